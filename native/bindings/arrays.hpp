@@ -1,0 +1,49 @@
+// Arrays cross the border without copies: inputs as spans over NumPy's memory, outputs as vectors
+// that NumPy then owns.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace gnomon::bindings {
+
+namespace nb = nanobind;
+
+template <typename T>
+using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <typename T>
+std::span<const T> view(const In<T>& array) {
+    return {array.data(), array.size()};
+}
+
+template <typename T>
+std::span<const T> view(const std::optional<In<T>>& array) {
+    return array ? view(*array) : std::span<const T>{};
+}
+
+template <typename T, typename Source>
+auto to_numpy(std::vector<Source>&& values) {
+    static_assert(sizeof(T) == sizeof(Source));
+    auto* owned = new std::vector<Source>(std::move(values));
+    nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<Source>*>(p); });
+    return nb::ndarray<nb::numpy, T, nb::ndim<1>>(owned->data(), {owned->size()}, owner);
+}
+
+template <typename T>
+auto to_numpy(std::vector<T>&& values) {
+    return to_numpy<T, T>(std::move(values));
+}
+
+void bind_replay(nb::module_& m);
+void bind_timeline(nb::module_& m);
+void bind_queueing(nb::module_& m);
+void bind_perfetto(nb::module_& m);
+
+}  // namespace gnomon::bindings

@@ -1,0 +1,9 @@
+#include "bindings/arrays.hpp"
+
+NB_MODULE(_core, m) {
+    m.doc() = "The native core: typed fronts are in gnomon.graph, gnomon.sim and gnomon.report.";
+    gnomon::bindings::bind_replay(m);
+    gnomon::bindings::bind_timeline(m);
+    gnomon::bindings::bind_queueing(m);
+    gnomon::bindings::bind_perfetto(m);
+}

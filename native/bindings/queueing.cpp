@@ -1,0 +1,54 @@
+#include "engine/queueing.hpp"
+
+#include <nanobind/stl/tuple.h>
+
+#include "bindings/arrays.hpp"
+
+namespace gnomon::bindings {
+
+void bind_queueing(nb::module_& m) {
+    nb::enum_<Discipline>(m, "Discipline")
+        .value("fifo", Discipline::fifo)
+        .value("lifo", Discipline::lifo)
+        .value("shortest", Discipline::shortest)
+        .value("random", Discipline::random)
+        .value("custom", Discipline::custom);
+    m.def(
+        "serve",
+        [](In<std::int64_t> arrival, In<std::int64_t> size, std::int32_t servers,
+           Discipline discipline, std::uint64_t seed, nb::object choose) {
+            Choose call;
+            if (!choose.is_none()) {
+                // The waiting jobs are shown, not given: the array dies with the call.
+                call = [&choose](std::int64_t now, std::span<const std::int64_t> waiting) {
+                    nb::gil_scoped_acquire acquire;
+                    auto jobs = to_numpy(std::vector<std::int64_t>(waiting.begin(), waiting.end()));
+                    return nb::cast<std::int64_t>(choose(now, jobs));
+                };
+            }
+            Served served;
+            {
+                nb::gil_scoped_release release;
+                served = serve(view(arrival), view(size), servers, discipline, seed, call);
+            }
+            return std::make_tuple(to_numpy(std::move(served.start)), to_numpy(std::move(served.end)),
+                                   to_numpy(std::move(served.server)));
+        },
+        nb::arg("arrival"), nb::arg("size"), nb::arg("servers"), nb::arg("discipline"),
+        nb::arg("seed") = 0, nb::arg("choose").none() = nb::none(),
+        "Start, end and server of each job.");
+    m.def(
+        "poisson_arrivals",
+        [](std::int64_t count, double mean_gap_ns, std::uint64_t seed) {
+            return to_numpy(poisson_arrivals(count, mean_gap_ns, seed));
+        },
+        nb::arg("count"), nb::arg("mean_gap_ns"), nb::arg("seed"));
+    m.def(
+        "exponential_sizes",
+        [](std::int64_t count, double mean_ns, std::uint64_t seed) {
+            return to_numpy(exponential_sizes(count, mean_ns, seed));
+        },
+        nb::arg("count"), nb::arg("mean_ns"), nb::arg("seed"));
+}
+
+}  // namespace gnomon::bindings

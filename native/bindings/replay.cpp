@@ -1,0 +1,129 @@
+#include "engine/replay.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/arrays.hpp"
+
+namespace gnomon::bindings {
+namespace {
+
+using Ints = std::optional<In<std::int32_t>>;
+
+// Keeps the arrays alive and hands out views of them.
+struct Graph {
+    In<std::int32_t> lane;
+    In<std::int64_t> duration;
+    In<std::int64_t> edge_offset;
+    In<std::int32_t> edge_target;
+    In<std::uint8_t> edge_kind;
+    std::int32_t lanes;
+    Ints group, wait_task, wait_lane;
+    int issue_kind;
+
+    [[nodiscard]] GraphView as_view() const {
+        return {view(lane),  view(duration),  view(edge_offset), view(edge_target), view(edge_kind),
+                lanes,       view(group),     view(wait_task),   view(wait_lane),   issue_kind};
+    }
+};
+
+struct LimitArrays {
+    In<std::int32_t> resource;
+    std::optional<In<std::int64_t>> demand;
+    In<std::int64_t> capacity;
+};
+
+struct SlowDownArrays {
+    In<std::uint8_t> kind;
+    Ints device;
+    In<double> factor;
+    std::int32_t kinds;
+};
+
+struct Played {
+    Replay replay;
+};
+
+nb::object play(const Graph& graph, const LimitArrays* limit_arrays,
+                const SlowDownArrays* slow_arrays, bool causes) {
+    Played* played = new Played;
+    nb::object result = nb::cast(played, nb::rv_policy::take_ownership);
+    const GraphView graph_view = graph.as_view();
+    Limits limits;
+    SlowDown slow;
+    if (limit_arrays != nullptr)
+        limits = {view(limit_arrays->resource), view(limit_arrays->demand), view(limit_arrays->capacity)};
+    if (slow_arrays != nullptr)
+        slow = {view(slow_arrays->kind), view(slow_arrays->device), view(slow_arrays->factor),
+                slow_arrays->kinds};
+    {
+        nb::gil_scoped_release release;
+        played->replay = replay(graph_view, limit_arrays ? &limits : nullptr,
+                                slow_arrays ? &slow : nullptr, causes);
+    }
+    return result;
+}
+
+}  // namespace
+
+void bind_replay(nb::module_& m) {
+    nb::class_<Graph>(m, "Graph", "Columns of a work graph, checked by the caller.")
+        .def(
+            "__init__",
+            [](Graph* self, In<std::int32_t> lane, In<std::int64_t> duration,
+               In<std::int64_t> edge_offset, In<std::int32_t> edge_target,
+               In<std::uint8_t> edge_kind, std::int32_t lanes, Ints group, Ints wait_task,
+               Ints wait_lane, int issue_kind) {
+                new (self) Graph{lane,  duration, edge_offset, edge_target, edge_kind,
+                                 lanes, group,    wait_task,   wait_lane,   issue_kind};
+            },
+            nb::arg("lane"), nb::arg("duration"), nb::arg("edge_offset"), nb::arg("edge_target"),
+            nb::arg("edge_kind"), nb::arg("lanes"), nb::arg("group").none() = nb::none(),
+            nb::arg("wait_task").none() = nb::none(), nb::arg("wait_lane").none() = nb::none(),
+            nb::arg("issue_kind") = -1)
+        .def("is_forward", [](const Graph& g) {
+            nb::gil_scoped_release release;
+            return is_forward(g.as_view());
+        })
+        .def("first_cycle", [](const Graph& g) {
+            nb::gil_scoped_release release;
+            return first_cycle(g.as_view());
+        });
+
+    nb::class_<LimitArrays>(m, "Limits", "Which task uses which resource, and how much there is.")
+        .def(
+            "__init__",
+            [](LimitArrays* self, In<std::int32_t> resource, In<std::int64_t> capacity,
+               std::optional<In<std::int64_t>> demand) {
+                new (self) LimitArrays{resource, demand, capacity};
+            },
+            nb::arg("resource"), nb::arg("capacity"), nb::arg("demand").none() = nb::none());
+
+    nb::class_<SlowDownArrays>(m, "SlowDown", "How much kinds slow one another on a device.")
+        .def(
+            "__init__",
+            [](SlowDownArrays* self, In<std::uint8_t> kind, In<double> factor, std::int32_t kinds,
+               Ints device) { new (self) SlowDownArrays{kind, device, factor, kinds}; },
+            nb::arg("kind"), nb::arg("factor"), nb::arg("kinds"),
+            nb::arg("device").none() = nb::none());
+
+    nb::class_<Played>(m, "Played", "What a replay gave; each column can be taken once.")
+        .def("take_start", [](Played& p) { return to_numpy(std::move(p.replay.start)); })
+        .def("take_end", [](Played& p) { return to_numpy(std::move(p.replay.end)); })
+        .def("take_cause", [](Played& p) { return to_numpy(std::move(p.replay.cause)); })
+        .def("take_reason",
+             [](Played& p) { return to_numpy<std::uint8_t>(std::move(p.replay.reason)); })
+        .def_prop_ro("makespan", [](const Played& p) { return p.replay.makespan; })
+        .def_prop_ro("finished", [](const Played& p) { return p.replay.finished; })
+        .def_prop_ro("stuck_at", [](const Played& p) { return p.replay.stuck_at; })
+        .def_prop_ro("stuck", [](const Played& p) { return p.replay.stuck; })
+        .def_prop_ro("method", [](const Played& p) { return p.replay.method; });
+
+    m.def("replay", &play, nb::arg("graph"), nb::arg("limits").none() = nb::none(),
+          nb::arg("slow_down").none() = nb::none(), nb::arg("causes") = true,
+          nb::sig("def replay(graph: Graph, limits: Limits | None = None, "
+                  "slow_down: SlowDown | None = None, causes: bool = True) -> Played"),
+          "Plays a graph; the rules are in native/engine/replay.hpp.");
+}
+
+}  // namespace gnomon::bindings

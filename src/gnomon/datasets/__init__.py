@@ -1,0 +1,35 @@
+"""Small bundled inputs, made by us, that examples, the tour and the tests run on."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from gnomon.errors import InputError
+
+__all__ = ["bundled", "names"]
+
+_FOLDERS = {"h200-gpt-l6": "h200_gpt_l6"}
+
+
+def names() -> list[str]:
+    """What is bundled.
+
+    >>> names()
+    ['h200-gpt-l6']
+    """
+    return sorted(_FOLDERS)
+
+
+def bundled(name: str) -> Path:
+    """The folder of a bundled input.
+
+    `h200-gpt-l6`: three steps of a six-layer GPT (hidden 2048) on one H200, PyTorch 2.11:
+    `kineto.json.gz` and, in `meta.json`, step times measured without the profiler.
+
+    >>> sorted(path.name for path in bundled("h200-gpt-l6").iterdir())
+    ['kineto.json.gz', 'meta.json']
+    """
+    if name not in _FOLDERS:
+        raise InputError(f"nothing bundled is called {name!r}; there is {', '.join(names())}")
+    return Path(str(files("gnomon.datasets") / _FOLDERS[name]))

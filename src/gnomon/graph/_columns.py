@@ -1,0 +1,87 @@
+"""From what a caller hands over to the columns a graph is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gnomon.errors import GraphError
+
+Code = TypeVar("Code", np.uint8, np.int32)
+
+#: Starts are sums of durations; below this bound no sum along a path can overflow int64.
+LONGEST_NS = 2**62
+
+
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """A read-only view: columns are shared between graphs, so nobody may write into them."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def as_nanoseconds(values: ArrayLike) -> NDArray[np.int64]:
+    """Durations as int64; names the first that is negative, not a number, or absurdly long."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise GraphError(f"durations must be a flat column, not of shape {array.shape}")
+    if array.dtype.kind == "f":
+        bad = np.flatnonzero(~np.isfinite(array))
+        if len(bad):
+            raise GraphError(f"task {bad[0]} has duration {array[bad[0]]}")
+        array = np.rint(array)
+    elif array.dtype.kind not in "iub" and array.size:
+        raise GraphError(f"durations must be numbers, not {array.dtype}")
+    if array.size and (float(array.max()) >= LONGEST_NS or float(array.min()) <= -LONGEST_NS):
+        worst = int(np.argmax(np.abs(array)))
+        raise GraphError(f"task {worst} has duration {array[worst]} ns, over a century")
+    return np.ascontiguousarray(array, np.int64)
+
+
+def as_ids(values: ArrayLike, what: str) -> NDArray[np.int32]:
+    """Indices as int32; -1 may stand for none."""
+    array = np.asarray(values)
+    if array.size == 0:
+        return np.empty(0, np.int32)
+    if array.dtype.kind == "f" and np.all(np.isfinite(array)) and np.all(array == np.rint(array)):
+        array = array.astype(np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise GraphError(f"{what} must be a flat column of whole numbers, not {array.dtype}")
+    low, high = int(array.min()), int(array.max())
+    if low < -1 or high >= 2**31 - 1:
+        raise GraphError(f"{what} {low if low < -1 else high} is out of range")
+    return np.ascontiguousarray(array, np.int32)
+
+
+def intern_codes(
+    texts: Sequence[str] | str, n: int, dtype: type[Code], what: str
+) -> tuple[NDArray[Code], tuple[str, ...]]:
+    """Each distinct text once, and a code a task. One text stands for all."""
+    if isinstance(texts, str):
+        return np.zeros(n, dtype), (texts,)
+    if len(texts) != n:
+        raise GraphError(f"{len(texts)} {what}s for {n} rows")
+    table: dict[str, int] = {}
+    codes = [table.setdefault(str(text), len(table)) for text in texts]
+    if len(table) > np.iinfo(dtype).max:
+        raise GraphError(f"{len(table)} distinct {what}s; at most {np.iinfo(dtype).max} fit")
+    return np.asarray(codes, dtype), tuple(table) or ((what,) if n else ())
+
+
+def build_csr(
+    source: NDArray[np.int32], target: NDArray[np.int32], kind: NDArray[np.uint8], n: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8]]:
+    """Edge list to CSR by source; edges of one source keep their order."""
+    for end, what in ((source, "starts"), (target, "ends")):
+        if len(end) and (int(end.min()) < 0 or int(end.max()) >= n):
+            bad = int(np.flatnonzero((end < 0) | (end >= n))[0])
+            raise GraphError(f"edge {bad} {what} at task {end[bad]}, but there are {n} tasks")
+    offset = np.zeros(n + 1, np.int64)
+    np.cumsum(np.bincount(source, minlength=n), out=offset[1:])
+    if len(source) and np.any(source[1:] < source[:-1]):
+        order = np.argsort(source, kind="stable")
+        target, kind = target[order], kind[order]
+    return offset, np.ascontiguousarray(target), np.ascontiguousarray(kind)

@@ -1,0 +1,120 @@
+"""Finished results on disk, so that an interrupted map goes on where it stopped."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import os
+import pickle
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gnomon.errors import InputError
+from gnomon.parallel.call import Call, Done, dump, dump_item
+
+__all__ = ["Store"]
+
+_MAGIC = b"gnomon.parallel.1\n"
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+class Store:
+    """A folder of results, one file an item.
+
+    The key covers the function's qualified name, its own source, what it carries (the arguments
+    of a partial, the fields of a callable object), the item, and, with a seed, the index. Source
+    that the function merely calls is not covered: use another folder after changing it.
+    Entries are pickles: point this only at folders you trust.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = Store(folder, Call(abs))
+    ...     key = store.key(0, -3)
+    ...     before = store.load(key)
+    ...     store.save(key, Done(3))
+    ...     before, store.load(key).value
+    (None, 3)
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], call: Call) -> None:
+        name, source = _identity(call.function)
+        try:
+            carried = dump(call.function)
+        except Exception as error:
+            raise InputError(
+                f"resume cannot recognise {name} again: {error}",
+                hint="use a module-level function",
+            ) from error
+        self._seed = call.seed
+        self._prefix = _digest(_MAGIC, name.encode(), source.encode(), carried)
+        self._folder = Path(folder) / re.sub(r"[^\w.]+", "_", name)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"cannot make the folder: {error.strerror}", where=str(folder)
+            ) from error
+
+    def key(self, index: int, item: object) -> str:
+        """Where the result of this item is kept."""
+        # The seed is part of the key only with the index: the generator depends on both.
+        place = b"" if self._seed is None else f"{self._seed}/{index}".encode()
+        return _digest(self._prefix, place, dump_item(index, item)).hex()
+
+    def load(self, key: str) -> Done | None:
+        """The finished result, or None where there is none that can be trusted."""
+        try:
+            entry = self._path(key).read_bytes()
+        except OSError:
+            return None
+        data = entry[len(_MAGIC) + _DIGEST_BYTES :]
+        if entry[: -len(data) or None] != _MAGIC + hashlib.sha256(data).digest():
+            return None
+        try:
+            return Done(pickle.loads(data), data)
+        except Exception:
+            # Sound bytes of a class that has since changed or gone: as good as absent.
+            return None
+
+    def save(self, key: str, done: Done) -> None:
+        """Write a result so that a reader sees all of it or nothing."""
+        try:
+            data = done.data if done.data is not None else dump(done.value)
+        except Exception as error:
+            raise InputError(f"resume cannot keep a result: {error}") from error
+        path = self._path(key)
+        # No fsync: what a power cut leaves behind fails the digest and is computed again.
+        draft = path.with_suffix(f".{os.getpid()}.tmp")
+        draft.write_bytes(_MAGIC + hashlib.sha256(data).digest() + data)
+        draft.replace(path)
+
+    def _path(self, key: str) -> Path:
+        return self._folder / f"{key}.result"
+
+
+def _identity(function: Callable[..., Any]) -> tuple[str, str]:
+    """Qualified name and source of what is really called; the source is empty for builtins."""
+    target: Any = function
+    while isinstance(target, functools.partial):
+        target = target.func
+    if not hasattr(target, "__qualname__"):
+        target = type(target)
+    target = inspect.unwrap(target)
+    module = getattr(target, "__module__", None) or "builtins"
+    try:
+        source = inspect.getsource(target)
+    except (OSError, TypeError):
+        source = ""
+    return f"{module}.{target.__qualname__}", source
+
+
+def _digest(*parts: bytes) -> bytes:
+    """Hash parts so that no two lists of parts look alike."""
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(len(part).to_bytes(8, "little"))
+        total.update(part)
+    return total.digest()

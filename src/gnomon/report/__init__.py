@@ -1,0 +1,79 @@
+"""One Result, many outputs: terminal, JSON, one HTML file, a folder, Prometheus text.
+
+Every system answers with a `Result`; nothing here computes. Importing this package is cheap:
+templates and terminal drawing are loaded when an output asks for them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from gnomon.report.chart import BarChart, Bars, Chart, Line, LineChart, ScatterChart
+
+# Not lazy: whoever imported the submodule first would find it under this name, not the function.
+from gnomon.report.compare import Change, Comparison, compare
+from gnomon.report.result import Figure, InputFile, Manifest, Result, TimelineView, hash_input
+
+if TYPE_CHECKING:
+    from gnomon.report.folder import load, save, write_csv
+    from gnomon.report.html import render_html, write_html, write_site
+    from gnomon.report.json import to_json, write_json
+    from gnomon.report.prometheus import to_prometheus
+    from gnomon.report.svg import render_chart
+    from gnomon.report.terminal import print_result
+
+_LAZY = {
+    "load": "folder",
+    "print_result": "terminal",
+    "render_chart": "svg",
+    "render_html": "html",
+    "save": "folder",
+    "to_json": "json",
+    "to_prometheus": "prometheus",
+    "write_csv": "folder",
+    "write_html": "html",
+    "write_json": "json",
+    "write_site": "html",
+}
+
+__all__ = [
+    "BarChart",
+    "Bars",
+    "Change",
+    "Chart",
+    "Comparison",
+    "Figure",
+    "InputFile",
+    "Line",
+    "LineChart",
+    "Manifest",
+    "Result",
+    "ScatterChart",
+    "TimelineView",
+    "compare",
+    "hash_input",
+    "load",
+    "print_result",
+    "render_chart",
+    "render_html",
+    "save",
+    "to_json",
+    "to_prometheus",
+    "write_csv",
+    "write_html",
+    "write_json",
+    "write_site",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,183 @@
+"""Two results side by side: which figures grew, and whether that is good."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from gnomon.errors import InputError
+from gnomon.estimate import Estimate
+from gnomon.report.result import Figure, Manifest, Result
+from gnomon.table import Table
+
+__all__ = ["Change", "Comparison", "compare"]
+
+Verdict = Literal["better", "same", "worse", "changed", "new", "missing"]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One figure before and after; `change` is a fraction of the value before.
+
+    `change` is None for text, for a figure that is on one side only, and where the value before
+    is zero. A figure without a good direction is "same" or "changed".
+    """
+
+    name: str
+    label: str
+    unit: str
+    before: Figure | None
+    after: Figure | None
+    change: float | None
+    verdict: Verdict
+    overlaps: bool = False
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """All figures of two results, and whether any of them got worse than allowed.
+
+    >>> a, b = (Result("training", "replay", "t", figures=[
+    ...     Figure("step_ms", "Step", ms, "ms", better="lower")]) for ms in (100, 108))
+    >>> comparison = compare(a, b, max_regress=0.05)
+    >>> comparison.regressed, comparison.changes[0].verdict, comparison.changes[0].change
+    (True, 'worse', 0.08)
+    """
+
+    before: Result
+    after: Result
+    max_regress: float
+    changes: list[Change]
+
+    @property
+    def regressed(self) -> bool:
+        """Whether some figure got worse by more than was allowed."""
+        return any(change.verdict == "worse" for change in self.changes)
+
+    def to_result(self) -> Result:
+        """The comparison as a Result, for every output there is."""
+        counts = {
+            verdict: sum(change.verdict == verdict for change in self.changes)
+            for verdict in ("worse", "better", "same", "changed", "new", "missing")
+        }
+        notes = [
+            f"{change.label} is in one of the two results only"
+            for change in self.changes
+            if change.verdict in ("new", "missing")
+        ]
+        notes += [
+            f"{change.label}: the ranges overlap, so the order of the two is not settled"
+            for change in self.changes
+            if change.overlaps and change.verdict in ("better", "worse")
+        ]
+        limit = f"{100 * self.max_regress:g} %"
+        how = (
+            f"Each figure of **{self.after.title}** against **{self.before.title}**, as a share "
+            f"of the value before. More than {limit} in the wrong direction counts as worse; of "
+            "an estimate the middle is compared."
+        )
+        return Result(
+            self.after.system,
+            "compare",
+            f"{self.before.title} → {self.after.title}",
+            question=f"Did anything get worse by more than {limit}?",
+            figures=[
+                Figure("regressed", "Regressed", "yes" if self.regressed else "no"),
+                Figure("worse", "Worse", counts["worse"], better="lower"),
+                Figure("better", "Better", counts["better"], better="higher"),
+                Figure("same", "Same", counts["same"] + counts["changed"]),
+            ],
+            tables=[self._table()],
+            how=[how],
+            notes=notes,
+            manifest=Manifest(
+                config={"max_regress": self.max_regress},
+                seed=self.after.manifest.seed,
+                version=self.after.manifest.version,
+                inputs=[*self.before.manifest.inputs, *self.after.manifest.inputs],
+            ),
+        )
+
+    def _table(self) -> Table:
+        rows = [
+            {
+                "figure": change.label,
+                "verdict": change.verdict,
+                "before": change.before.text if change.before else "–",
+                "after": change.after.text if change.after else "–",
+                "change": None if change.change is None else 100 * change.change,
+            }
+            for change in self.changes
+        ]
+        # Without any number the column would be taken for text.
+        numbers = any(row["change"] is not None for row in rows)
+        return Table.from_rows("changes", rows, units={"change": "%"} if numbers else {})
+
+
+def compare(a: Result, b: Result, max_regress: float = 0.0) -> Comparison:
+    """Compares `b` (after) with `a` (before), figure by figure.
+
+    Args:
+        a: Before.
+        b: After.
+        max_regress: How much worse a figure may get, as a fraction of its value before.
+
+    Raises:
+        InputError: The results come from different systems, or the limit is negative.
+    """
+    if a.system != b.system:
+        raise InputError(
+            f"a result of {a.system!r} cannot be compared with one of {b.system!r}",
+            hint="compare two results of the same system",
+        )
+    if not max_regress >= 0:
+        raise InputError(f"the allowed regression is a fraction of at least 0, not {max_regress}")
+    before = {figure.name: figure for figure in a.figures}
+    after = {figure.name: figure for figure in b.figures}
+    names = list(before | after)
+    changes = [_change(before.get(name), after.get(name), max_regress) for name in names]
+    return Comparison(a, b, max_regress, changes)
+
+
+def _change(before: Figure | None, after: Figure | None, limit: float) -> Change:
+    known = after or before
+    assert known is not None
+    change, verdict, overlaps = None, _verdict_of_words(before, after), False
+    if before is not None and after is not None:
+        x, y = before.number, after.number
+        if x is not None and y is not None:
+            if before.unit != after.unit:
+                raise InputError(
+                    f"was in {before.unit!r} and is in {after.unit!r}",
+                    where=f"figure {known.name!r}",
+                )
+            change = (y - x) / abs(x) if x else (0.0 if y == x else None)
+            verdict = _verdict(y - x, change, limit, known.better)
+            overlaps = _is_guess(before, after) and _range(before).overlaps(_range(after))
+    return Change(known.name, known.label, known.unit, before, after, change, verdict, overlaps)
+
+
+def _verdict_of_words(before: Figure | None, after: Figure | None) -> Verdict:
+    if before is None:
+        return "new"
+    if after is None:
+        return "missing"
+    return "same" if before.value == after.value else "changed"
+
+
+def _verdict(delta: float, change: float | None, limit: float, better: str | None) -> Verdict:
+    # The last digits of a fraction are rounding: 3 % must not regress against a limit of 3 %.
+    if change is not None and abs(change) <= limit + 1e-12:
+        return "same"
+    if better is None:
+        return "changed"
+    return "better" if (delta < 0) == (better == "lower") else "worse"
+
+
+def _is_guess(*figures: Figure) -> bool:
+    return any(isinstance(figure.value, Estimate) for figure in figures)
+
+
+def _range(figure: Figure) -> Estimate:
+    return (
+        figure.value if isinstance(figure.value, Estimate) else Estimate.exact(figure.number or 0)
+    )

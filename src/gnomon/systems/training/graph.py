@@ -1,0 +1,328 @@
+"""From a profiler trace to a work graph that replays (Lumos, section 3.2).
+
+Lanes are host threads and GPU streams. Every task carries a recorded duration; every wait the
+trace shows becomes an edge or a run-time wait plus what is left of it as a task of its own, so
+that nothing recorded is lost and everything can be edited:
+
+- host order: pieces of a thread in order, time between operators as `gap` tasks;
+- launch: the runtime call with the same correlation id, up to the instant its kernel started;
+- stream order, with the device's own gap before each kernel as a `latency` task;
+- synchronise calls: run-time waits for what the streams hold, plus the call's own time;
+- a launch call that blocked because the queue was full: an edge from the kernel that made room;
+- thread to thread: a long silence of one thread that ends as another's work ends waits for it;
+- stream to stream, where the host used stream-wait calls: a late start right after another
+  stream's kernel ended waits for that kernel.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gnomon.errors import InputError
+from gnomon.graph import Timeline, WorkGraph
+from gnomon.ingest.kineto import KinetoTrace
+from gnomon.model.kernel_class import classify_kernel
+from gnomon.systems.training.assemble import Assembly
+from gnomon.systems.training.host import GAP, Piece, flatten, host_events
+
+__all__ = ["TrainingGraph", "build_graph"]
+
+#: A silent host gap shorter than this is the thread's own time, not a wait for another thread.
+_SHORTEST_WAIT_NS = 20_000
+#: How long after another's end a start may come and still count as waiting for it.
+_REACTION_NS = 50_000
+_STREAM_REACTION_NS = 10_000
+#: A launch call this much longer than the median one was blocked by a full queue.
+_BLOCKED_LAUNCH = 10
+_SHORTEST_BLOCK_NS = 100_000
+
+
+class TrainingGraph(msgspec.Struct, frozen=True, eq=False):
+    """A graph with its recorded timeline, and which step each task belongs to (-1: none)."""
+
+    graph: WorkGraph
+    recorded: Timeline
+    step: NDArray[np.int32]
+    step_names: tuple[str, ...]
+    notes: tuple[str, ...]
+    gpu: str
+
+
+def build_graph(trace: KinetoTrace) -> TrainingGraph:
+    """Builds the graph of one rank's trace."""
+    builder = _Builder(trace)
+    return builder.build()
+
+
+class _Builder:
+    def __init__(self, trace: KinetoTrace) -> None:
+        self.trace = trace
+        self.out = Assembly()
+        self.start = trace.start_ns.tolist()
+        self.end = trace.end_ns.tolist()
+        self.gpu_events = np.flatnonzero(trace.is_category("kernel", "gpu_memcpy", "gpu_memset"))
+        self.kernel_of = self._kernels_by_correlation()
+        self.task_of_kernel: dict[int, int] = {}
+        self.launch_task: dict[int, int] = {}  # kernel event -> host task that launched it
+        self.clipped = self.skewed = 0
+
+    def _kernels_by_correlation(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for event in self.gpu_events.tolist():
+            correlation = int(self.trace.correlation[event])
+            if correlation > 0:
+                found.setdefault(correlation, []).append(event)
+        return found
+
+    def build(self) -> TrainingGraph:
+        threads = host_events(self.trace)
+        if not threads and not len(self.gpu_events):
+            raise InputError(
+                "the trace has neither operators nor kernels", where=self.trace.source,
+                hint="profile with CPU and CUDA activities",
+            )  # fmt: skip
+        self.streams = self._stream_order()
+        self.median_launch_ns = self._median_launch()
+        for number, (thread, events) in enumerate(threads.items()):
+            self._add_thread(f"thread {self.trace.threads[thread][1]}", number == 0, events)
+        for lane, events in self.streams.items():
+            self._add_stream(lane, events)
+        self._tie_launches()
+        self._tie_waits()
+        self._tie_threads()
+        self._tie_streams()
+        return self._finish()
+
+    # -- host --------------------------------------------------------------------------------
+
+    def _median_launch(self) -> int:
+        launches = [
+            self.end[e] - self.start[e]
+            for e in np.flatnonzero(self.trace.is_category("cuda_runtime", "cuda_driver")).tolist()
+            if int(self.trace.correlation[e]) in self.kernel_of
+        ]
+        return int(np.median(launches)) if launches else 0
+
+    def _add_thread(self, lane: str, is_main: bool, events: list[int]) -> None:
+        runtime = self.trace.is_category("cuda_runtime", "cuda_driver")
+        for piece in flatten(self.trace, events, 0):
+            if piece.owner == GAP:
+                self.out.add(lane, piece.start_ns, piece.end_ns, "gap", "host gap")
+            elif runtime[piece.owner]:
+                self._add_call(lane, piece)
+            else:
+                name = self.trace.name_of(piece.owner)
+                self.out.add(lane, piece.start_ns, piece.end_ns, "host", name)
+
+    def _add_call(self, lane: str, piece: Piece) -> None:
+        name = self.trace.name_of(piece.owner)
+        if "Synchronize" in name or name in ("cudaMemcpy", "hipMemcpy"):
+            task = self.out.add(lane, piece.start_ns, piece.end_ns, "sync", name)
+            self.out.syncs.append((task, name))
+            return
+        kernels = self.kernel_of.get(int(self.trace.correlation[piece.owner]), [])
+        if not kernels:
+            self.out.add(lane, piece.start_ns, piece.end_ns, "runtime", name)
+            return
+        # The kernel may start before the call returns: only what came before can hold it back.
+        first = min(self.start[k] for k in kernels)
+        if first < piece.start_ns:
+            self.skewed += 1
+            self.out.add(lane, piece.start_ns, piece.end_ns, "launch", name)
+            return
+        blocked_until = self._room_made(piece, kernels[0])
+        if blocked_until is not None:
+            kernel, at = blocked_until
+            self.out.add(lane, piece.start_ns, at, "blocked", name, sized=0)
+            piece = Piece(at, piece.end_ns, piece.owner)
+        cut = min(max(first, piece.start_ns), piece.end_ns)
+        task = self.out.add(lane, piece.start_ns, cut, "launch", name)
+        if blocked_until is not None:
+            self.out.late_edges.append((("kernel", blocked_until[0]), task, "queue"))
+        if cut < piece.end_ns:
+            self.out.add(lane, cut, piece.end_ns, "runtime", name)
+        for kernel in kernels:
+            self.launch_task[kernel] = task
+
+    def _room_made(self, piece: Piece, kernel: int) -> tuple[int, int] | None:
+        """The kernel whose end let a blocked launch go on, and when."""
+        length = piece.end_ns - piece.start_ns
+        if length < max(_SHORTEST_BLOCK_NS, _BLOCKED_LAUNCH * self.median_launch_ns):
+            return None
+        events = self.streams[self._stream_of(kernel)]
+        ends = [self.end[e] for e in events]
+        at = bisect_right(ends, piece.end_ns) - 1
+        if at < 0 or ends[at] <= piece.start_ns or self.start[kernel] <= ends[at]:
+            return None
+        return events[at], ends[at]
+
+    # -- device ------------------------------------------------------------------------------
+
+    def _stream_of(self, event: int) -> str:
+        return f"gpu {self.trace.device[event]} stream {self.trace.stream[event]}"
+
+    def _stream_order(self) -> dict[str, list[int]]:
+        streams: dict[str, list[int]] = {}
+        for event in self.gpu_events.tolist():
+            streams.setdefault(self._stream_of(event), []).append(event)
+        return streams
+
+    def _add_stream(self, lane: str, events: list[int]) -> None:
+        free = 0
+        for i, event in enumerate(events):
+            start, end = self.start[event], self.end[event]
+            if i + 1 < len(events) and end > self.start[events[i + 1]]:
+                # Overlap on one stream (dependent launch, clock jitter): a lane is serial.
+                end = max(start, self.start[events[i + 1]])
+                self.clipped += 1
+            launch = self.launch_task.get(event)
+            issued = self.out.end[launch] if launch is not None else 0
+            ready = max(free, issued)
+            latency = self.out.add(lane, ready, max(start, ready), "latency", "device gap")
+            name = self.trace.name_of(event)
+            task = self.out.add(
+                lane, start, end, classify_kernel(name), name, bytes=int(self.trace.bytes[event])
+            )
+            self.task_of_kernel[event] = task
+            self.out.latency_of[task] = latency
+            free = end
+
+    # -- what ties lanes together ------------------------------------------------------------
+
+    def _tie_launches(self) -> None:
+        for kernel, launch in self.launch_task.items():
+            task = self.task_of_kernel[kernel]
+            self.out.edge(launch, self.out.latency_of[task], "launch")
+        for (_, kernel), target, kind in self.out.late_edges:
+            self.out.edge(self.task_of_kernel[kernel], target, kind)
+
+    def _tie_waits(self) -> None:
+        issued = {lane: self._issue_order(events) for lane, events in self.streams.items()}
+        for task, name in self.out.syncs:
+            begin, end = self.out.start[task], self.out.end[task]
+            held: dict[str, int] = {}
+            for lane, (times, ends) in issued.items():
+                at = bisect_right(times, begin) - 1
+                if at >= 0 and ends[at] <= end:
+                    held[lane] = ends[at]
+            if not held or "Event" in name:
+                self._tie_event_wait(task)
+                continue
+            if "Device" not in name:
+                held = dict([max(held.items(), key=lambda item: item[1])])
+            for lane in held:
+                self.out.waits.append((task, lane))
+            self.out.sized[task] = end - max(begin, *held.values())
+
+    def _issue_order(self, events: list[int]) -> tuple[list[int], list[int]]:
+        """When each prefix of a stream had been issued, and when its last kernel ended."""
+        times, ends, latest = [], [], 0
+        for event in events:
+            launch = self.launch_task.get(event)
+            latest = max(latest, self.out.end[launch] if launch is not None else 0)
+            times.append(latest)
+            ends.append(self.out.end[self.task_of_kernel[event]])
+        return times, ends
+
+    def _tie_event_wait(self, task: int) -> None:
+        """An event wait: for the kernel that ended last inside the call, if any did."""
+        begin, end = self.out.start[task], self.out.end[task]
+        best: tuple[int, int] | None = None
+        for kernel_task in self.task_of_kernel.values():
+            at = self.out.end[kernel_task]
+            if begin < at <= end and (best is None or at > best[0]):
+                best = (at, kernel_task)
+        if best is not None:
+            self.out.edge(best[1], task, "event")
+            self.out.sized[task] = end - best[0]
+
+    def _tie_threads(self) -> None:
+        by_lane = self.out.host_pieces()
+        for lane, tasks in by_lane.items():
+            for task in tasks:
+                if self.out.kind[task] != "gap":
+                    continue
+                begin, end = self.out.start[task], self.out.end[task]
+                if end - begin < _SHORTEST_WAIT_NS:
+                    continue
+                source = self._last_end_within(by_lane, lane, begin, end)
+                if source is not None:
+                    self.out.edge(source, task, "thread")
+                    self.out.sized[task] = end - self.out.end[source]
+
+    def _last_end_within(
+        self, by_lane: dict[str, list[int]], own: str, begin: int, end: int
+    ) -> int | None:
+        best = None
+        for lane, tasks in by_lane.items():
+            if lane == own:
+                continue
+            ends = self.out.lane_ends(lane)
+            at = bisect_right(ends, end) - 1
+            while at >= 0 and self.out.kind[tasks[at]] == "gap":
+                at -= 1
+            if at >= 0 and max(begin, end - _REACTION_NS) < ends[at]:
+                if best is None or ends[at] > self.out.end[best]:
+                    best = tasks[at]
+        return best
+
+    def _tie_streams(self) -> None:
+        waits = any("StreamWaitEvent" in name for name in self.trace.names)
+        if len(self.streams) < 2 or not waits:
+            return
+        lanes = {lane: [self.task_of_kernel[e] for e in events] for lane, events in self.streams.items()}
+        ends = {lane: [self.out.end[t] for t in tasks] for lane, tasks in lanes.items()}
+        for lane, tasks in lanes.items():
+            for task in tasks:
+                gap = self.out.latency_of[task]
+                begin, end = self.out.start[gap], self.out.end[gap]
+                if end - begin < _STREAM_REACTION_NS // 5:
+                    continue
+                for other, other_tasks in lanes.items():
+                    if other == lane:
+                        continue
+                    at = bisect_right(ends[other], end) - 1
+                    if at >= 0 and ends[other][at] > max(begin, end - _STREAM_REACTION_NS):
+                        self.out.edge(other_tasks[at], gap, "stream")
+                        self.out.sized[gap] = min(self.out.sized[gap], end - ends[other][at])
+
+    # -- the end -----------------------------------------------------------------------------
+
+    def _finish(self) -> TrainingGraph:
+        graph = self.out.graph({"source": self.trace.source})
+        recorded = Timeline(graph, np.asarray(self.out.start), np.asarray(self.out.end))
+        step, names = self._steps()
+        notes = []
+        without = sum(1 for e in self.task_of_kernel if e not in self.launch_task)
+        for count, what in (
+            (without, "kernels were launched before the window; they keep their place"),
+            (self.clipped, "kernels overlapped the next one of their stream and were cut"),
+            (self.skewed, "kernels seem to start before their launch; clocks disagree"),
+            (self.trace.incomplete, "events had no end and were left out"),
+        ):
+            if count:
+                notes.append(f"{count:,} {what}")
+        gpu = self.trace.gpus[0] if self.trace.gpus else ""
+        return TrainingGraph(graph, recorded, step, names, tuple(notes), gpu)
+
+    def _steps(self) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+        """The profiler's step of each task: of a host task by its start, of a kernel by launch."""
+        annotations = np.flatnonzero(self.trace.is_category("user_annotation")).tolist()
+        marks = [e for e in annotations if self.trace.name_of(e).startswith("ProfilerStep#")]
+        step = np.full(len(self.out.start), -1, np.int32)
+        if not marks:
+            return step, ()
+        begins = [self.start[e] for e in marks]
+        for task, start in enumerate(self.out.start):
+            at = bisect_right(begins, start) - 1
+            if at >= 0 and start < self.end[marks[at]]:
+                step[task] = at
+        for kernel, task in self.task_of_kernel.items():
+            launch = self.launch_task.get(kernel)
+            own = step[launch] if launch is not None else -1
+            step[task] = step[self.out.latency_of[task]] = own
+        return step, tuple(self.trace.name_of(e) for e in marks)

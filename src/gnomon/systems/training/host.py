@@ -1,0 +1,57 @@
+"""Host threads: nested profiler events laid flat into the pieces that really followed each other."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gnomon.ingest.kineto import KinetoTrace
+
+#: Owner of a piece in which the profiler saw nothing: time between operators.
+GAP = -1
+
+
+class Piece(NamedTuple):
+    """A stretch of a thread inside one innermost event (or a gap)."""
+
+    start_ns: int
+    end_ns: int
+    owner: int
+
+
+def host_events(trace: KinetoTrace) -> dict[int, list[int]]:
+    """Events of each host thread, in order. Python frames and annotations hold others' time."""
+    chosen = np.flatnonzero(trace.is_category("cpu_op", "cuda_runtime", "cuda_driver"))
+    threads: dict[int, list[int]] = {}
+    for event, thread in zip(chosen.tolist(), trace.thread[chosen].tolist()):
+        threads.setdefault(thread, []).append(event)
+    return threads
+
+
+def flatten(trace: KinetoTrace, events: list[int], begin_ns: int) -> list[Piece]:
+    """One thread's events, nested as they are, as pieces that touch and never overlap.
+
+    Each piece belongs to the innermost event; time outside all events becomes gaps, so nothing of
+    the thread's time is lost.
+    """
+    start = trace.start_ns.tolist()
+    end = trace.end_ns.tolist()
+    pieces: list[Piece] = []
+    stack: list[int] = []
+    cursor = begin_ns
+
+    def emit(until: int, owner: int) -> None:
+        nonlocal cursor
+        if until > cursor:
+            pieces.append(Piece(cursor, until, owner))
+            cursor = until
+
+    for event in events:
+        while stack and end[stack[-1]] <= start[event]:
+            emit(end[stack[-1]], stack.pop())
+        emit(start[event], stack[-1] if stack else GAP)
+        stack.append(event)
+    while stack:
+        emit(end[stack[-1]], stack.pop())
+    return pieces

@@ -1,0 +1,68 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from gnomon.errors import InputError
+
+__all__ = ["atomic_file", "sibling"]
+
+_counter = itertools.count()
+
+
+def sibling(path: Path) -> Path:
+    """A hidden name beside `path` that nobody else in this process uses, for work in progress."""
+    return path.with_name(f".{path.name}.{os.getpid()}-{next(_counter)}.part")
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A binary file that takes its name only when the block ends well.
+
+    A reader never sees half a file, and a failed write leaves what was there before.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with atomic_file(Path(folder.name) / "a.txt") as file:
+    ...     _ = file.write(b"whole")
+    >>> [p.name for p in Path(folder.name).iterdir()]
+    ['a.txt']
+    >>> folder.cleanup()
+    """
+    path = Path(path)
+    part, file = _create_beside(path)
+    try:
+        with file:
+            yield file
+        if path.is_dir():
+            raise InputError("is a folder, a file was to be written", where=str(path))
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise InputError(
+            f"cannot be written: {error.strerror or error}", where=str(path)
+        ) from None
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _create_beside(path: Path) -> tuple[Path, BinaryIO]:
+    # Not tempfile: its files are readable by the owner alone, and results are shared.
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
+    while True:
+        part = sibling(path)
+        try:
+            return part, os.fdopen(os.open(part, flags, 0o666), "wb", buffering=1 << 20)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            hint = "does the folder exist?" if isinstance(error, FileNotFoundError) else None
+            what = f"cannot be written: {error.strerror or error}"
+            raise InputError(what, where=str(path), hint=hint) from None

@@ -1,0 +1,47 @@
+"""Shared by all tests: where data and parts are, and what is skipped for want of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parents[1]
+
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def data_folder() -> Path | None:
+    """The folder of public data, if this machine has it."""
+    for candidate in (os.environ.get("GNOMON_DATA"), ROOT.parent / "shared" / "data"):
+        if candidate and Path(candidate).is_dir():
+            return Path(candidate)
+    return None
+
+
+@pytest.fixture
+def public_data() -> Path:
+    folder = data_folder()
+    if folder is None:
+        pytest.skip("public data is absent: set GNOMON_DATA to its folder")
+    return folder
+
+
+def find_chromium() -> str | None:
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if path := shutil.which(name):
+            return path
+    return None
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    path = find_chromium()
+    if path is None:
+        pytest.skip("no Chromium on this machine: install the distribution's 'chromium'")
+    return path

@@ -1,0 +1,125 @@
+"""Building, looking, refusing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnomon.errors import GraphError
+from gnomon.graph import GraphBuilder, WorkGraph
+from tests.strategies import graphs
+
+WRONG = {
+    "NaN duration": (dict(lane=["a"], duration_ns=[float("nan")]), "task 0 has duration nan"),
+    "infinite duration": (dict(lane=["a"], duration_ns=[float("inf")]), "duration inf"),
+    "negative duration": (dict(lane=["a", "b"], duration_ns=[1, -5]), "negative duration, -5 ns"),
+    "absurd duration": (dict(lane=["a"], duration_ns=[2**62]), "over a century"),
+    "absurd sum": (dict(lane=["a"] * 3, duration_ns=[2**61] * 3), "more than a century"),
+    "text duration": (dict(lane=["a"], duration_ns=["long"]), "must be numbers"),
+    "shape": (dict(lane=["a"], duration_ns=[[1]]), "flat column"),
+    "lane count": (dict(lane=["a"], duration_ns=[1, 2]), "1 lanes for 2 rows"),
+    "unknown lane": (dict(lane=[0, 7], duration_ns=[1, 1], lanes=["x"]), "task 1 is on unknown lane 7"),
+    "negative lane": (dict(lane=[-1], duration_ns=[1], lanes=["x"]), "unknown lane -1"),
+    "fractional lane": (dict(lane=[0.5], duration_ns=[1], lanes=["x"]), "whole numbers"),
+    "huge lane": (dict(lane=[2**40], duration_ns=[1], lanes=["x"]), "out of range"),
+    "dangling edge": (
+        dict(lane=["a"], duration_ns=[1], edges=([0], [9])), "edge 0 ends at task 9, but there are 1",
+    ),
+    "edge lengths": (dict(lane=["a"], duration_ns=[1], edges=([0, 0], [0])), "2 edge sources but 1"),
+    "cycle": (
+        dict(lane=["a", "b"], duration_ns=[1, 1], edges=([0, 1], [1, 0]), name=["x", "y"]),
+        r"cycle: task 0 \('x' on 'a'\) -> task 1 \('y' on 'b'\) -> task 0",
+    ),
+    "self loop": (dict(lane=["a"], duration_ns=[1], edges=([0], [0])), "cycle: task 0"),
+    "against lane order": (dict(lane=["a", "a"], duration_ns=[1, 1], edges=([1], [0])), "cycle"),
+    "group on one lane": (
+        dict(lane=["a", "a"], duration_ns=[1, 1], group=[0, 0]), "can never start together",
+    ),
+    "wait on own lane": (dict(lane=["a"], duration_ns=[1], waits=([0], ["a"])), "waits for its own lane"),
+    "wait on unknown lane": (dict(lane=["a"], duration_ns=[1], waits=([0], ["z"])), "lane 'z'"),
+    "wait in a group": (
+        dict(lane=["a", "b"], duration_ns=[1, 1], waits=([0], ["b"]), group=[0, 0]), "rendezvous group",
+    ),
+    "wait of unknown task": (dict(lane=["a"], duration_ns=[1], waits=([3], [0])), "belongs to task 3"),
+    "rank count": (dict(lane=["a"], duration_ns=[1], rank=[0, 0]), "'rank' has 2 rows"),
+    "too many kinds": (
+        dict(lane=["a"] * 300, duration_ns=[1] * 300, kind=[str(i) for i in range(300)]),
+        "300 distinct kinds",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_bad_input_is_told_in_one_line(case):
+    columns, message = WRONG[case]
+    with pytest.raises(GraphError, match=message) as caught:
+        WorkGraph.from_columns(**columns)
+    assert "\n" not in str(caught.value)
+
+
+def test_columns_are_read_only_and_shared():
+    graph = WorkGraph.from_columns(["a", "b"], [1, 2])
+    with pytest.raises(ValueError, match="read-only"):
+        graph.duration_ns[0] = 5
+    assert np.shares_memory(graph.with_durations([3, 4]).lane, graph.lane)
+
+
+def test_builder_refuses_a_wait_on_a_lane_without_tasks_and_a_second_group():
+    build = GraphBuilder()
+    task = build.task("a", 1)
+    with pytest.raises(GraphError, match="which has no task"):
+        build.wait(task, "nowhere")
+    build.rendezvous([task])
+    with pytest.raises(GraphError, match="already in rendezvous group 0"):
+        build.rendezvous([task])
+
+
+def test_builder_equals_columns():
+    build = GraphBuilder()
+    a = build.task("cpu", 10, kind="host", name="op", rank=1, bytes=4, flops=2.0)
+    b = build.task("gpu", 20, kind="kernel", name="gemm", rank=1)
+    build.edge(a, b, "launch")
+    assert build.build(source="test") == WorkGraph.from_columns(
+        ["cpu", "gpu"], [10, 20], ["host", "kernel"], ["op", "gemm"], ([0], [1], "launch"),
+        rank=[1, 1], bytes=[4, 0], flops=[2.0, 0.0], meta={"source": "test"},
+    )  # fmt: skip
+
+
+@given(graphs(max_tasks=30), st.data())
+def test_prop_first_cycle_is_a_cycle(graph, data):
+    """Close a random graph with one edge; either it is acyclic or the named tasks form a ring."""
+    if len(graph) < 2:
+        return
+    u = data.draw(st.integers(0, len(graph) - 1))
+    v = data.draw(st.integers(0, len(graph) - 1))
+    source, target, kind = graph.edge_list()
+    offset = graph.edge_offset.copy()
+    offset[u + 1 :] += 1
+    targets = np.insert(target, graph.edge_offset[u], v).astype(np.int32)
+    kinds = np.insert(kind, graph.edge_offset[u], 0).astype(np.uint8)
+    closed = graph.replace(
+        edge_offset=offset, edge_target=targets, edge_kind=kinds,
+        edge_kinds=graph.edge_kinds or ("data",),
+    )  # fmt: skip
+    cycle = closed.native().first_cycle()
+    if not cycle:
+        closed.validate()
+        return
+    for here, there in zip(cycle, [*cycle[1:], cycle[0]]):
+        later = np.flatnonzero((closed.lane == closed.lane[here]) & (np.arange(len(closed)) > here))
+        is_next_on_lane = len(later) > 0 and later[0] == there
+        assert is_next_on_lane or there in closed.successors(here)
+    with pytest.raises(GraphError, match="cycle"):
+        closed.validate()
+
+
+def test_edge_kind_between():
+    graph = WorkGraph.from_columns(["a", "b"], [1, 1], edges=([0], [1], "launch"))
+    assert graph.edge_kind_between(0, 1) == "launch"
+    assert graph.edge_kind_between(1, 0) is None
+
+
+def test_repr_counts():
+    assert repr(WorkGraph.from_columns([], [])) == "WorkGraph(0 tasks, 0 lanes, 0 edges)"
