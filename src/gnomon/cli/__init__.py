@@ -1,1 +1,62 @@
+"""The command line: parsing and printing only.
 
+`gnomon NOUN VERB` asks a system; `gnomon VERB` is shared by all. Exit codes: 0 done, 1 our fault,
+2 wrong input or usage, 3 the answer is "no".
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code; errors become one line on stderr."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    verbose = "--verbose" in words
+    words = [word for word in words if word != "--verbose"]
+    try:
+        return _run(words)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except BrokenPipeError:
+        # Whoever read our output has gone (`| head`): not an error, but stdout must not be
+        # flushed again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if verbose:
+            import traceback
+
+            traceback.print_exc()
+        from gnomon.errors import GnomonError
+
+        if isinstance(error, GnomonError):
+            return _fail(str(error), error.exit_code)
+        what = f"internal error: {type(error).__name__}: {error}"
+        hint = "" if verbose else " (--verbose shows where)"
+        return _fail(f"{what}{hint}", 1)
+
+
+def _run(words: list[str]) -> int:
+    from cyclopts import CycloptsError
+
+    from gnomon.cli.app import app
+
+    try:
+        answer = app(words, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        return _fail(f"{_one_line(str(error))} (see gnomon --help)", 2)
+    return int(answer) if isinstance(answer, int) else 0
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _fail(line: str, code: int) -> int:
+    print(f"gnomon: {_one_line(line)}", file=sys.stderr)
+    return code

@@ -60,7 +60,9 @@ def load_timeline(path: str | Path) -> Timeline:
 def task_table(graph: WorkGraph, **more: Column) -> Table:
     """One row a task, without edges."""
     columns = {k: v for k, v in _columns(graph).items() if not isinstance(v, ListOf)}
-    return Table("tasks", columns | more, units={"duration_ns": "ns", "bytes": "B"})
+    shown = columns | more
+    units = {"duration_ns": "ns", "start_ns": "ns", "end_ns": "ns", "bytes": "B", "flops": "FLOP"}
+    return Table("tasks", shown, units={k: unit for k, unit in units.items() if k in shown})
 
 
 def _metadata(graph: WorkGraph) -> dict[str, str]:

@@ -1,1 +1,5 @@
+"""From the outside world to graphs and series, one module a format.
 
+Readers look at the content, keep integer nanoseconds, count what they repair or leave out, and
+answer a broken file with one clear line. Import the module of the format you have.
+"""

@@ -13,7 +13,7 @@ import numpy as np
 
 from gnomon.errors import InputError
 from gnomon.report.chart import Chart
-from gnomon.report.json import SCHEMA
+from gnomon.report.json import SCHEMA, encode_pretty
 from gnomon.report.result import Figure, Manifest, Result
 from gnomon.report.timeline import TimelineView
 from gnomon.table import Column, Dictionary, Table, read_arrow, write_arrow
@@ -109,8 +109,7 @@ def _write(result: Result, folder: Path) -> None:
         ("manifest.json", _ManifestFile(SCHEMA, result.manifest)),
         ("result.json", index),
     ):
-        text = msgspec.json.format(msgspec.json.encode(data), indent=2)
-        (folder / name).write_bytes(text + b"\n")
+        (folder / name).write_bytes(encode_pretty(data, result.title))
     for sub, names in (("tables", tables), ("timelines", views)):
         if names:
             (folder / sub).mkdir()
@@ -136,6 +135,8 @@ def _write_timeline(view: TimelineView, path: Path) -> None:
         columns["critical"] = view.critical
     if view.count is not None:
         columns["count"] = view.count
+    if view.busy_ns is not None:
+        columns["busy_ns"] = view.busy_ns
     write_arrow(path, columns, {"title": view.title})
 
 
@@ -190,7 +191,7 @@ def _read_timeline(path: Path) -> TimelineView:
     numbers = {"start_ns", "end_ns"}
     if (
         not all(isinstance(column, Dictionary) for column in coded.values())
-        or not numbers <= set(columns) <= numbers | {"critical", "count"}
+        or not numbers <= set(columns) <= numbers | {"critical", "count", "busy_ns"}
         or not all(isinstance(column, np.ndarray) for column in columns.values())
     ):
         raise InputError("is not a timeline", where=str(path))

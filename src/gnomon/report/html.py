@@ -187,7 +187,7 @@ def _timeline(view: TimelineView, max_spans: int) -> dict[str, Any]:
     order = np.lexsort((-thin.end_ns, thin.start_ns))
     first = view.first_ns
     starts = thin.start_ns[order] - first
-    busy = np.bincount(view.kind, view.end_ns - view.start_ns, len(view.kinds))
+    busy = np.bincount(view.kind, view.span_busy_ns, len(view.kinds))
     data: dict[str, Any] = {
         "lanes": _clean(thin.lanes),
         "kinds": _clean(thin.kinds),
@@ -204,13 +204,14 @@ def _timeline(view: TimelineView, max_spans: int) -> dict[str, Any]:
         data["critical"] = thin.critical[order].astype(int).tolist()
     if thin.merged:
         data["count"] = thin.span_count[order].tolist()
+        data["ran"] = thin.span_busy_ns[order].tolist()
     spans, lanes = len(view) + view.merged, len(view.lanes)
     label = f"{view.title}: {spans:,} spans on {lanes:,} lanes"
     note = ""
     if thin.merged:
         note = (
-            f"{spans:,} spans; {thin.merged:,} short ones are drawn as part of "
-            "a neighbouring block of the same lane and kind, with their number."
+            f"{spans:,} spans, drawn as {len(thin):,}: short neighbours of one lane and kind share a "
+            "block, filled as high as they were busy."
         )
     return {
         "title": view.title,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from gnomon.errors import InputError
 from gnomon.report.result import Result, flat_figures
 from gnomon.table import Table, atomic_file
 from gnomon.table.column import Column, Dictionary
@@ -48,7 +49,18 @@ def to_json(result: Result, tables: Literal["columns", "rows"] = "columns") -> s
         "how": result.how,
         "manifest": result.manifest,
     }
-    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
+    return encode_pretty(data, result.title).decode()
+
+
+def encode_pretty(data: object, where: str) -> bytes:
+    """Indented JSON with a last newline."""
+    try:
+        return msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"
+    except UnicodeEncodeError:
+        what = "a text holds half a surrogate pair, which has no UTF-8"
+        raise InputError(
+            what, where=where, hint="decode the source with errors='replace'"
+        ) from None
 
 
 def write_json(

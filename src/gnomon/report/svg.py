@@ -184,7 +184,8 @@ def _draw_scatter(chart: ScatterChart, width: float) -> Drawing:
         drawing.mark(
             "circle", _point_tip(chart, i), at, f"{kind} {hue}", cx=at[0], cy=at[1], r=size
         )
-    _label_front(drawing, chart, front, best)
+    points = [(x(value_at(chart.x, i)), y(value_at(chart.y, i))) for i, _, _ in whole]
+    _label_front(drawing, chart, dict(zip(front, best)), points)
     return drawing
 
 
@@ -201,21 +202,27 @@ def _point_tip(chart: ScatterChart, i: int) -> str:
 
 
 def _label_front(
-    drawing: Drawing, chart: ScatterChart, front: list[int], best: list[tuple[float, float]]
-) -> None:
-    """Names on the front's empty side, as far as they do not run into one another."""
+    drawing: Drawing, chart: ScatterChart, best: dict[int, tuple[float, float]],
+    points: list[tuple[float, float]],
+) -> None:  # fmt: skip
+    """Names beside the front, its empty side first; where nothing is free the tooltip must do."""
     if not chart.names:
         return
-    down = 15.0 if chart.better_y == "lower" else -8.0
-    taken: list[tuple[float, float, float]] = []
-    for i, (px, py) in zip(front, best):
+    below, above = 15.0, -8.0
+    downs = (below, above) if chart.better_y == "lower" else (above, below)
+    taken = [(px - 5, px + 5, py + 4) for px, py in points]
+    for i, (px, py) in best.items():
         name = fit(chart.names[i], 160)
         size = len(name) * CHAR * 0.95
-        sides = [px - 6 - size, px + 6]
-        if chart.better_x == "higher":
-            sides.reverse()
-        left = next((x for x in sides if x >= 45 and x + size <= drawing.width), px + 6)
-        line = py + down
-        if all(left > b or left + size < a or abs(line - y) > LINE - 3 for a, b, y in taken):
-            drawing.text(left, line, name, "name")
-            taken.append((left, left + size, line))
+        sides = (px - 5 - size, px + 5) if chart.better_x == "lower" else (px + 5, px - 5 - size)
+        for left, line in [(side, py + down) for down in downs for side in sides]:
+            if left >= 45 and left + size <= drawing.width and _is_free(left, size, line, taken):
+                drawing.text(left, line, name, "name")
+                taken.append((left, left + size, line))
+                break
+
+
+def _is_free(
+    left: float, size: float, line: float, taken: list[tuple[float, float, float]]
+) -> bool:
+    return all(left > b or left + size < a or abs(line - y) > LINE - 6 for a, b, y in taken)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +17,9 @@ __all__ = ["TimelineView"]
 
 class TimelineView(msgspec.Struct, frozen=True, eq=False):
     """Spans as columns: `lane`, `kind` and `name` are positions in the lists of the same meaning.
+
+    `count` and `busy_ns` are there where spans were joined (`thin`): how many a block stands for
+    and how long those ran.
 
     >>> view = TimelineView(
     ...     "step", lanes=["gpu 0"], kinds=["compute"], names=["gemm", "copy"],
@@ -39,6 +43,7 @@ class TimelineView(msgspec.Struct, frozen=True, eq=False):
     end_ns: NDArray[np.int64]
     critical: NDArray[np.bool_] | None = None
     count: NDArray[np.int32] | None = None
+    busy_ns: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         for field, dtype in _TYPES.items():
@@ -95,56 +100,52 @@ class TimelineView(msgspec.Struct, frozen=True, eq=False):
         return np.ones(len(self), np.int32) if self.count is None else self.count
 
     @property
+    def span_busy_ns(self) -> NDArray[np.int64]:
+        """How long the spans ran that each drawn one stands for."""
+        return self.end_ns - self.start_ns if self.busy_ns is None else self.busy_ns
+
+    @property
     def merged(self) -> int:
         """How many spans are drawn as part of another one."""
         return int(self.span_count.sum()) - len(self)
 
     def thin(self, most: int) -> TimelineView:
-        """At most `most` spans: the shortest and closest neighbours become counted blocks.
+        """At most `most` spans: short ones that lie close become counted blocks.
 
-        Only spans of the same lane, kind and criticality are joined, so every block keeps its
-        meaning and nothing vanishes; a block bears the name of its longest span. A lane always
-        keeps one block of each of its kinds, even where that is more than `most`.
+        Time is cut into slots, as narrow as `most` allows; what is shorter than a slot is joined
+        with the others of its slot, lane, kind and criticality. So every block keeps its meaning,
+        none grows over quiet time, and nothing vanishes: a block knows how many spans it stands
+        for and how long they ran, and bears the name of the longest. A lane always keeps one
+        block of each of its kinds, even where that is more than `most`.
         """
         if len(self) <= most:
             return self
         critical = np.zeros(len(self), np.bool_) if self.critical is None else self.critical
         order = np.lexsort((self.end_ns, self.start_ns, critical, self.kind, self.lane))
-        start, end = self.start_ns[order], self.end_ns[order]
-        keys = np.stack([self.lane[order], self.kind[order], critical[order]])
-        fresh = np.any(keys[:, 1:] != keys[:, :-1], axis=0)
-        joins = self._join_lengths(start, end, fresh)
-        wanted = len(self) - max(most, 1)
-        limit = np.partition(joins, wanted - 1)[wanted - 1]
-        heads = np.concatenate([[True], fresh | (joins > limit)])
-        return self._blocks(order, start, end, np.flatnonzero(heads))
+        start, end = self.start_ns[order] - self.first_ns, self.end_ns[order] - self.first_ns
+        keys = (self.lane[order], self.kind[order], critical[order])
+        fresh = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
 
-    @staticmethod
-    def _join_lengths(
-        start: NDArray[np.int64], end: NDArray[np.int64], fresh: NDArray[np.bool_]
-    ) -> NDArray[np.int64]:
-        """For each neighbouring pair the longest of gap and durations: what joining would blur."""
-        dur = end - start
-        gap = np.maximum(start[1:] - end[:-1], 0)
-        length: NDArray[np.int64] = np.maximum(gap, np.maximum(dur[1:], dur[:-1]))
-        return np.where(fresh, np.iinfo(np.int64).max, length)
+        def heads(slot: int) -> NDArray[np.bool_]:
+            """Where a block begins when time is cut into slots of that length."""
+            long = end - start >= slot
+            place = start // slot
+            apart: NDArray[np.bool_] = fresh | (place[1:] != place[:-1]) | long[1:] | long[:-1]
+            return np.concatenate([[True], apart])
 
-    def _blocks(
-        self,
-        order: NDArray[np.int64],
-        start: NDArray[np.int64],
-        end: NDArray[np.int64],
-        heads: NDArray[np.int64],
-    ) -> TimelineView:
+        slot = _least_slot(int(end.max()) + 1, lambda slot: int(heads(slot).sum()) <= most)
+        return self._blocks(order, np.flatnonzero(heads(slot)))
+
+    def _blocks(self, order: NDArray[np.int64], heads: NDArray[np.int64]) -> TimelineView:
+        dur = (self.end_ns - self.start_ns)[order]
         block = np.repeat(np.arange(len(heads)), np.diff(np.append(heads, len(order))))
         # Last of each block when ordered by block, then duration: its longest span.
-        by_length = np.lexsort((end - start, block))
-        last = np.append(heads[1:], len(order)) - 1
-        longest = order[by_length[last]]
+        by_length = np.lexsort((dur, block))
+        longest = order[by_length[np.append(heads[1:], len(order)) - 1]]
         first = order[heads]
-        starts = start[heads]
-        ends = np.maximum.reduceat(end, heads)
-        shown = np.lexsort((self.lane[first], starts))  # in time, as a page reads it
+        start, end = self.start_ns[first], np.maximum.reduceat(self.end_ns[order], heads)
+        busy = np.add.reduceat(self.span_busy_ns[order], heads)
+        shown = np.lexsort((self.lane[first], start))  # in time, as a page reads it
         used, names = np.unique(self.name[longest[shown]], return_inverse=True)
         return TimelineView(
             self.title,
@@ -154,11 +155,25 @@ class TimelineView(msgspec.Struct, frozen=True, eq=False):
             self.lane[first][shown],
             self.kind[first][shown],
             names.astype(np.int32),
-            starts[shown],
-            ends[shown],
+            start[shown],
+            end[shown],
             None if self.critical is None else self.critical[first][shown],
             np.add.reduceat(self.span_count[order], heads)[shown].astype(np.int32),
+            busy[shown],
         )
+
+
+def _least_slot(longest: int, is_enough: Callable[[int], bool]) -> int:
+    """A slot that is enough, within a tenth of the least; `longest` always is."""
+    low, high = 0, max(longest, 1)
+    while high - low > max(1, low // 10):
+        # Slots range over ten decades: halve the exponent first, the number last.
+        mid = math.isqrt(max(low, 1) * high) if high > 4 * max(low, 1) else (low + high) // 2
+        if is_enough(mid):
+            high = mid
+        else:
+            low = mid
+    return high
 
 
 _TYPES: dict[str, type[Any]] = {
@@ -169,6 +184,7 @@ _TYPES: dict[str, type[Any]] = {
     "end_ns": np.int64,
     "critical": np.bool_,
     "count": np.int32,
+    "busy_ns": np.int64,
 }
 
 

@@ -117,7 +117,7 @@ def compensated_prefix(values: Floats) -> tuple[Floats, Floats]:
     An hour's area is a difference of two prefix sums that may cover years. In plain float64 the
     difference loses as many digits as the ratio has, and an integral over a short interval would
     depend on how much history precedes it. A Python loop over all values would be as exact;
-    walking the columns of a square is some sixty times as fast.
+    walking the columns of a square is several times as fast.
 
     >>> high, low = compensated_prefix(np.array([1e16, 1.0, -1e16]))
     >>> float(high[3] + low[3])

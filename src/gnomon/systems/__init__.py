@@ -1,1 +1,1 @@
-
+"""The systems, a package each. They stand on the layers and never import one another."""

@@ -160,7 +160,7 @@ class Table(msgspec.Struct, frozen=True, eq=False):
     def write_csv(self, path: str | os.PathLike[str]) -> None:
         """Writes `to_csv()`, whole or not at all."""
         with atomic_file(path) as file:
-            file.write(self.to_csv().encode())
+            file.write(self.to_csv().encode("utf-8", "replace"))
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Writes an Arrow file that keeps name, units, descriptions and caption."""

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const RULER = 26, ROW = 19, MAX_DEPTH = 8;
+  const RULER = 26, MAX_DEPTH = 8;
   const time = (ns, digits = 4) => {
     const size = Math.abs(ns);
     const [unit, scale] = size < 1e3 ? ["ns", 1] : size < 1e6 ? ["µs", 1e3] : size < 1e9 ? ["ms", 1e6] : ["s", 1e9];
@@ -37,8 +37,11 @@
       depth[i] = d;
       lane.spans.push(i);
     }
+    // Many lanes get lower rows, so that hundreds of them still make a picture.
+    const rows = lanes.reduce((sum, lane) => sum + lane.rows, 0);
+    const ROW = Math.max(6, Math.min(19, Math.floor(1000 / rows))), GAP = ROW > 12 ? 3 : 1;
     let bottom = RULER;
-    for (const lane of lanes) { lane.top = bottom + 4; bottom = lane.top + lane.rows * ROW + 3 }
+    for (const lane of lanes) { lane.top = bottom + GAP + 1; bottom = lane.top + lane.rows * ROW + GAP }
 
     let from = 0, to = whole, width = 0, gutter = 120, colours = {}, hover = -1, chosen = -1;
     let onlyCritical = false, wanted = "", off = new Set(), matches = null, pending = false;
@@ -76,11 +79,14 @@
       for (const lane of lanes) drawLane(lane);
       g.restore();
       g.textAlign = "right";
+      let free = 0;
       lanes.forEach((lane, l) => {
         g.fillStyle = colours.rule;
-        g.fillRect(0, lane.top - 4, width, 1);
+        g.fillRect(0, lane.top - GAP - 1, width, 1);
+        if (lane.top < free) return;  // a name that would run into the one above
+        free = lane.top + 12;
         g.fillStyle = colours.soft;
-        g.fillText(clip(g, data.lanes[l], gutter - 14), gutter - 8, lane.top + ROW / 2 - 1);
+        g.fillText(clip(g, data.lanes[l], gutter - 14), gutter - 8, lane.top + Math.max(ROW / 2 - 1, 4));
       });
       g.textAlign = "left";
     };
@@ -114,24 +120,31 @@
         const w = Math.max(b - a - (b - a > 3 ? .6 : 0), .9), y = lane.top + d * ROW, s = strength(i);
         g.globalAlpha = s;
         g.fillStyle = colours.kinds[data.kind[i]];
-        g.fillRect(a, y, w, ROW - 3);
+        if (count(i) > 1 && end[i] > begin[i]) {
+          // A block of many: pale over its extent, solid as high as its spans were busy.
+          const busy = Math.max(1, Math.min(1, data.ran[i] / (end[i] - begin[i])) * (ROW - GAP));
+          g.globalAlpha = s * .22;
+          g.fillRect(a, y, w, ROW - GAP);
+          g.globalAlpha = s;
+          g.fillRect(a, y + ROW - GAP - busy, w, busy);
+        } else g.fillRect(a, y, w, ROW - GAP);
         drawn[d] = a + Math.max(w, 1);
         last[d] = data.kind[i];
         if (onlyCritical && critical(i) && w > 2) {
           g.strokeStyle = colours.ink;
-          g.strokeRect(a + .5, y + .5, w - 1, ROW - 4);
+          g.strokeRect(a + .5, y + .5, w - 1, ROW - GAP - 1);
         }
         if (i === hover || i === chosen) {
           g.globalAlpha = 1;
           g.lineWidth = 2;
           g.strokeStyle = colours.ink;
-          g.strokeRect(a, y, w, ROW - 3);
+          g.strokeRect(a, y, w, ROW - GAP);
           g.lineWidth = 1;
         }
-        if (w > 34) {
-          g.fillStyle = s < 1 ? colours.ink : colours.words[data.kind[i]];
+        if (w > 46 && ROW > 12) {
+          g.fillStyle = s < 1 || count(i) > 1 ? colours.ink : colours.words[data.kind[i]];
           g.globalAlpha = Math.max(s, .4);
-          g.fillText(clip(g, title(i), w - 10), a + 5, y + (ROW - 3) / 2 + .5);
+          g.fillText(clip(g, title(i), w - 10), a + 5, y + (ROW - GAP) / 2 + .5);
         }
       }
       g.globalAlpha = 1;
@@ -139,7 +152,7 @@
     const title = i => count(i) > 1 ? `${data.names[data.name[i]]} + ${(count(i) - 1).toLocaleString("en")} more` : data.names[data.name[i]];
     const lines = i => [
       title(i),
-      `${data.kinds[data.kind[i]]} · ${time(end[i] - begin[i])}${critical(i) ? " · on the critical path" : ""}`,
+      `${data.kinds[data.kind[i]]} · ${count(i) > 1 ? time(data.ran[i]) + " of " : ""}${time(end[i] - begin[i])}${critical(i) ? " · on the critical path" : ""}`,
       `${data.lanes[data.lane[i]]} · at ${time(begin[i], 6)}`,
     ];
     const later = () => { if (!pending) { pending = true; requestAnimationFrame(draw) } };
@@ -150,7 +163,7 @@
       let best = -1, least = 4;
       for (const i of lane.spans) {
         const y = lane.top + depth[i] * ROW;
-        if (py < y - 1 || py > y + ROW - 2) continue;
+        if (py < y - 1 || py > y + ROW) continue;
         const away = Math.max(x(begin[i]) - px, px - x(end[i]), 0);
         if (away < least) { least = away; best = i }
       }

@@ -265,9 +265,11 @@ class _Builder:
             at = bisect_right(ends, end) - 1
             while at >= 0 and self.out.kind[tasks[at]] == "gap":
                 at -= 1
-            if at >= 0 and max(begin, end - _REACTION_NS) < ends[at]:
-                if best is None or ends[at] > self.out.end[best]:
-                    best = tasks[at]
+            # The longer the silence, the longer it may take to come back from it.
+            reaction = max(_REACTION_NS, (end - begin) // 5)
+            is_near = at >= 0 and ends[at] > max(begin, end - reaction)
+            if is_near and (best is None or ends[at] > self.out.end[best]):
+                best = tasks[at]
         return best
 
     def _tie_streams(self) -> None:

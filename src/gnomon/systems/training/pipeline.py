@@ -14,7 +14,7 @@ from gnomon.graph import Breakdown, CriticalPath, Timeline
 from gnomon.ingest.kineto import read_kineto
 from gnomon.model.kernel_class import KERNEL_CLASSES
 from gnomon.report import (
-    BarChart, Bars, Figure, Line, LineChart, Manifest, Result, hash_input,
+    BarChart, Bars, Figure, Line, LineChart, Manifest, Result, TimelineView, hash_input,
 )  # fmt: skip
 from gnomon.report.views import timeline_view
 from gnomon.sim import replay
@@ -55,7 +55,7 @@ def replay_trace(
         path: A trace file, or a folder with `kineto.json.gz` and perhaps `meta.json`.
         questions: What-ifs to answer; the usual ones unless given.
     """
-    file = _trace_file(Path(path))
+    file = trace_file(Path(path))
     training = build_graph(read_kineto(file))
     timeline = replay(training.graph)
     asked = usual_questions(training) if questions is None else list(questions)
@@ -63,7 +63,8 @@ def replay_trace(
     return TrainingReplay(str(file), training, timeline, tuple(rows), _unprofiled_ms(file))
 
 
-def _trace_file(path: Path) -> Path:
+def trace_file(path: Path) -> Path:
+    """The trace itself, or the one inside a folder."""
     if not path.is_dir():
         return path
     for pattern in ("kineto.json*", "*.pt.trace.json*", "*.json.gz", "*.json"):
@@ -151,46 +152,46 @@ def _where(window: Timeline, steps: int) -> Table:
     whole_ms = window.makespan_ns / steps / 1e6
     rows = [
         {
-            "what": kind,
-            "where": "gpu" if kind in (*KERNEL_CLASSES, "latency") else "host",
-            "ms a step": round(float(time_ms[k]), 4),
-            "share of step": round(100.0 * float(time_ms[k]) / whole_ms, 2) if whole_ms else 0.0,
-            "tasks a step": round(float(count[k]), 1),
+            "kind": kind,
+            "side": "gpu" if kind in (*KERNEL_CLASSES, "latency") else "host",
+            "time_ms": round(float(time_ms[k]), 4),
+            "share_pct": round(100.0 * float(time_ms[k]) / whole_ms, 2) if whole_ms else 0.0,
+            "tasks": round(float(count[k]), 1),
         }
         for k, kind in enumerate(graph.kinds)
         if count[k] > 0
     ]
-    rows.sort(key=lambda row: (row["where"], -float(str(row["ms a step"]))))
+    rows.sort(key=lambda row: (str(row["side"]), -float(str(row["time_ms"]))))
     return Table.from_rows(
-        "Where the step goes", rows, units={"ms a step": "ms", "share of step": "%"},
-        caption="Lanes run side by side, so shares add up to more than the step.",
+        "Where the step goes", rows, units={"time_ms": "ms", "share_pct": "%"},
+        caption="A step, by what ran. Lanes run side by side, so shares add up to more than the step.",
     )  # fmt: skip
 
 
 def _what_if(run: TrainingReplay) -> Table:
     base = step_estimate(run.training, run.timeline).mid
-    rows = [{"what if": "as recorded", "step": base, "change": 0.0, "speed-up": 1.0}]
+    rows = [{"what_if": "as recorded", "step_ms": round(base, 4), "change_pct": 0.0, "speed_up": 1.0}]
     rows += [
         {
-            "what if": row.label,
-            "step": round(row.step_ms, 4),
-            "change": round(100.0 * row.change, 2),
-            "speed-up": round(base / row.step_ms, 3) if row.step_ms else 0.0,
+            "what_if": row.label,
+            "step_ms": round(row.step_ms, 4),
+            "change_pct": round(100.0 * row.change, 2),
+            "speed_up": round(base / row.step_ms, 3) if row.step_ms else 0.0,
         }
         for row in run.what_ifs
     ]
-    return Table.from_rows("What if", rows, units={"step": "ms", "change": "%", "speed-up": "x"})
+    return Table.from_rows("What if", rows, units={"step_ms": "ms", "change_pct": "%", "speed_up": "x"})
 
 
 def _critical(path: CriticalPath) -> Table:
     whole = max(path.length_ns, 1)
     rows = [
-        {"kind": kind, "on the path": round(ns / 1e6, 4), "share": round(100.0 * ns / whole, 2)}
+        {"kind": kind, "time_ms": round(ns / 1e6, 4), "share_pct": round(100.0 * ns / whole, 2)}
         for kind, ns in sorted(path.by_kind_ns.items(), key=lambda item: -item[1])
     ]
     links = ", ".join(f"{count:,} by {link}" for link, count in sorted(path.by_link.items()))
     return Table.from_rows(
-        "Critical path", rows, units={"on the path": "ms", "share": "%"},
+        "Critical path", rows, units={"time_ms": "ms", "share_pct": "%"},
         caption=f"{len(path):,} tasks over the whole trace; tied {links}.",
     )  # fmt: skip
 
@@ -215,13 +216,13 @@ def _charts(
             unit="ms", horizontal=True,
         ),
         LineChart(
-            "GPU busy, by millisecond", [float(b) for b in range(len(busy))],
-            [Line("busy", busy.tolist())], x_label="time", x_unit="ms", y_label="busy", y_unit="%",
+            "GPU busy, by millisecond",
+            [Line("busy", [float(b) for b in range(len(busy))], busy.tolist(), step=True)], x_label="time", x_unit="ms", y_label="busy", y_unit="%",
         ),
     ]  # fmt: skip
 
 
-def _view(run: TrainingReplay, path: CriticalPath):  # type: ignore[no-untyped-def]
+def _view(run: TrainingReplay, path: CriticalPath) -> TimelineView:
     critical = np.zeros(len(run.timeline), bool)
     critical[path.tasks] = True
     return timeline_view(run.timeline, "Replayed steps", critical, hide=("gap", "latency"))

@@ -11,7 +11,7 @@ from gnomon.sim import replay
 from gnomon.systems.training.graph import TrainingGraph
 from gnomon.systems.training.steps import step_estimate
 
-__all__ = ["WhatIf", "WhatIfRow", "play", "usual_questions"]
+__all__ = ["WhatIf", "WhatIfRow", "heaviest_kinds", "parse_scale", "play", "usual_questions"]
 
 #: Kinds of host tasks; everything else ran on a GPU.
 HOST_KINDS = ("host", "gap", "launch", "runtime", "sync", "blocked")
@@ -57,20 +57,36 @@ def play(training: TrainingGraph, questions: list[WhatIf], base: Timeline) -> li
     return rows
 
 
+def parse_scale(text: str) -> WhatIf:
+    """`product=0.5` as a question.
+
+    >>> parse_scale("product=0.5").label
+    'product x 0.5'
+    """
+    kind, equals, factor = text.partition("=")
+    try:
+        if not equals or not kind:
+            raise ValueError
+        return WhatIf(f"{kind} x {float(factor):g}", (kind,), float(factor))
+    except ValueError:
+        raise InputError(f"{text!r} is not KIND=FACTOR", hint="try product=0.5") from None
+
+
+def heaviest_kinds(graph: WorkGraph, most: int | None = None) -> list[str]:
+    """Kinds of GPU task by total time, the heaviest first."""
+    total = np.zeros(len(graph.kinds), np.int64)
+    np.add.at(total, graph.kind, graph.duration_ns)
+    order = [graph.kinds[k] for k in np.argsort(-total, kind="stable").tolist() if total[k] > 0]
+    return [kind for kind in order if kind not in (*HOST_KINDS, "latency")][:most]
+
+
 def usual_questions(training: TrainingGraph, most: int = 3) -> list[WhatIf]:
     """The questions worth asking of any trace: its heaviest kernels, the host, the gaps."""
     graph = training.graph
-    total = np.zeros(len(graph.kinds), np.int64)
-    np.add.at(total, graph.kind, graph.duration_ns)
-    on_gpu = [k for k in np.argsort(-total).tolist() if graph.kinds[k] not in (*HOST_KINDS, "latency")]
-    questions = [
-        WhatIf(f"{graph.kinds[k]} kernels twice as fast", (graph.kinds[k],), 0.5)
-        for k in on_gpu[:most]
-        if total[k] > 0
-    ]
+    on_gpu = heaviest_kinds(graph)
+    questions = [WhatIf(f"{kind} kernels twice as fast", (kind,), 0.5) for kind in on_gpu[:most]]
     if on_gpu:
-        every = tuple(graph.kinds[k] for k in on_gpu)
-        questions.append(WhatIf("all kernels twice as fast", every, 0.5))
+        questions.append(WhatIf("all kernels twice as fast", tuple(on_gpu), 0.5))
     host = tuple(k for k in ("host", "gap", "launch", "runtime") if k in graph.kinds)
     if host:
         questions.append(WhatIf("host twice as fast", host, 0.5))

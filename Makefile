@@ -1,0 +1,96 @@
+# Two commands for a newcomer: `make tour`, `make test`. Both set up what they need.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+EXTRAS := tables,ray,zstd,dev
+NATIVE := CMakeLists.txt $(wildcard native/engine/* native/bindings/*)
+# Two BLAS threads on a busy machine cost twenty times one.
+export OMP_NUM_THREADS := 1
+PYTEST := $(BIN)/python -m pytest -q
+JUNIT := build/junit
+
+.PHONY: help install tour test test-slow lint types layers unit ray docs native-test bench format clean
+
+help:
+	@echo "make tour       run every system on bundled data, leave report/index.html"
+	@echo "make test       every check and test (about five minutes)"
+	@echo "make install    .venv with the native build and all extras"
+	@echo "make test-slow  property tests with many more examples"
+	@echo "make bench      the engine against its peers"
+	@echo "make docs       the documentation, in site/"
+	@echo "make format     let ruff format and fix"
+	@echo "make clean      remove what was built"
+
+install: $(VENV)/.native
+
+# Packages: again only when what they are listed in has changed.
+$(VENV)/.packages: pyproject.toml constraints.txt
+	@echo "==> installing Python packages into $(VENV) (the first time takes a few minutes)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	  { echo "no virtual environment could be made; install the distribution's 'python3-venv'"; exit 1; }
+	@$(BIN)/python -m pip install -q -c constraints.txt pip scikit-build-core nanobind cmake ninja
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install -q -c constraints.txt \
+	  --no-build-isolation -e ".[$(EXTRAS)]"
+	@touch $@ $(VENV)/.native
+
+# The native core: again only when its sources have changed.
+$(VENV)/.native: $(VENV)/.packages $(NATIVE)
+	@echo "==> building the native core"
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install -q --no-deps \
+	  --no-build-isolation -e .
+	@touch $@
+
+tour: install
+	@echo "==> touring every system on bundled data"
+	@$(BIN)/gnomon tour report
+
+# Cheapest first, so that a mistake is told in seconds.
+test: install lint types layers native-test unit ray docs
+	@$(BIN)/python tests/closing_line.py $(JUNIT)/unit.xml $(JUNIT)/ray.xml
+
+lint: install
+	@echo "==> ruff"
+	@$(BIN)/ruff format --check -q . && $(BIN)/ruff check -q .
+
+types: install
+	@echo "==> mypy"
+	@$(BIN)/mypy
+
+layers: install
+	@echo "==> import-linter"
+	@$(BIN)/lint-imports --no-cache | tail -n 4
+
+native-test: install
+	@echo "==> native tests, with address and undefined-behaviour sanitizers"
+	@PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/sanitized -G Ninja --log-level=ERROR \
+	  -DGNOMON_NATIVE_TESTS=ON -DGNOMON_DEVELOPER=ON -DCMAKE_BUILD_TYPE=Debug > /dev/null
+	@PATH="$(abspath $(BIN)):$$PATH" cmake --build build/sanitized > build/sanitized.log || \
+	  { cat build/sanitized.log; exit 1; }
+	@build/sanitized/engine_test
+
+unit: install
+	@echo "==> tests"
+	@mkdir -p $(JUNIT)
+	@$(PYTEST) -n 2 --dist worksteal -m "not ray and not slow" --junitxml $(JUNIT)/unit.xml
+
+# A real Ray takes long to start: its tests run once, together.
+ray: install
+	@echo "==> tests on a real Ray"
+	@mkdir -p $(JUNIT)
+	@$(PYTEST) -m ray tests --junitxml $(JUNIT)/ray.xml
+
+test-slow: install
+	@HYPOTHESIS_PROFILE=thorough $(PYTEST) -n 2 --dist worksteal -m "not ray" tests --timeout 1800
+
+docs: install
+	@echo "==> documentation"
+	@$(BIN)/python docs/build.py
+
+bench: install
+	@$(BIN)/python benchmarks/engine.py
+
+format: install
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) build report site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,63 @@
+"""How every verb shows its result: a table, JSON, one HTML file, a folder, a trace."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from gnomon.graph import Timeline
+    from gnomon.report import Result
+
+__all__ = ["Output", "show"]
+
+
+@Parameter(name="*")
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """Where the answer goes besides the terminal."""
+
+    json: Annotated[bool, Parameter(negative=())] = False
+    """Print JSON instead of tables."""
+    html: Path | None = None
+    """Also write one self-contained HTML file."""
+    save: Path | None = None
+    """Also save the result as a folder that `gnomon report` and `gnomon compare` read."""
+    overwrite: Annotated[bool, Parameter(negative=())] = False
+    """Let --save replace a result that is there."""
+
+
+def show(
+    result: Result,
+    output: Output,
+    *,
+    perfetto: Path | None = None,
+    timelines: Mapping[str, Timeline] | None = None,
+) -> None:
+    """Prints a result and writes what was asked for; says on stderr where it went."""
+    from gnomon import report
+
+    if output.html is not None:
+        report.write_html(result, output.html)
+        _say(f"wrote {output.html}")
+    if output.save is not None:
+        report.save(result, output.save, overwrite=output.overwrite)
+        _say(f"saved {output.save}")
+    if perfetto is not None and timelines is not None:
+        from gnomon.report.perfetto import write_trace
+
+        write_trace(perfetto, timelines)
+        _say(f"wrote {perfetto}")
+    if output.json:
+        print(report.to_json(result))
+    else:
+        report.print_result(result)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)

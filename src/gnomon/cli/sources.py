@@ -1,0 +1,93 @@
+"""Whatever a user points at, as a Result: saved results, traces, graphs, timelines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gnomon.errors import InputError
+
+if TYPE_CHECKING:
+    from gnomon.graph import Timeline
+    from gnomon.report import Result
+
+__all__ = ["load_result", "load_timelines"]
+
+
+def load_result(path: Path) -> Result:
+    """Loads a saved result, or computes the one that fits the file."""
+    from gnomon.ingest.identify import identify
+
+    identity = identify(path)
+    if identity.format == "result":
+        from gnomon import report
+
+        return report.load(path)
+    if identity.format in ("kineto", "folder"):
+        from gnomon.systems.training import replay_trace, to_result
+
+        return to_result(replay_trace(path, []))
+    if identity.format == "arrow":
+        return timeline_result(load_arrow(path), path)
+    raise InputError(
+        f"is {identity.about}, which has no result", where=str(path),
+        hint="give a saved result, a profiler trace, a graph or a timeline",
+    )  # fmt: skip
+
+
+def load_timelines(path: Path) -> dict[str, Timeline]:
+    """The timelines of a trace, a graph or a timeline file."""
+    from gnomon.ingest.identify import identify
+
+    identity = identify(path)
+    if identity.format in ("kineto", "folder"):
+        from gnomon.systems.training import replay_trace
+
+        run = replay_trace(path, [])
+        return {"recorded": run.training.recorded, "replayed": run.timeline}
+    if identity.format == "arrow":
+        return {path.stem: load_arrow(path)}
+    raise InputError(f"is {identity.about}, which has no timeline", where=str(path))
+
+
+def load_arrow(path: Path) -> Timeline:
+    """A timeline file as it is, a graph file replayed."""
+    from gnomon.graph import Timeline, WorkGraph
+    from gnomon.sim import replay
+    from gnomon.table import read_arrow
+
+    if "start_ns" in read_arrow(path).columns:
+        return Timeline.load(path)
+    return replay(WorkGraph.load(path))
+
+
+def timeline_result(timeline: Timeline, path: Path) -> Result:
+    """A timeline of any origin: its length, and time by kind."""
+    import numpy as np
+
+    from gnomon.report import Figure, Manifest, Result, hash_input
+    from gnomon.report.views import timeline_view
+    from gnomon.table import Table
+    from gnomon.version import __version__
+
+    graph = timeline.graph
+    spent = timeline.end_ns - timeline.start_ns
+    total = np.zeros(len(graph.kinds), np.int64)
+    np.add.at(total, graph.kind, spent)
+    count = np.bincount(graph.kind, minlength=len(graph.kinds))
+    rows = [
+        {"kind": kind, "time_ms": total[k] / 1e6, "tasks": int(count[k])}
+        for k, kind in enumerate(graph.kinds)
+    ]
+    return Result(
+        "graph",
+        "replay" if timeline.method != "recorded" else "show",
+        path.name,
+        figures=[
+            Figure("makespan_ms", "Makespan", timeline.makespan_ns / 1e6, "ms", "lower"),
+            Figure("tasks", "Tasks", len(timeline)),
+        ],
+        tables=[Table.from_rows("Time by kind", rows, units={"time_ms": "ms"})] if rows else [],
+        timelines=[timeline_view(timeline, path.stem)],
+        manifest=Manifest(version=__version__, inputs=[hash_input(path)]),
+    )

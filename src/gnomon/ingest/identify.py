@@ -1,0 +1,79 @@
+"""What is this file? Told from its first bytes, never from its name alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from gnomon.errors import InputError
+from gnomon.ingest.kineto import looks_like_kineto
+from gnomon.ingest.text import read_head
+
+__all__ = ["FORMATS", "Identity", "identify"]
+
+#: Formats by name, and what they are in words.
+FORMATS = {
+    "kineto": "PyTorch profiler trace (Chrome trace JSON)",
+    "execution-trace": "PyTorch execution trace",
+    "perfetto": "Perfetto trace (protobuf)",
+    "arrow": "Arrow file",
+    "parquet": "Parquet file",
+    "csv": "comma-separated values",
+    "json": "JSON of no known kind",
+    "result": "saved gnomon result",
+    "folder": "folder",
+    "unknown": "nothing gnomon knows",
+}
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """A format, its words, and the size on disk."""
+
+    format: str
+    bytes: int
+
+    @property
+    def about(self) -> str:
+        """The format in words."""
+        return FORMATS[self.format]
+
+
+def identify(path: str | os.PathLike[str]) -> Identity:
+    """Looks at a file or folder.
+
+    >>> from gnomon.datasets import bundled
+    >>> identify(bundled("h200-gpt-l6") / "kineto.json.gz").about
+    'PyTorch profiler trace (Chrome trace JSON)'
+    """
+    place = Path(path)
+    if place.is_dir():
+        is_result = (place / "manifest.json").is_file() and (place / "result.json").is_file()
+        size = sum(p.stat().st_size for p in place.rglob("*") if p.is_file())
+        return Identity("result" if is_result else "folder", size)
+    head = read_head(path)
+    size = place.stat().st_size
+    if size == 0:
+        raise InputError("is empty", where=str(path))
+    return Identity(_format_of(head), size)
+
+
+def _format_of(head: bytes) -> str:
+    text = head.lstrip()
+    if head.startswith(b"ARROW1"):
+        return "arrow"
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if head[:1] == b"\x0a" and not _is_text(head):
+        return "perfetto"
+    if text[:1] in (b"{", b"["):
+        if b'"nodes"' in head or b"chakra" in head:
+            return "execution-trace"
+        return "kineto" if looks_like_kineto(head) else "json"
+    first_line = head.split(b"\n", 1)[0]
+    return "csv" if _is_text(head) and first_line.count(b",") >= 1 else "unknown"
+
+
+def _is_text(head: bytes) -> bool:
+    return b"\0" not in head and all(byte >= 9 for byte in head[:512])
