@@ -149,7 +149,9 @@ def rustworkx(graph) -> dict:
 
     u, v, w = with_sink(graph)
     built, dag = timed(lambda: _rustworkx_graph(rx, len(graph), u, v, w), 1)
-    seconds, length = timed(lambda: rx.dag_longest_path_length(dag, lambda s, t, weight: weight), 1)
+    seconds, length = timed(
+        lambda: rx.dag_longest_path_length(dag, lambda s, t, weight: weight), 1
+    )
     return {"build_s": built[0], "longest_path_s": seconds[0], "makespan_ns": int(length)}
 
 
@@ -173,12 +175,17 @@ def main() -> None:
         return
     sizes = [10**6] if args.quick else [10**6, 10**7, 5 * 10**7]
     rows = []
-    print(f"{'tasks':>12} {'edges':>12} {'replay s':>22} {'Mtasks/s':>9} {'with causes s':>22} "
-          f"{'Mtasks/s':>9} {'graph MB':>9} {'peak MB':>8}")
+    print(
+        f"{'tasks':>12} {'edges':>12} {'replay s':>22} {'Mtasks/s':>9} {'with causes s':>22} "
+        f"{'Mtasks/s':>9} {'graph MB':>9} {'peak MB':>8}"
+    )
     for n in sizes:
         command = [sys.executable, __file__, "--one", str(n), "--repeats", str(args.repeats)]
         out = subprocess.run(
-            command + (["--peers"] if n == sizes[0] else []), capture_output=True, text=True, check=True
+            command + (["--peers"] if n == sizes[0] else []),
+            capture_output=True,
+            text=True,
+            check=True,
         )
         row = json.loads(out.stdout)
         rows.append(row)
@@ -186,15 +193,22 @@ def main() -> None:
             f"{row[f'{k}_s']:.3f} ({row[f'{k}_min_s']:.3f}..{row[f'{k}_max_s']:.3f})"
             for k in ("replay", "replay_with_causes")
         ]
-        print(f"{n:>12,} {row['edges']:>12,} {cells[0]:>22} {row['replay_mtasks_per_s']:>9.1f} "
-              f"{cells[1]:>22} {row['replay_with_causes_mtasks_per_s']:>9.1f} "
-              f"{row['graph_mb']:>9.0f} {row['peak_mb']:>8.0f}", flush=True)
+        print(
+            f"{n:>12,} {row['edges']:>12,} {cells[0]:>22} {row['replay_mtasks_per_s']:>9.1f} "
+            f"{cells[1]:>22} {row['replay_with_causes_mtasks_per_s']:>9.1f} "
+            f"{row['graph_mb']:>9.0f} {row['peak_mb']:>8.0f}",
+            flush=True,
+        )
     first = rows[0]
-    print(f"\nThe same {first['tasks']:,} tasks, longest path (CPU s; the graph is built beforehand):")
+    print(
+        f"\nThe same {first['tasks']:,} tasks, longest path (CPU s; the graph is built beforehand):"
+    )
     for name, peer in first["peers"].items():
         assert peer["makespan_ns"] == first["makespan_ns"], f"{name} found another makespan"
-        print(f"  {name:<10} {peer['longest_path_s']:8.2f} s (and {peer['build_s']:.1f} s to build)  "
-              f"gnomon is {peer['longest_path_s'] / first['replay_s']:,.0f}x as fast")
+        print(
+            f"  {name:<10} {peer['longest_path_s']:8.2f} s (and {peer['build_s']:.1f} s to build)  "
+            f"gnomon is {peer['longest_path_s'] / first['replay_s']:,.0f}x as fast"
+        )
     if args.json:
         with open(args.json, "w") as file:
             json.dump(rows, file, indent=1)

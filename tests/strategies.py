@@ -30,8 +30,16 @@ def graphs(
     lane = draw(st.lists(st.integers(0, lanes - 1), min_size=n, max_size=n))
     duration = draw(st.lists(st.sampled_from([0, 0, 1, 2, 3, 5, 10, 17]), min_size=n, max_size=n))
     kind = draw(st.lists(st.sampled_from(KINDS), min_size=n, max_size=n))
-    pairs = draw(st.lists(st.tuples(st.integers(0, max(n - 1, 0)), st.integers(0, max(n - 1, 0)),
-                                    st.sampled_from(["launch", "data"])), max_size=2 * n))
+    pairs = draw(
+        st.lists(
+            st.tuples(
+                st.integers(0, max(n - 1, 0)),
+                st.integers(0, max(n - 1, 0)),
+                st.sampled_from(["launch", "data"]),
+            ),
+            max_size=2 * n,
+        )
+    )
     edges = [(min(u, v), max(u, v), k) for u, v, k in pairs if u != v] if n else []
     position = list(range(n))
     if not forward and n:
@@ -52,8 +60,12 @@ def graphs(
                     used.add(lane[i])
     wait_pairs = []
     if waits and n:
-        wanted = draw(st.sets(st.tuples(st.integers(0, n - 1), st.integers(0, lanes - 1)), max_size=4))
-        wait_pairs = [(t, w) for t, w in sorted(wanted) if lane[t] != w and not (group and group[t] >= 0)]
+        wanted = draw(
+            st.sets(st.tuples(st.integers(0, n - 1), st.integers(0, lanes - 1)), max_size=4)
+        )
+        wait_pairs = [
+            (t, w) for t, w in sorted(wanted) if lane[t] != w and not (group and group[t] >= 0)
+        ]
     numbers = st.lists(st.integers(0, 10**12), min_size=n, max_size=n)
     return WorkGraph.from_columns(
         np.asarray(lane, np.int32),

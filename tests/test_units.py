@@ -52,6 +52,12 @@ def test_canonical_text_reads_back_as_itself(text):
         ("8 bit", "B"),
         ("1e3 W", "kW"),
         ("1/100", "%"),
+        ("y", "365 d"),
+        ("d", "24 h"),
+        ("h", "60 min"),
+        ("min", "60 s"),
+        ("kWh", "3.6 MJ"),
+        ("tCO2e", "1000 kg"),
     ],
 )
 def test_spellings_of_the_same_unit(text, same):

@@ -96,9 +96,8 @@ class MissingExtra(GnomonError, ImportError):
 
     def __init__(self, package: str, extra: str, needed_for: str) -> None:
         self.package, self.extra, self.needed_for = package, extra, needed_for
-        super().__init__(
-            f"{needed_for} needs {package}, which is not installed; run: pip install 'gnomon[{extra}]'"
-        )
+        remedy = f"run: pip install 'gnomon[{extra}]'"
+        super().__init__(f"{needed_for} needs {package}, which is not installed; {remedy}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.package, self.extra, self.needed_for))

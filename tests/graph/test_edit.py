@@ -48,17 +48,23 @@ def must_precede(graph: WorkGraph) -> set[tuple[int, int]]:
 
 @given(graphs(max_tasks=12), st.data())
 def test_prop_drop_with_bridges_keeps_exactly_the_order_of_the_rest(graph, data):
-    gone = np.asarray(data.draw(st.lists(st.booleans(), min_size=len(graph), max_size=len(graph))), bool)
+    gone = np.asarray(
+        data.draw(st.lists(st.booleans(), min_size=len(graph), max_size=len(graph))), bool
+    )
     rest = drop(graph, gone)
     rest.validate()
     kept = np.flatnonzero(~gone).tolist()
-    wanted = {(kept.index(u), kept.index(v)) for u, v in must_precede(graph) if u in kept and v in kept}
+    wanted = {
+        (kept.index(u), kept.index(v)) for u, v in must_precede(graph) if u in kept and v in kept
+    }
     assert must_precede(rest) == wanted
 
 
 @given(graphs(max_tasks=12, waits=True, groups=True), st.data())
 def test_prop_select_keeps_inner_edges_only(graph, data):
-    keep = np.asarray(data.draw(st.lists(st.booleans(), min_size=len(graph), max_size=len(graph))), bool)
+    keep = np.asarray(
+        data.draw(st.lists(st.booleans(), min_size=len(graph), max_size=len(graph))), bool
+    )
     part = select(graph, keep)
     part.validate()
     assert part.duration_ns.tolist() == graph.duration_ns[keep].tolist()
@@ -174,7 +180,9 @@ def test_prop_reorder_and_back(graph):
 
 def test_insert_takes_the_place_and_shifts_the_rest():
     graph = WorkGraph.from_columns(["gpu", "gpu"], [5, 5], edges=([0], [1], "data"))
-    edited = insert(graph, 1, lane="net", duration_ns=7, kind="comm", name="send", after=[0], then=[1])
+    edited = insert(
+        graph, 1, lane="net", duration_ns=7, kind="comm", name="send", after=[0], then=[1]
+    )
     assert edited.lanes == ("gpu", "net")
     assert replay(edited).start_ns.tolist() == [0, 5, 12]
 

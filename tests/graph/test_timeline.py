@@ -55,7 +55,8 @@ def test_prop_utilisation_counts_every_nanosecond(line, width):
             low = line.begin_ns + b * width
             high = min(low + width, line.begin_ns + max(line.makespan_ns, 1))
             busy = sum(
-                bool(np.any(mask & (line.start_ns <= t) & (line.end_ns > t))) for t in range(low, high)
+                bool(np.any(mask & (line.start_ns <= t) & (line.end_ns > t)))
+                for t in range(low, high)
             )
             assert table[lane, b] == pytest.approx(busy / (high - low))
 
@@ -78,7 +79,8 @@ def test_cut_refuses_an_empty_window():
 
 def test_breakdown_by_hand():
     graph = WorkGraph.from_columns(
-        ["gpu", "net", "gpu"], [100, 60, 20], ["compute", "comm", "compute"], edges=([1], [2]))
+        ["gpu", "net", "gpu"], [100, 60, 20], ["compute", "comm", "compute"], edges=([1], [2])
+    )
     line = Timeline(graph, np.array([0, 80, 150]))
     found = line.breakdown()
     assert (found.exposed_ns("compute"), found.exposed_ns("comm")) == (100, 40)

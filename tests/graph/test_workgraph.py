@@ -108,7 +108,9 @@ def test_prop_first_cycle_is_a_cycle(graph, data):
         closed.validate()
         return
     for here, there in zip(cycle, [*cycle[1:], cycle[0]]):
-        later = np.flatnonzero((closed.lane == closed.lane[here]) & (np.arange(len(closed)) > here))
+        later = np.flatnonzero(
+            (closed.lane == closed.lane[here]) & (np.arange(len(closed)) > here)
+        )
         is_next_on_lane = len(later) > 0 and later[0] == there
         assert is_next_on_lane or there in closed.successors(here)
     with pytest.raises(GraphError, match="cycle"):

@@ -288,6 +288,8 @@ def test_written_files_are_plain_and_repeatable(tmp_path):
     assert lines[0].startswith('# gnomon-signal {"unit":"W","kind":"power","zone":"DE"')
     assert lines[1:] == ["datetime_utc,value", "2024-01-01T00:00:00Z,1.5", "2024-01-01T01:00:00Z,"]
     assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
+    # Bytes 4 to 8 of gzip hold the time of writing: zero, or tomorrow's file would differ.
+    assert (tmp_path / "a.csv.gz").read_bytes()[4:8] == bytes(4)
     assert (
         gzip.decompress((tmp_path / "a.csv.gz").read_bytes()) == (tmp_path / "a.csv").read_bytes()
     )

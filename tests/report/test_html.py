@@ -126,7 +126,7 @@ def test_same_result_same_bytes_in_another_process(sample, tmp_path):
 
 def test_ranges_share_a_cell_and_sort_keys_are_exact(page):
     assert "step_ms_low" not in page
-    assert '<span class="r">355.0 – 371.9</span>' in page
+    assert 'ch">355.0 – 371.9</span>' in page
     assert 'data-v="1.136"' in page
 
 

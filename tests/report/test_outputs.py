@@ -61,9 +61,12 @@ def test_saving_twice_gives_the_same_bytes_and_replaces(sample, tmp_path):
 
     save(sample, tmp_path / "run")
     first = contents()
-    save(Result("a", "b", "other"), tmp_path / "run")
+    with pytest.raises(InputError, match="holds a result already"):
+        save(Result("a", "b", "other"), tmp_path / "run")
+    assert contents() == first
+    save(Result("a", "b", "other"), tmp_path / "run", overwrite=True)
     assert load(tmp_path / "run").title == "other"
-    save(sample, tmp_path / "run")
+    save(sample, tmp_path / "run", overwrite=True)
     assert contents() == first
 
 
@@ -73,27 +76,28 @@ def test_other_folders_are_not_overwritten(sample, tmp_path):
     with pytest.raises(InputError, match=r"not a result folder \(thesis.tex\)"):
         save(sample, tmp_path / "home")
     assert (tmp_path / "home" / "thesis.tex").read_text() == "dear"
-    save(sample, tmp_path / "home", overwrite=True)
-    assert load(tmp_path / "home") == sample
-    (tmp_path / "home" / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="not a result folder"):
+        save(sample, tmp_path / "home", overwrite=True)  # not even on purpose
+    save(sample, tmp_path / "kept")
+    (tmp_path / "kept" / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match=r"notes\.txt"):
-        save(sample, tmp_path / "home")
+        save(sample, tmp_path / "kept", overwrite=True)
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="is a file"):
         save(sample, tmp_path / "file", overwrite=True)
     (tmp_path / "empty").mkdir()
     save(sample, tmp_path / "empty")
     save(sample, tmp_path / "deep" / "er")
-    assert {p.name for p in tmp_path.iterdir()} == {"home", "file", "empty", "deep"}
+    assert {p.name for p in tmp_path.iterdir()} == {"home", "kept", "file", "empty", "deep"}
 
 
 def test_a_failed_save_leaves_the_old_result(tmp_path):
     save(Result("a", "b", "old"), tmp_path / "run")
     bad = Result("a", "b", "new", tables=[Table("t", {"a": ["\ud800"]})])
     with pytest.raises(InputError, match="surrogate"):
-        save(bad, tmp_path / "run")
+        save(bad, tmp_path / "run", overwrite=True)
     with pytest.raises(InputError, match="surrogate"):
-        save(Result("a", "b", "\ud800"), tmp_path / "run")
+        save(Result("a", "b", "\ud800"), tmp_path / "run", overwrite=True)
     assert load(tmp_path / "run").title == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
@@ -205,7 +209,7 @@ results = st.builds(
 @given(result=results)
 def test_prop_folders_give_back_what_was_saved(tmp_path_factory, result):
     folder = tmp_path_factory.getbasetemp() / "prop-run"
-    save(result, folder)
+    save(result, folder, overwrite=True)
     assert load(folder) == result
     json.loads(to_json(result))
     to_prometheus(result)
@@ -292,6 +296,8 @@ def test_terminal_is_plain_when_piped(sample):
     assert "(405.2 – 419.8)" in text
     assert "… 80 more rows" in text
     assert "step_ms_low" not in text
+    assert "held-out kernels" in text
+    assert "`" not in text
 
 
 @pytest.mark.parametrize("width", [20, 40, 80])

@@ -241,6 +241,24 @@ def test_prop_integrate_product_is_exact(a, b, data):
     assert integrate_product(a, b, start, end) == pytest.approx(expected, rel=1e-11, abs=1e-300)
 
 
+@given(signals(gaps=True), st.data())
+def test_prop_the_mean_of_what_is_known_divides_by_what_is_known(signal, data):
+    a, b = times_in(data.draw, signal, 2)
+    unknown_ns = sum(max(0, min(gap.end_ns, b) - max(gap.start_ns, a)) for gap in signal.gaps())
+    if b - a == unknown_ns:
+        with pytest.raises(InputError, match="no mean"):
+            signal.mean(a, b, gaps="skip")
+        return
+    expected = signal.integrate(a, b, gaps="skip") * 1e9 / (b - a - unknown_ns)
+    assert signal.mean(a, b, gaps="skip") == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_mean_of_an_interval_that_starts_inside_a_gap():
+    signal = Signal.regular(0, 10, [1, math.nan, 3, math.nan], unit="W", kind="power")
+    assert signal.mean(15, 35, gaps="skip") == 3.0
+    assert signal.mean(5, 25, gaps="skip") == 2.0
+
+
 # --- at, slice, shift, concat, fill, resample ------------------------------------------------
 
 

@@ -45,7 +45,10 @@ def reference_replay(
         earlier = [u for u in range(v) if lane[u] == lane[v]]
         before[v] += earlier[-1:]
     group = graph.group.tolist() if graph.group is not None else [-1] * n
-    units = {i: [j for j in range(n) if group[j] == group[i]] if group[i] >= 0 else [i] for i in range(n)}
+    units = {
+        i: [j for j in range(n) if group[j] == group[i]] if group[i] >= 0 else [i]
+        for i in range(n)
+    }
     waits: dict[int, list[int]] = {}
     if graph.wait_task is not None:
         for task, on in zip(graph.wait_task.tolist(), graph.wait_lane.tolist()):

@@ -85,7 +85,9 @@ def limited(draw, **options):
     for number in range(count):
         kind = kinds[number]
         capacity.append(draw(st.integers(1, 4)))
-        asked = draw(st.lists(st.integers(0, capacity[-1]), min_size=len(graph), max_size=len(graph)))
+        asked = draw(
+            st.lists(st.integers(0, capacity[-1]), min_size=len(graph), max_size=len(graph))
+        )
         if kind not in graph.kinds:
             capacity.pop()
             continue
@@ -203,7 +205,9 @@ def test_a_rendezvous_that_cannot_happen_is_reported_with_its_tasks():
     c, d = build.task("y", 1, name="c"), build.task("x", 1, name="d")
     build.rendezvous([a, c])
     build.rendezvous([b, d])
-    with pytest.raises(SimulationError, match=r"stuck at 0 ns with 4 tasks left.*'a' on 'x'") as caught:
+    with pytest.raises(
+        SimulationError, match=r"stuck at 0 ns with 4 tasks left.*'a' on 'x'"
+    ) as caught:
         replay(build.build())
     assert set(caught.value.blocked) <= {a, b, c, d}
 
@@ -213,7 +217,10 @@ def test_a_rendezvous_that_cannot_happen_is_reported_with_its_tasks():
     [
         ({"limits": [Limit("r", 1, ("nope",))]}, "names kind 'nope'"),
         ({"limits": [Limit("r", 1, ("task",), 2)]}, "needs 2 of 'r' at once, there are 1"),
-        ({"limits": [Limit("r", 1, ("task",)), Limit("s", 1, ("task",))]}, "needs both 'r' and 's'"),
+        (
+            {"limits": [Limit("r", 1, ("task",)), Limit("s", 1, ("task",))]},
+            "needs both 'r' and 's'",
+        ),
         ({"slow_down": SlowDown({("task", "task"): 0.5})}, "give 1 or more"),
         ({"slow_down": SlowDown({("task", "task"): float("nan")})}, "give 1 or more"),
     ],

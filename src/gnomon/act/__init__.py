@@ -1,1 +1,1 @@
-
+"""Acting on the world: plan first (pure, printable), then apply. Nothing acts here yet."""

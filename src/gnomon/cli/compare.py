@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from gnomon.cli.output import Output, show
+from gnomon.cli.sources import Source
 
 __all__ = ["compare"]
 
 
 def compare(
-    before: Path,
-    after: Path,
+    before: Source,
+    after: Source,
     *,
     max_regress: str = "0%",
     output: Output = Output(),  # noqa: B008

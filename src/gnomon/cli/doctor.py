@@ -6,7 +6,6 @@ import os
 import platform
 import shutil
 import subprocess
-
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -136,5 +135,3 @@ _PARTS: list[tuple[str, str, Callable[[], str], str]] = [
     ("cgroups", "CPU limits of local services", _cgroups, "not mounted"),
     ("root", "cgroups, network namespaces", _root, "run as root where limits are to be set"),
 ]  # fmt: skip
-
-

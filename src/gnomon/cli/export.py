@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gnomon.cli.sources import Source
 from gnomon.errors import InputError, MissingExtra
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["export"]
 
 
-def export(source: Path, target: Path) -> None:
+def export(source: Source, target: Path) -> None:
     """Turn a result, trace, graph or timeline into another format.
 
     The ending of the target decides: .html, .prom, and a folder of .csv (give a name without
@@ -32,8 +33,8 @@ def export(source: Path, target: Path) -> None:
     writers = _RESULT if is_result or ending in (".html", ".prom") else _TIMELINE
     if ending not in writers:
         known = ", ".join(e or "a folder of .csv" for e in writers)
-        raise InputError(f"cannot write {ending or 'a folder'} from this source", where=str(target),
-                         hint=f"possible are {known}")  # fmt: skip
+        what = f"cannot write {ending or 'a folder'} from this source"
+        raise InputError(what, where=str(target), hint=f"possible are {known}")
     writers[ending](source, target)
     print(f"wrote {target}", file=sys.stderr)
 
@@ -102,5 +103,9 @@ def _parquet(source: Path, target: Path) -> None:
 
 _RESULT = {".html": _html, ".json": _json, ".prom": _prometheus, "": _csv}
 _TIMELINE = {
-    ".pftrace": _trace, ".json": _trace, ".json.gz": _trace, ".arrow": _arrow, ".parquet": _parquet,
-}  # fmt: skip
+    ".pftrace": _trace,
+    ".json": _trace,
+    ".json.gz": _trace,
+    ".arrow": _arrow,
+    ".parquet": _parquet,
+}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnomon.cli.output import Output, show
+from gnomon.cli.sources import Source
 
 if TYPE_CHECKING:
     from gnomon.report import Result
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["inspect"]
 
 
-def inspect(path: Path, *, output: Output = Output()) -> None:  # noqa: B008
+def inspect(path: Source, *, output: Output = Output()) -> None:  # noqa: B008
     """Say what a file or folder is, and what is in it.
 
     Args:
@@ -33,7 +34,7 @@ def describe(path: Path) -> Result:
     identity = identify(path)
     look = _LOOKS.get(identity.format)
     facts: dict[str, Any] = {"format": identity.about, "size": format_bytes(identity.bytes)}
-    tables = []
+    tables: list[Any] = []
     if look is not None:
         more, tables = look(path)
         facts |= more
@@ -90,7 +91,9 @@ def _look_arrow(path: Path) -> tuple[dict[str, Any], list[Any]]:
         else:
             kind = str(getattr(column, "dtype", "text"))
         rows.append({"column": name, "type": kind})
-    what = "work graph" if stored.metadata.get("format", "").startswith("gnomon.graph") else "table"
+    what = (
+        "work graph" if stored.metadata.get("format", "").startswith("gnomon.graph") else "table"
+    )
     if what == "work graph" and "start_ns" in stored.columns:
         what = "timeline"
     facts = {"holds": what, "rows": stored.rows}
@@ -102,10 +105,12 @@ def _look_csv(path: Path) -> tuple[dict[str, Any], list[Any]]:
     from gnomon.ingest.signal_csv import read_signal_csv
 
     try:
-        signal = read_signal_csv(path)
+        read = read_signal_csv(path)
     except InputError as error:
         return {"as_signal": f"no ({error.what})"}, []
-    return {"samples": len(signal.values), "unit": str(signal.unit), "gaps": len(signal.gaps())}, []
+    signal = read.signal
+    facts = {"rows": read.row_count, "unit": str(signal.unit), "gaps": len(signal.gaps())}
+    return facts | ({"zone": signal.zone} if signal.zone else {}), []
 
 
 def _look_result(path: Path) -> tuple[dict[str, Any], list[Any]]:

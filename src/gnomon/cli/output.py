@@ -42,12 +42,13 @@ def show(
     """Prints a result and writes what was asked for; says on stderr where it went."""
     from gnomon import report
 
-    if output.html is not None:
-        report.write_html(result, output.html)
-        _say(f"wrote {output.html}")
+    # The one that may refuse comes first, so that a refusal leaves nothing behind.
     if output.save is not None:
         report.save(result, output.save, overwrite=output.overwrite)
         _say(f"saved {output.save}")
+    if output.html is not None:
+        report.write_html(result, output.html)
+        _say(f"wrote {output.html}")
     if perfetto is not None and timelines is not None:
         from gnomon.report.perfetto import write_trace
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from gnomon.errors import InputError
 
@@ -11,7 +14,22 @@ if TYPE_CHECKING:
     from gnomon.graph import Timeline
     from gnomon.report import Result
 
-__all__ = ["load_result", "load_timelines"]
+__all__ = ["Source", "load_result", "load_timelines"]
+
+_BUNDLED = "bundled:"
+
+
+def _resolve(type_: Any, tokens: Sequence[Any]) -> Path:
+    text: str = tokens[0].value
+    if not text.startswith(_BUNDLED):
+        return Path(text)
+    from gnomon.datasets import bundled
+
+    return bundled(text.removeprefix(_BUNDLED))
+
+
+#: What a user points at: a path, or `bundled:NAME` for an input that comes with gnomon.
+Source = Annotated[Path, Parameter(converter=_resolve)]
 
 
 def load_result(path: Path) -> Result:

@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from gnomon.cli.output import Output, show
+from gnomon.cli.sources import Source
 
 __all__ = ["app"]
 
@@ -17,7 +18,7 @@ app = App(name="training", help="How long is the step, why, and what if?")
 
 @app.command
 def replay(
-    path: Path,
+    path: Source,
     *,
     scale: Annotated[list[str] | None, Parameter(negative=())] = None,
     perfetto: Path | None = None,
@@ -26,7 +27,7 @@ def replay(
     """Replay a PyTorch profiler trace: where the step goes, and a table of what-ifs.
 
     Args:
-        path: A trace (.json, .json.gz, .json.zst) or a folder that holds one.
+        path: A trace (.json, .gz or .zst), a folder that holds one, or bundled:h200-gpt-l6.
         scale: A what-if of your own, KIND=FACTOR: `--scale product=0.5`. Repeatable.
         perfetto: Also write recorded and replayed timelines side by side (.pftrace or .json).
         output: Where the answer goes.
@@ -43,7 +44,7 @@ def replay(
 
 @app.command
 def sweep(
-    path: Path,
+    path: Source,
     *,
     kind: Annotated[list[str] | None, Parameter(negative=())] = None,
     factor: Annotated[list[float] | None, Parameter(negative=())] = None,

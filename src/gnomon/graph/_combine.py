@@ -13,8 +13,11 @@ from gnomon.graph._columns import build_csr
 from gnomon.graph.workgraph import WorkGraph
 
 _OPTIONAL: dict[str, tuple[Any, int]] = {
-    "bytes": (np.int64, 0), "flops": (np.float64, 0), "rank": (np.int32, 0), "group": (np.int32, -1),
-}  # fmt: skip
+    "bytes": (np.int64, 0),
+    "flops": (np.float64, 0),
+    "rank": (np.int32, 0),
+    "group": (np.int32, -1),
+}
 
 
 def take_tasks(graph: WorkGraph, index: NDArray[Any]) -> WorkGraph:

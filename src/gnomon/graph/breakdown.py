@@ -48,12 +48,12 @@ class Breakdown(msgspec.Struct, frozen=True, eq=False):
     def busy_by_rank(self, name: str) -> NDArray[np.int64]:
         """Time in which this class ran, alone or not, rank by rank."""
         has = (self._sets() >> self._index(name)) & 1
-        return self.time_ns[:, has == 1].sum(axis=1)
+        return np.asarray(self.time_ns[:, has == 1].sum(axis=1), np.int64)
 
     def overlapped_by_rank(self) -> NDArray[np.int64]:
         """Time in which two classes or more ran, rank by rank."""
         several = np.asarray([int(s).bit_count() > 1 for s in self._sets()])
-        return self.time_ns[:, several].sum(axis=1)
+        return np.asarray(self.time_ns[:, several].sum(axis=1), np.int64)
 
     def idle_by_rank(self) -> NDArray[np.int64]:
         """Time in which no class ran, rank by rank."""

@@ -30,7 +30,8 @@ def compare(before: Timeline, after: Timeline) -> TimelineDiff:
 
     >>> from gnomon.graph import WorkGraph
     >>> g = WorkGraph.from_columns(["a"], [100], kind="kernel")
-    >>> diff = compare(Timeline(g, np.array([0])), Timeline(g.with_durations([150]), np.array([0])))
+    >>> before = Timeline(g, np.array([0]))
+    >>> diff = compare(before, Timeline(g.with_durations([150]), np.array([0])))
     >>> diff.change, diff.by_kind["change_ns"].tolist()
     (0.5, [50])
     """

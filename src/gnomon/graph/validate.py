@@ -17,9 +17,9 @@ __all__ = ["validate"]
 def validate(graph: WorkGraph) -> None:
     """Raises GraphError at the first thing that is wrong.
 
-    >>> loop = WorkGraph.from_columns(["a", "b"], [1, 1], name=["x", "y"], edges=([0, 1], [1, 0]))
+    >>> WorkGraph.from_columns(["a"], [1], name=["x"], edges=([0], [0]))
     Traceback (most recent call last):
-    gnomon.errors.GraphError: the graph has a cycle: task 0 ('x' on 'a') -> task 1 ('y' on 'b') -> ...
+    gnomon.errors.GraphError: the graph has a cycle: task 0 ('x' on 'a') -> task 0
     """
     _check_lengths(graph)
     _check_codes(graph)

@@ -101,7 +101,7 @@ class KinetoTrace(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def name_of(self, event: int) -> str:
         """The name of an event."""
-        return self.names[self.name[event]]
+        return str(self.names[self.name[event]])
 
 
 def looks_like_kineto(head: bytes) -> bool:
@@ -219,6 +219,7 @@ def _columns(
     threads: dict[tuple[int | str, int | str], int] = {}
     codes = np.empty((len(events), 3), np.int32)
     numbers = np.full((len(events), 4), -1, np.int64)
+    numbers[:, 3] = 0
     decode = msgspec.json.Decoder(_Args).decode
     for row, i in enumerate(order.tolist()):
         event = events[i]
@@ -241,7 +242,7 @@ def _columns(
     return KinetoTrace(
         where, codes[:, 0].copy(), codes[:, 1].copy(), codes[:, 2].copy(),
         start[order] - start.min(), duration[order],
-        *(np.ascontiguousarray(column) for column in numbers.T),
+        numbers[:, 0].copy(), numbers[:, 1].copy(), numbers[:, 2].copy(), numbers[:, 3].copy(),
         tuple(categories), tuple(names), tuple(threads),
         tuple(device.name for device in file.deviceProperties), rank, world, incomplete,
     )  # fmt: skip

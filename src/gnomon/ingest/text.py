@@ -1,10 +1,11 @@
-"""Opening what people have: plain, gzip and zstd files, with one clear line when they are broken."""
+"""Opening what people have: plain, gzip and zstd files; a broken one gets one clear line."""
 
 from __future__ import annotations
 
 import os
 import zlib
 from pathlib import Path
+from typing import Any
 
 from gnomon.errors import InputError, MissingExtra
 
@@ -43,7 +44,8 @@ def read_head(path: str | os.PathLike[str], size: int = 4096) -> bytes:
             return b""
     if raw[:4] == _ZSTD:
         try:
-            return _zstd().ZstdDecompressor().decompressobj().decompress(raw)[:size]
+            head: bytes = _zstd().ZstdDecompressor().decompressobj().decompress(raw)[:size]
+            return head
         except (MissingExtra, ValueError, RuntimeError):
             return b""
     return raw
@@ -69,14 +71,15 @@ def _gunzip(raw: bytes, where: str) -> bytes:
     from isal import igzip, isal_zlib
 
     try:
-        return igzip.decompress(raw)
-    except (EOFError, isal_zlib.error, zlib.error, OSError) as error:
+        content: bytes = igzip.decompress(raw)  # type: ignore[no-untyped-call]
+        return content
+    except (EOFError, isal_zlib.error, zlib.error, OSError) as error:  # type: ignore[misc]
         cut = isinstance(error, EOFError) or "incomplete" in str(error).lower()
         what = "the gzip stream ends early" if cut else f"the gzip stream is damaged ({error})"
         raise InputError(what, where=where, hint="was the file cut short?") from None
 
 
-def _zstd() -> object:
+def _zstd() -> Any:
     try:
         import zstandard
     except ImportError:
@@ -87,9 +90,9 @@ def _zstd() -> object:
 def _unzstd(raw: bytes, where: str) -> bytes:
     zstandard = _zstd()
     try:
-        stream = zstandard.ZstdDecompressor().decompressobj()  # type: ignore[attr-defined]
+        stream = zstandard.ZstdDecompressor().decompressobj()
         content: bytes = stream.decompress(raw)
-    except zstandard.ZstdError as error:  # type: ignore[attr-defined]
+    except zstandard.ZstdError as error:
         raise InputError(f"the zstd stream is damaged ({error})", where=where) from None
     if not stream.eof:
         raise InputError("the zstd stream ends early", where=where, hint="was the file cut short?")

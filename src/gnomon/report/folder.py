@@ -45,12 +45,12 @@ class _ResultFile(msgspec.Struct):
 
 
 def save(result: Result, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Writes the folder, whole or not at all; an older result in its place is replaced.
+    """Writes the folder, whole or not at all.
 
     Args:
         result: What to keep.
-        folder: Where; what is there must be nothing, an empty folder or a result.
-        overwrite: Replaces a folder even if it holds something else.
+        folder: Where; what is there must be nothing or an empty folder.
+        overwrite: Replaces an older result. A folder that holds anything else is never touched.
 
     >>> import tempfile
     >>> place = tempfile.TemporaryDirectory()
@@ -87,14 +87,18 @@ def _check_place(folder: Path, overwrite: bool) -> None:
     if not folder.is_dir():
         raise InputError("is a file, a result needs a folder", where=str(folder))
     there = {entry.name for entry in folder.iterdir()}
-    if overwrite or not there or ({"manifest.json", "result.json"} <= there <= _PARTS):
+    if not there:
         return
-    other = min(there - _PARTS, default="no result.json")
-    raise InputError(
-        f"is not a result folder ({other})",
-        where=str(folder),
-        hint="choose another folder, or overwrite on purpose",
-    )
+    if not {"manifest.json", "result.json"} <= there <= _PARTS:
+        other = min(there - _PARTS, default="no result.json")
+        what = f"is not a result folder ({other})"
+        raise InputError(what, where=str(folder), hint="choose another folder")
+    if not overwrite:
+        raise InputError(
+            "holds a result already",
+            where=str(folder),
+            hint="choose another folder, or overwrite it on purpose",
+        )
 
 
 def _write(result: Result, folder: Path) -> None:

@@ -210,8 +210,8 @@ def _timeline(view: TimelineView, max_spans: int) -> dict[str, Any]:
     note = ""
     if thin.merged:
         note = (
-            f"{spans:,} spans, drawn as {len(thin):,}: short neighbours of one lane and kind share a "
-            "block, filled as high as they were busy."
+            f"{spans:,} spans, drawn as {len(thin):,}: short neighbours of one lane and kind "
+            "share a block, filled as high as they were busy."
         )
     return {
         "title": view.title,
@@ -236,7 +236,7 @@ def _table(table: Table) -> dict[str, Any]:
     columns = [_cells(table, name, rows) for name in names]
     heads = [
         {
-            "name": _head(name, table.units.get(name, "")),
+            "name": table.heading(name),
             "unit": table.units.get(name, ""),
             "about": table.descriptions.get(name, name),
             "number": table.is_number(name),
@@ -255,24 +255,22 @@ def _table(table: Table) -> dict[str, Any]:
     }
 
 
-def _head(name: str, unit: str) -> str:
-    """A column's name as words; `step_ms` beside the unit ms need not say it twice."""
-    short = name.removesuffix(f"_{unit.lower()}") if unit else name
-    return short.replace("_", " ")
-
-
 def _cells(table: Table, name: str, rows: int) -> list[dict[str, Any]]:
     values = slice_column(table[name], 0, rows)
     if not isinstance(values, np.ndarray) or values.dtype.kind == "U":
         return [{"raw": None, "text": text} for text in values]  # type: ignore[union-attr]
     cells = [
-        {"raw": _raw(value), "text": text, "range": ""}
+        {"raw": _raw(value), "text": text, "range": "", "room": 0}
         for value, text in zip(values.tolist(), format_column(values))
     ]
     bounds = table.bounds(name)
     if bounds is not None:
-        for cell, low, high in zip(cells, *(format_column(end[:rows]) for end in bounds)):
+        ends = list(zip(*(format_column(end[:rows]) for end in bounds)))
+        # One room for all ranges of the column, so that the values beside them stand in line.
+        room = max((len(low) + len(high) + 3 for low, high in ends if low != high), default=0)
+        for cell, (low, high) in zip(cells, ends):
             cell["range"] = "" if low == high else f"{low} – {high}"
+            cell["room"] = room
     return cells
 
 

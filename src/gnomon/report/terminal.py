@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from gnomon.report.result import Result
-from gnomon.table import Table, format_value
+from gnomon.table import Table, format_column
 from gnomon.table.column import slice_column
 
 if TYPE_CHECKING:
@@ -53,7 +54,12 @@ def print_result(result: Result, console: Console | None = None, max_rows: int =
     if result.notes:
         console.print()
     for note in result.notes:
-        console.print(Text(f"! {note}", style="yellow"))
+        console.print(Text(f"! {_plain(note)}", style="yellow"))
+
+
+def _plain(text: str) -> str:
+    """Light markdown without its marks."""
+    return re.sub(r"`([^`]+)`|\*\*(.+?)\*\*", lambda match: match[1] or match[2], text)
 
 
 def _figures(result: Result) -> Any:
@@ -70,7 +76,7 @@ def _figures(result: Result) -> Any:
         if ranges:
             cells.append(Text(f"({figure.range_text})" if figure.range_text else "", style="dim"))
         if notes:
-            cells.append(Text(figure.note, style="dim"))
+            cells.append(Text(_plain(figure.note), style="dim"))
         grid.add_row(*cells)
     return grid
 
@@ -83,7 +89,9 @@ def _table(table: Table, max_rows: int, framed: bool) -> Any:
     short = Table(
         table.name, {name: slice_column(c, 0, max_rows) for name, c in table.columns.items()}
     )
-    title = table.caption or table.name.replace("_", " ")
+    title = table.name.replace("_", " ")
+    if table.caption:
+        title = f"{title}: {_plain(table.caption)}"
     grid = Grid(
         title=Text(title, style="bold"),
         title_justify="left",
@@ -98,15 +106,15 @@ def _table(table: Table, max_rows: int, framed: bool) -> Any:
         if name in hidden:
             continue
         unit = table.units.get(name)
-        head = Text(f"{name} ({unit})" if unit else name)
+        head = Text(f"{table.heading(name)} ({unit})" if unit else table.heading(name))
         number = short.is_number(name)
         grid.add_column(head, justify="right" if number else "left", overflow="fold")
         cells = short.cells(name)
         pair = bounds[name]
         if pair is not None:
             cells = [
-                f"{cell} ({format_value(low)} – {format_value(high)})"
-                for cell, low, high in zip(cells, *pair)
+                cell if low == high else f"{cell} ({low} – {high})"
+                for cell, low, high in zip(cells, *(format_column(end) for end in pair))
             ]
         texts.append(cells)
     for row in zip(*texts):

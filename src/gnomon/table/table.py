@@ -132,6 +132,15 @@ class Table(msgspec.Struct, frozen=True, eq=False):
         low, high = self.columns.get(f"{column}_low"), self.columns.get(f"{column}_high")
         return None if low is None or high is None else (low, high)
 
+    def heading(self, column: str) -> str:
+        """The column's name as words; `step_ms` beside the unit ms need not say it twice.
+
+        >>> Table("t", {"step_ms": np.zeros(1)}, {"step_ms": "ms"}).heading("step_ms")
+        'step'
+        """
+        unit = {"%": "pct"}.get(self.units.get(column, ""), self.units.get(column, "").lower())
+        return (column.removesuffix(f"_{unit}") if unit else column).replace("_", " ")
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """One plain dict a row."""
         names = list(self.columns)

@@ -267,7 +267,7 @@ class _Builder:
                 at -= 1
             # The longer the silence, the longer it may take to come back from it.
             reaction = max(_REACTION_NS, (end - begin) // 5)
-            is_near = at >= 0 and ends[at] > max(begin, end - reaction)
+            is_near = at >= 0 and ends[at] > begin and ends[at] >= end - reaction
             if is_near and (best is None or ends[at] > self.out.end[best]):
                 best = tasks[at]
         return best
@@ -276,7 +276,9 @@ class _Builder:
         waits = any("StreamWaitEvent" in name for name in self.trace.names)
         if len(self.streams) < 2 or not waits:
             return
-        lanes = {lane: [self.task_of_kernel[e] for e in events] for lane, events in self.streams.items()}
+        lanes = {
+            lane: [self.task_of_kernel[e] for e in events] for lane, events in self.streams.items()
+        }
         ends = {lane: [self.out.end[t] for t in tasks] for lane, tasks in lanes.items()}
         for lane, tasks in lanes.items():
             for task in tasks:

@@ -1,4 +1,4 @@
-"""Host threads: nested profiler events laid flat into the pieces that really followed each other."""
+"""Host threads: nested profiler events laid flat into pieces that follow one another."""
 
 from __future__ import annotations
 

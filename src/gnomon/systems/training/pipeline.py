@@ -14,8 +14,17 @@ from gnomon.graph import Breakdown, CriticalPath, Timeline
 from gnomon.ingest.kineto import read_kineto
 from gnomon.model.kernel_class import KERNEL_CLASSES
 from gnomon.report import (
-    BarChart, Bars, Figure, Line, LineChart, Manifest, Result, TimelineView, hash_input,
-)  # fmt: skip
+    BarChart,
+    Bars,
+    Chart,
+    Figure,
+    Line,
+    LineChart,
+    Manifest,
+    Result,
+    TimelineView,
+    hash_input,
+)
 from gnomon.report.views import timeline_view
 from gnomon.sim import replay
 from gnomon.systems.training.graph import TrainingGraph, build_graph
@@ -131,16 +140,35 @@ def _figures(run: TrainingReplay, broken: Breakdown, steps: int) -> list[Figure]
     error = run.timeline.makespan_ns / recorded - 1.0 if recorded else 0.0
     busy = 1.0 - broken.idle_ns / broken.makespan_ns if broken.makespan_ns else 0.0
     figures = [
-        Figure("step_ms", "Step, replayed", step_estimate(run.training, run.timeline), "ms", "lower",
-               "with the profiler running"),
+        Figure(
+            "step_ms",
+            "Step, replayed",
+            step_estimate(run.training, run.timeline),
+            "ms",
+            "lower",
+            "with the profiler running",
+        ),
         Figure("gpu_busy", "GPU busy", 100.0 * busy, "%", "higher", f"over {steps} steady steps"),
-        Figure("replay_error", "Replay against record", 100.0 * error, "%",
-               note="a check of the graph, not a prediction"),
+        Figure(
+            "replay_error",
+            "Replay against record",
+            100.0 * error,
+            "%",
+            note="a check of the graph, not a prediction",
+        ),
         Figure("tasks", "Tasks replayed", len(run.timeline)),
-    ]  # fmt: skip
+    ]
     if run.unprofiled_ms is not None:
-        figures.insert(1, Figure("unprofiled_ms", "Step, measured without profiler",
-                                 run.unprofiled_ms, "ms", note="from meta.json beside the trace"))  # fmt: skip
+        figures.insert(
+            1,
+            Figure(
+                "unprofiled_ms",
+                "Step, measured without profiler",
+                run.unprofiled_ms,
+                "ms",
+                note="from meta.json beside the trace",
+            ),
+        )
     return figures
 
 
@@ -163,14 +191,18 @@ def _where(window: Timeline, steps: int) -> Table:
     ]
     rows.sort(key=lambda row: (str(row["side"]), -float(str(row["time_ms"]))))
     return Table.from_rows(
-        "Where the step goes", rows, units={"time_ms": "ms", "share_pct": "%"},
-        caption="A step, by what ran. Lanes run side by side, so shares add up to more than the step.",
-    )  # fmt: skip
+        "Where the step goes",
+        rows,
+        units={"time_ms": "ms", "share_pct": "%"},
+        caption="By what ran. Lanes run side by side, so shares add up to more than the step.",
+    )
 
 
 def _what_if(run: TrainingReplay) -> Table:
     base = step_estimate(run.training, run.timeline).mid
-    rows = [{"what_if": "as recorded", "step_ms": round(base, 4), "change_pct": 0.0, "speed_up": 1.0}]
+    rows = [
+        {"what_if": "as recorded", "step_ms": round(base, 4), "change_pct": 0.0, "speed_up": 1.0}
+    ]
     rows += [
         {
             "what_if": row.label,
@@ -180,7 +212,9 @@ def _what_if(run: TrainingReplay) -> Table:
         }
         for row in run.what_ifs
     ]
-    return Table.from_rows("What if", rows, units={"step_ms": "ms", "change_pct": "%", "speed_up": "x"})
+    return Table.from_rows(
+        "What if", rows, units={"step_ms": "ms", "change_pct": "%", "speed_up": "x"}
+    )
 
 
 def _critical(path: CriticalPath) -> Table:
@@ -191,14 +225,14 @@ def _critical(path: CriticalPath) -> Table:
     ]
     links = ", ".join(f"{count:,} by {link}" for link, count in sorted(path.by_link.items()))
     return Table.from_rows(
-        "Critical path", rows, units={"time_ms": "ms", "share_pct": "%"},
+        "Critical path",
+        rows,
+        units={"time_ms": "ms", "share_pct": "%"},
         caption=f"{len(path):,} tasks over the whole trace; tied {links}.",
-    )  # fmt: skip
+    )
 
 
-def _charts(
-    window: Timeline, broken: Breakdown, steps: int, run: TrainingReplay
-) -> list[BarChart | LineChart]:
+def _charts(window: Timeline, broken: Breakdown, steps: int, run: TrainingReplay) -> list[Chart]:
     parts = [(f"{name}, alone", broken.exposed_ns(name)) for name in broken.classes]
     parts += [("overlapped", broken.overlapped_ns), ("GPU idle", broken.idle_ns)]
     on_gpu = window.graph.is_kind(*KERNEL_CLASSES)
@@ -206,20 +240,29 @@ def _charts(
     base = step_estimate(run.training, run.timeline).mid
     return [
         BarChart(
-            "The step in parts", ["one step"],
+            "The step in parts",
+            ["one step"],
             [Bars(label, [ns / steps / 1e6]) for label, ns in parts if ns > 0],
-            unit="ms", stacked=True, horizontal=True,
+            unit="ms",
+            stacked=True,
+            horizontal=True,
         ),
         BarChart(
-            "What if", ["as recorded", *(row.label for row in run.what_ifs)],
+            "What if",
+            ["as recorded", *(row.label for row in run.what_ifs)],
             [Bars("step", [base, *(row.step_ms for row in run.what_ifs)])],
-            unit="ms", horizontal=True,
+            unit="ms",
+            horizontal=True,
         ),
         LineChart(
             "GPU busy, by millisecond",
-            [Line("busy", [float(b) for b in range(len(busy))], busy.tolist(), step=True)], x_label="time", x_unit="ms", y_label="busy", y_unit="%",
+            [Line("busy", [float(b) for b in range(len(busy))], busy.tolist(), step=True)],
+            x_label="time",
+            x_unit="ms",
+            y_label="busy",
+            y_unit="%",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _view(run: TrainingReplay, path: CriticalPath) -> TimelineView:

@@ -9,7 +9,7 @@ from gnomon.estimate import Estimate
 from gnomon.graph import Timeline
 from gnomon.systems.training.graph import TrainingGraph
 
-__all__ = ["step_ends", "step_estimate", "steady_window"]
+__all__ = ["steady_window", "step_ends", "step_estimate"]
 
 
 def step_ends(training: TrainingGraph, timeline: Timeline) -> NDArray[np.int64]:
@@ -23,7 +23,7 @@ def step_ends(training: TrainingGraph, timeline: Timeline) -> NDArray[np.int64]:
 
 
 def step_estimate(training: TrainingGraph, timeline: Timeline) -> Estimate:
-    """Milliseconds a step: from end to end, so that a GPU lagging behind its host is counted right.
+    """Milliseconds a step, from end to end: a GPU that lags behind its host is counted right.
 
     The range is that of the steps. With fewer than two marked steps the whole span counts as one.
     """

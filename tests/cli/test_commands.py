@@ -1,0 +1,271 @@
+"""The command line as a user meets it: a real process, real files, exit codes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+
+import pytest
+
+from gnomon.cli import main
+from gnomon.cli.commands import NOUNS, VERBS
+from gnomon.datasets import bundled
+from gnomon.graph import WorkGraph
+
+TRACE = bundled("h200-gpt-l6") / "kineto.json.gz"
+
+
+def run(*words, cwd=None):
+    """One command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "gnomon.cli", *map(str, words)],
+        capture_output=True, text=True, timeout=120, cwd=cwd, check=False,
+    )  # fmt: skip
+
+
+def one_line(text):
+    assert text.startswith("gnomon: ")
+    assert text.count("\n") == 1
+    assert "Traceback" not in text
+    return text
+
+
+def event(**more):
+    return {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 1, **more}
+
+
+def trace(*events):
+    return json.dumps({"traceEvents": list(events)}).encode()
+
+
+good = gzip.decompress(TRACE.read_bytes())
+#: Everything a person may hand over by mistake: name, content, what the line must say.
+BAD = {
+    "empty.json": (b"", "is empty"),
+    "empty.json.gz": (gzip.compress(b""), "not JSON|ends early"),
+    "wrong.json": (b'{"hello": 1}', "no 'traceEvents'"),
+    "text.json": (b"this is not a trace\n", "not JSON"),
+    "image.json": (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "not JSON"),
+    "truncated.json.gz": (TRACE.read_bytes()[:50_000], "gzip stream ends early"),
+    "damaged.json.gz": (TRACE.read_bytes()[:50_000] + b"x" * 100 + TRACE.read_bytes()[50_100:],
+                        "gzip stream is damaged"),
+    "half.json": (good[: len(good) // 2], "JSON ends early"),
+    "no_events.json": (trace(), "no events"),
+    "nothing_complete.json": (trace({"ph": "M", "name": "x"}), "no complete events"),
+    "no_ts.json": (b'{"traceEvents":[{"ph":"X","name":"gemm","cat":"kernel","dur":1}]}', "event 0 has no 'ts'"),
+    "negative.json": (trace(event(dur=-5)), "dur -5"),
+    "nan.json": (b'{"traceEvents":[{"ph":"X","ts":NaN,"dur":1}]}', "not JSON"),
+    "text_ts.json": (trace(event(ts="soon")), "not a trace"),
+    "absurd.json": (trace(event(ts=1e300)), "absurd time"),
+    "not_events.json": (b'{"traceEvents": 7}', "not a trace"),
+    "only_marks.json": (trace(event(cat="user_annotation")), "neither operators nor kernels"),
+    "binary.arrow": (b"ARROW1\0\0" + b"\xff" * 64, "arrow"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("verb", [("training", "replay"), ("report",)])
+def test_bad_input_one_line_exit_2_nothing_left(tmp_path, capsys, name, verb):
+    content, message = BAD[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    made = tmp_path / "made"
+    code = main([*verb, str(path), "--html", f"{made}.html", "--save", str(made)])
+    line = one_line(capsys.readouterr().err)
+    assert code == 2
+    assert name in line
+    if verb == ("training", "replay") and not name.endswith(".arrow"):
+        assert pytest.importorskip("re").search(message, line), line
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_a_real_process_gives_the_same(tmp_path):
+    (tmp_path / "cut.json.gz").write_bytes(TRACE.read_bytes()[:1000])
+    done = run("training", "replay", "cut.json.gz", cwd=tmp_path)
+    assert done.returncode == 2
+    assert one_line(done.stderr) == (
+        "gnomon: cut.json.gz: the gzip stream ends early; was the file cut short?\n"
+    )
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["trainin"], 'Did you mean "training"'),
+        (["training", "repla", "x"], 'Did you mean "replay"'),
+        (["training", "replay"], "path"),
+        (["training", "replay", "missing.json"], "check the path"),
+        (["training", "replay", "bundled:nope"], "nothing bundled is called 'nope'"),
+        (["training", "replay", str(TRACE), "--scale", "product"], "KIND=FACTOR"),
+        (["training", "replay", str(TRACE), "--scale", "prduct=2"], "no 'prduct' tasks"),
+        (["training", "replay", str(TRACE), "--perfetto", "x.txt"], "does not say which trace"),
+        (["training", "sweep", str(TRACE), "--on", "moon"], "moon"),
+        (["compare", str(TRACE), str(TRACE), "--max-regress", "lots"], "lots"),
+        (["export", str(TRACE), "x.docx"], "possible are"),
+        (["inspect", "missing"], "check the path"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_2(tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    assert message in one_line(capsys.readouterr().err)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_replay_as_json_and_files(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["training", "replay", "bundled:h200-gpt-l6", "--json", "--html", "r.html",
+             "--save", "run", "--perfetto", "t.pftrace"]  # fmt: skip
+    assert main(words) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["figures"]["step_ms"] == pytest.approx(46.2, abs=1.0)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["r.html", "run", "t.pftrace"]
+    assert main(["report", "run"]) == 0
+    assert "Where does the step go" in capsys.readouterr().out
+    assert main(words) == 2  # a result that is there is not replaced unless told
+    assert "run" in one_line(capsys.readouterr().err)
+    assert main([*words, "--overwrite"]) == 0
+
+
+def test_compare_is_a_gate(tmp_path, capsys):
+    graph = WorkGraph.from_columns(["a", "b"], [1000, 2000], edges=([0], [1]))
+    graph.save(tmp_path / "before.arrow")
+    graph.with_durations([1000, 2100]).save(tmp_path / "after.arrow")
+    paths = [str(tmp_path / "before.arrow"), str(tmp_path / "after.arrow")]
+    assert main(["compare", *paths, "--max-regress", "3%"]) == 3
+    assert main(["compare", *paths, "--max-regress", "5%"]) == 0
+    assert main(["compare", *reversed(paths)]) == 0
+    capsys.readouterr()
+    assert main(["compare", *paths, "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["figures"]
+
+
+def test_inspect_tells_files_apart(tmp_path, capsys):
+    WorkGraph.from_columns(["a"], [1]).save(tmp_path / "g.arrow")
+    (tmp_path / "s.csv").write_text(
+        "datetime,value\n2024-01-01T00:00:00Z,1\n2024-01-01T01:00:00Z,2\n"
+    )
+    for path, words in ((TRACE, "PyTorch profiler trace"), (tmp_path / "g.arrow", "work graph"),
+                        (tmp_path / "s.csv", "comma-separated")):  # fmt: skip
+        assert main(["inspect", str(path)]) == 0
+        assert words in capsys.readouterr().out
+    assert main(["inspect", str(TRACE), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["figures"]["events"] == 8977
+
+
+@pytest.mark.parametrize(
+    "target", ["t.pftrace", "t.json", "t.json.gz", "t.arrow", "t.parquet", "t.html", "t.prom"]
+)
+def test_export_then_read_again(tmp_path, capsys, target):
+    if target.endswith(".parquet"):
+        pytest.importorskip("pyarrow", reason="the 'tables' extra is absent")
+    path = tmp_path / target
+    assert main(["export", "bundled:h200-gpt-l6", str(path)]) == 0
+    assert path.stat().st_size > 100
+    assert main(["inspect", str(path)]) == 0
+    if target == "t.json.gz":
+        capsys.readouterr()
+        assert main(["inspect", str(path), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["figures"]["events"] > 10_000
+
+
+def test_sweep_resumes_and_runs_anywhere(tmp_path, capsys):
+    words = ["training", "sweep", str(TRACE), "--kind", "product", "--factor", "0.5", "--factor", "1",
+             "--resume", str(tmp_path / "kept"), "--json"]  # fmt: skip
+    assert main([*words, "--on", "serial"]) == 0
+    first = capsys.readouterr().out
+    assert main([*words, "--on", "local:2"]) == 0
+    assert capsys.readouterr().out == first
+    steps = json.loads(first)["tables"]["Step by kind and factor"]["columns"]["step_ms"]
+    assert steps[0] < steps[1] == pytest.approx(46.24, abs=0.1)
+
+
+@pytest.mark.ray
+def test_sweep_through_a_real_ray(capsys):
+    words = [
+        "training",
+        "sweep",
+        str(TRACE),
+        "--kind",
+        "product",
+        "--factor",
+        "0.5",
+        "--factor",
+        "2",
+        "--json",
+    ]
+    assert main([*words, "--on", "serial"]) == 0
+    alone = capsys.readouterr().out
+    assert main([*words, "--on", "ray"]) == 0
+    assert capsys.readouterr().out == alone
+
+
+def test_doctor_tour_version_help(tmp_path, capsys):
+    assert main(["doctor", "--json"]) == 0
+    parts = json.loads(capsys.readouterr().out)["tables"]["Parts"]["columns"]["part"]
+    assert {"native core", "Ray", "GPU", "browser", "Java", "cgroups", "root"} <= set(parts)
+    assert main(["tour", str(tmp_path / "report")]) == 0
+    assert "What if" in capsys.readouterr().out
+    assert (tmp_path / "report" / "index.html").is_file()
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("gnomon ")
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in (*NOUNS, *VERBS))
+
+
+@pytest.mark.parametrize(
+    "command", [[n, "--help"] for n in (*NOUNS, *VERBS)] + [["training", "replay", "--help"]]
+)
+def test_every_command_has_help(capsys, command):
+    assert main(command) == 0
+    assert "Usage" in capsys.readouterr().out
+
+
+def test_help_does_not_import_numpy():
+    """Help has to be quick: what it loads is counted, since seconds are noisy."""
+    code = (
+        "import sys; from gnomon.cli import main; main(['--help']); "
+        "print(sorted(m for m in ('numpy','jinja2','polars','rich.markdown','gnomon.graph') if m in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("[]")
+
+
+def test_a_closed_pipe_is_no_error():
+    command = f"{sys.executable} -m gnomon.cli inspect {TRACE} --json | head -c 10"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+def test_internal_errors_are_ours(monkeypatch, capsys):
+    import gnomon.cli.sources as sources
+
+    def broken(path):
+        raise ZeroDivisionError("boom")
+
+    monkeypatch.setattr(sources, "load_result", broken)
+    assert main(["report", str(TRACE)]) == 1
+    assert "internal error: ZeroDivisionError: boom" in one_line(capsys.readouterr().err)
+    assert main(["report", str(TRACE), "--verbose"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_same_input_same_bytes(tmp_path):
+    for name in ("a", "b"):
+        assert main(["training", "replay", str(TRACE), "--save", str(tmp_path / name), "--html",
+                     str(tmp_path / f"{name}.html"), "--perfetto", str(tmp_path / f"{name}.pftrace")]) == 0  # fmt: skip
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+    assert (tmp_path / "a.pftrace").read_bytes() == (tmp_path / "b.pftrace").read_bytes()
+    files = sorted(
+        p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*") if p.is_file()
+    )
+    assert files
+    for file in files:
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()

@@ -1,0 +1,235 @@
+"""From trace to graph: by hand on small traces, and exactly on every real one."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnomon.datasets import bundled
+from gnomon.errors import InputError
+from gnomon.graph import scale
+from gnomon.ingest.kineto import read_kineto
+from gnomon.sim import replay
+from gnomon.systems.training import WhatIf, build_graph, replay_trace, to_result
+from gnomon.systems.training.host import GAP, flatten, host_events
+
+
+def us(name, cat, tid, ts, dur, **args):
+    return {
+        "ph": "X",
+        "name": name,
+        "cat": cat,
+        "pid": 1,
+        "tid": tid,
+        "ts": ts,
+        "dur": dur,
+        "args": args,
+    }
+
+
+def launch(ts, dur, correlation, tid=1):
+    return us("cudaLaunchKernel", "cuda_runtime", tid, ts, dur, correlation=correlation)
+
+
+def kernel(ts, dur, correlation, stream=7, name="gemm"):
+    return us(name, "kernel", stream, ts, dur, correlation=correlation, stream=stream, device=0)
+
+
+def built(tmp_path, *events):
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": list(events)}))
+    return build_graph(read_kineto(tmp_path / "t.json"))
+
+
+def edges_of(training, kind):
+    graph = training.graph
+    source, target, kinds = graph.edge_list()
+    wanted = [i for i, k in enumerate(kinds.tolist()) if graph.edge_kinds[k] == kind]
+    name = [graph.names[n] for n in graph.name.tolist()]
+    return [(name[source[i]], name[target[i]]) for i in wanted]
+
+
+def end_ms(training, line):
+    return line.end_ns.max() / 1e6
+
+
+def test_a_launch_bound_kernel_follows_its_launch(tmp_path):
+    training = built(
+        tmp_path, launch(100, 10, 1), kernel(120, 50, 1), launch(300, 10, 2), kernel(320, 50, 2)
+    )
+    faster = scale(training.graph, training.graph.is_kind("gap"), 0.5)
+    # The second kernel starts 10 us after its launch, whenever that is.
+    line = replay(faster)
+    kernels = np.flatnonzero(training.graph.is_kind("product"))
+    launches = np.flatnonzero(training.graph.is_kind("launch"))
+    assert ((line.start_ns[kernels] - line.end_ns[launches]) // 1000).tolist() == [10, 10]
+
+
+def test_a_gpu_bound_kernel_follows_the_one_before(tmp_path):
+    training = built(
+        tmp_path, launch(0, 10, 1), launch(10, 10, 2), kernel(20, 500, 1), kernel(522, 100, 2)
+    )
+    twice = replay(scale(training.graph, training.graph.is_kind("product"), 2.0))
+    kernels = np.flatnonzero(training.graph.is_kind("product"))
+    # The gap of 2 us between the two stays.
+    assert (twice.start_ns[kernels] // 1000).tolist() == [20, 20 + 1000 + 2]
+
+
+def test_a_kernel_may_start_before_its_launch_returns(tmp_path):
+    training = built(tmp_path, launch(0, 100, 1), kernel(30, 20, 1))
+    line = replay(training.graph)
+    assert line.makespan_ns == 100_000
+    assert line.start_ns[np.flatnonzero(training.graph.is_kind("product"))].tolist() == [30_000]
+
+
+def test_synchronise_waits_for_what_is_queued(tmp_path):
+    sync = us("cudaDeviceSynchronize", "cuda_runtime", 1, 20, 290)
+    after = us("aten::add", "cpu_op", 1, 310, 10)
+    training = built(tmp_path, launch(0, 10, 1), kernel(20, 280, 1), sync, after)
+    assert training.graph.wait_task is not None
+    slower = replay(scale(training.graph, training.graph.is_kind("product"), 2.0))
+    assert slower.makespan_ns == 320_000 + 280_000
+    faster = replay(scale(training.graph, training.graph.is_kind("product"), 0.0))
+    # 10 us of the call came after the kernel had ended and remain.
+    assert faster.makespan_ns == 320_000 - 280_000
+
+
+def test_backward_on_another_thread_is_waited_for(tmp_path):
+    forward = us("aten::mm", "cpu_op", 1, 0, 100)
+    backward = us("MmBackward0", "cpu_op", 2, 150, 800)
+    optimizer = us("AdamW", "cpu_op", 1, 1000, 50)
+    training = built(tmp_path, forward, backward, optimizer)
+    assert edges_of(training, "thread") == [("aten::mm", "host gap"), ("MmBackward0", "host gap")]
+    slower = training.graph.duration_ns.copy()
+    slower[[training.graph.names[n] == "MmBackward0" for n in training.graph.name]] *= 2
+    line = replay(training.graph.with_durations(slower))
+    assert line.makespan_ns == 1_050_000 + 800_000
+
+
+def test_a_full_queue_blocks_the_host_until_a_kernel_ends(tmp_path):
+    events = [launch(10 * i, 10, i + 1) for i in range(20)]
+    events += [kernel(50 + 100 * i, 100, i + 1) for i in range(20)]
+    # The last launch blocks until the kernel that ends at 1050 makes room.
+    blocked = launch(200, 860, 21)
+    training = built(tmp_path, *events, blocked, kernel(2050, 100, 21))
+    assert len(edges_of(training, "queue")) == 1
+    faster = replay(scale(training.graph, training.graph.is_kind("product"), 0.1))
+    assert faster.makespan_ns < 700_000
+
+
+def test_streams_are_tied_where_the_host_used_events(tmp_path):
+    wait = us("cudaStreamWaitEvent", "cuda_runtime", 1, 20, 1)
+    events = [launch(0, 5, 1), launch(30, 5, 2), kernel(10, 500, 1, 7), kernel(512, 50, 2, 9)]
+    assert edges_of(built(tmp_path, *events, wait), "stream") == [("gemm", "device gap")]
+    assert edges_of(built(tmp_path, *events), "stream") == []
+
+
+def test_kernels_launched_before_the_window_keep_their_place(tmp_path):
+    training = built(
+        tmp_path, kernel(0, 100, 1), kernel(105, 100, 2), launch(10, 5, 3), kernel(205, 10, 3)
+    )
+    assert training.notes == ("2 kernels were launched before the window; they keep their place",)
+    assert replay(training.graph).makespan_ns == 215_000
+
+
+def test_steps_are_measured_from_end_to_end(tmp_path):
+    events = []
+    for i in range(3):
+        events += [us(f"ProfilerStep#{i}", "user_annotation", 1, 100 * i, 90), launch(100 * i, 10, i + 1),
+                   kernel(50 + 200 * i, 190, i + 1)]  # fmt: skip
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": events}))
+    run = replay_trace(tmp_path / "t.json", [])
+    result = to_result(run)
+    # The host is done after 300 us, the GPU needs 200 us a step.
+    assert result.figure("step_ms").number == pytest.approx(0.2)
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max_size=12))
+def test_prop_flattening_covers_each_instant_once_with_the_innermost(spans):
+    """Against looking at each instant: pieces touch, and belong to the innermost open event."""
+    nested = []  # keep those that nest: a profiler's scopes do
+    for start, length in sorted(spans, key=lambda s: (s[0], -s[1])):
+        if all(start >= b or start + length <= b for a, b in nested if a <= start) and length:
+            nested.append((start, start + length))
+    events = [us(f"e{i}", "cpu_op", 1, a, b - a) for i, (a, b) in enumerate(nested)]
+    if not events:
+        return
+    import tempfile
+    from pathlib import Path
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "t.json"
+        path.write_text(json.dumps({"traceEvents": events}))
+        trace = read_kineto(path)
+    begin = int(trace.start_ns[0])
+    pieces = flatten(trace, next(iter(host_events(trace).values())), begin)
+    assert all(a.end_ns == b.start_ns for a, b in zip(pieces, pieces[1:]))
+    for piece in pieces:
+        for t in range(piece.start_ns, piece.end_ns, 1000):
+            inside = [e for e in range(len(trace)) if trace.start_ns[e] <= t < trace.end_ns[e]]
+            innermost = max(
+                inside, key=lambda e: (trace.start_ns[e], -trace.duration_ns[e]), default=GAP
+            )
+            expected = (
+                (GAP,)
+                if innermost == GAP
+                else (trace.start_ns[innermost], trace.duration_ns[innermost])
+            )
+            found = (
+                (GAP,)
+                if piece.owner == GAP
+                else (trace.start_ns[piece.owner], trace.duration_ns[piece.owner])
+            )
+            assert found == expected
+
+
+def test_the_bundled_trace_replays_exactly():
+    run = replay_trace(bundled("h200-gpt-l6"))
+    assert run.timeline.makespan_ns == run.training.recorded.makespan_ns
+    # A launch that blocked on a full queue is charged to the kernel that made room, not to itself.
+    same = ~run.training.graph.is_kind("blocked")
+    assert np.array_equal(run.timeline.end_ns[same], run.training.recorded.end_ns[same])
+    result = to_result(run)
+    # Measured without the profiler on the same GPU: 45.8 ms.
+    assert result.figure("step_ms").number == pytest.approx(run.unprofiled_ms, rel=0.03)
+    halved = {row.label: row.step_ms for row in run.what_ifs}["all kernels twice as fast"]
+    assert halved == pytest.approx(result.figure("step_ms").number / 2, rel=0.05)
+
+
+@pytest.mark.data
+def test_every_real_trace_replays_exactly(public_data):
+    """A graph that does not give the record back has lost something."""
+    paths = sorted(public_data.glob("h200/*/kineto.json.gz"))
+    paths += sorted(public_data.glob("h200-pairs/*/[!t]*.json.gz"))
+    paths += sorted((public_data / "public" / "hta").rglob("*trace*.json.gz"))
+    paths += sorted((public_data / "public" / "tracelens").rglob("*.json.gz"))
+    replayed = 0
+    for path in paths:
+        try:
+            training = build_graph(read_kineto(path))
+        except InputError as error:
+            assert "not a profiler trace" in str(error) or "neither operators" in str(error)
+            continue
+        line = replay(training.graph)
+        assert line.makespan_ns == training.recorded.makespan_ns, path.name
+        replayed += 1
+    assert replayed > 30
+
+
+def test_what_ifs_name_what_is_missing():
+    with pytest.raises(InputError, match=r"no 'communication' tasks; there are .*product"):
+        replay_trace(bundled("h200-gpt-l6"), [WhatIf("faster network", ("communication",), 0.5)])
+
+
+def test_a_folder_without_a_trace_and_a_broken_meta_are_told(tmp_path):
+    with pytest.raises(InputError, match="no profiler trace in this folder"):
+        replay_trace(tmp_path)
+    (tmp_path / "kineto.json").write_text(
+        json.dumps({"traceEvents": [launch(0, 1, 1), kernel(2, 1, 1)]})
+    )
+    (tmp_path / "meta.json").write_text('{"step_ms_median": "fast"}')
+    with pytest.raises(InputError, match=r"meta\.json"):
+        replay_trace(tmp_path)
