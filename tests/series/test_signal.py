@@ -1,11 +1,8 @@
-import doctest
 import math
 import pickle
-import re
 from datetime import UTC, datetime, timedelta, timezone
 from fractions import Fraction
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -639,11 +636,3 @@ def test_repr_tells_the_story():
         "Signal('ci', gCO2e/kWh, zone 'DE', step, 24 breakpoints "
         "from 2024-01-01T00:00:00Z to 2024-01-02T00:00:00Z, 1 gap)"
     )
-
-
-def test_the_page_on_signals_tells_the_truth():
-    page = Path(__file__).parents[2] / "docs" / "concepts" / "signals.md"
-    code = "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S))
-    examples = doctest.DocTestParser().get_doctest(code, {}, page.name, str(page), 0)
-    assert len(examples.examples) > 10
-    assert doctest.DocTestRunner().run(examples).failed == 0

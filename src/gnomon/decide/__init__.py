@@ -14,6 +14,7 @@ from gnomon.decide.baselines import (
     ReadyQueue,
     Shortest,
 )
+from gnomon.decide.dispatch import dispatch
 from gnomon.decide.policy import Learner, Policy, StateSpace, tell
 from gnomon.decide.registry import policies
 from gnomon.registry import Description, Parameter, Registry
@@ -33,6 +34,7 @@ __all__ = [
     "Registry",
     "Shortest",
     "StateSpace",
+    "dispatch",
     "policies",
     "tell",
 ]

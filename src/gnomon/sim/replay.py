@@ -20,7 +20,9 @@ class Limit(msgspec.Struct, frozen=True, eq=False):
 
     First come, first served. A rendezvous group asks for all its members need at once.
 
-    Args:
+    Attributes:
+        name: What messages call it.
+        capacity: Units there are.
         tasks: Who needs it: kinds, or a mask over the tasks.
         demand: Units each needs; one number for all, or one a task.
     """

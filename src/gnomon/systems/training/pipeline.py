@@ -29,14 +29,14 @@ from gnomon.report.views import timeline_view
 from gnomon.sim import replay
 from gnomon.systems.training.graph import TrainingGraph, build_graph
 from gnomon.systems.training.steps import steady_window, step_estimate
-from gnomon.systems.training.whatif import WhatIf, WhatIfRow, play, usual_questions
+from gnomon.systems.training.whatif import WhatIf, WhatIfRow, heaviest_kinds, play, usual_questions
 from gnomon.table import Table
 from gnomon.version import __version__
 
 __all__ = ["TrainingReplay", "replay_trace", "to_result"]
 
-_COMPUTE = tuple(kind for kind in KERNEL_CLASSES if kind not in ("communication", "copy"))
-_CLASSES = {"compute": _COMPUTE, "communication": ("communication",), "copy": ("copy",)}
+#: Classes that a breakdown tells apart on their own; the rest share one.
+_OWN_CLASSES = 7
 _BIN_NS = 1_000_000
 
 
@@ -103,7 +103,7 @@ def _unprofiled_ms(file: Path) -> float | None:
 def to_result(run: TrainingReplay, command: str = "") -> Result:
     """Figures, tables, charts and the timeline of a replayed trace."""
     window, steps = run.window()
-    broken = window.breakdown(_CLASSES)
+    broken = window.breakdown(_classes(window))
     path = run.timeline.critical_path()
     return Result(
         "training",
@@ -120,6 +120,17 @@ def to_result(run: TrainingReplay, command: str = "") -> Result:
             command, {"bin_ns": _BIN_NS}, None, __version__, [hash_input(run.source)]
         ),
     )
+
+
+def _classes(window: Timeline) -> dict[str, Sequence[str]]:
+    """Communication always on its own, then the heaviest kernel classes, then all others."""
+    found = heaviest_kinds(window.graph)
+    first = [kind for kind in found if kind == "communication"]
+    telling = [kind for kind in found if kind not in (*first, "other")]
+    own = first + telling[: _OWN_CLASSES - len(first)]
+    classes: dict[str, Sequence[str]] = {kind: (kind,) for kind in own}
+    rest = [kind for kind in found if kind not in own]
+    return classes | ({"other kernels": rest} if rest else {})
 
 
 _HOW = [
@@ -233,8 +244,8 @@ def _critical(path: CriticalPath) -> Table:
 
 
 def _charts(window: Timeline, broken: Breakdown, steps: int, run: TrainingReplay) -> list[Chart]:
-    parts = [(f"{name}, alone", broken.exposed_ns(name)) for name in broken.classes]
-    parts += [("overlapped", broken.overlapped_ns), ("GPU idle", broken.idle_ns)]
+    parts = [(name, broken.exposed_ns(name)) for name in broken.classes]
+    parts += [("several at once", broken.overlapped_ns), ("GPU idle", broken.idle_ns)]
     on_gpu = window.graph.is_kind(*KERNEL_CLASSES)
     busy = 100.0 * window.busy_fraction(on_gpu, _BIN_NS)
     base = step_estimate(run.training, run.timeline).mid

@@ -1,0 +1,41 @@
+"""Named policies in the queue simulator, against the native disciplines of the same name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gnomon.decide import Pick, dispatch
+from gnomon.errors import InputError
+from gnomon.sim.queueing import exponential_sizes, poisson_arrivals, serve
+
+ARRIVAL = poisson_arrivals(3000, 9e5, seed=2)
+SIZE = exponential_sizes(3000, 2000.0, seed=2)
+
+
+@pytest.mark.parametrize("name", ["fifo", "lifo", "shortest"])
+def test_a_named_policy_equals_the_native_discipline(name):
+    native = serve(ARRIVAL, SIZE, 2, discipline=name)
+    assert dispatch(name, ARRIVAL, SIZE, 2).start_ns.tolist() == native.start_ns.tolist()
+
+
+def test_shortest_first_waits_less_and_patience_costs():
+    wait = {name: dispatch(name, ARRIVAL, SIZE, 2).wait_ns.mean() for name in ("fifo", "shortest")}
+    assert wait["shortest"] < wait["fifo"]
+    patient = dispatch("patient?min_queue=3&max_wait_s=1e-5:shortest", ARRIVAL, SIZE, 2)
+    assert patient.wait_ns.mean() > wait["shortest"]
+
+
+def test_the_same_seed_gives_the_same_choices():
+    one, two = (dispatch("random", ARRIVAL, SIZE, seed=s).start_ns for s in (1, 1))
+    assert np.array_equal(one, two)
+    assert not np.array_equal(one, dispatch("random", ARRIVAL, SIZE, seed=2).start_ns)
+
+
+def test_nonsense_answers_are_named():
+    class Broken:
+        def decide(self, state, rng):
+            return Pick(-4)
+
+    with pytest.raises(InputError, match="a queue takes Pick or Hold"):
+        dispatch(Broken(), [0], [1])
