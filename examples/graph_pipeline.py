@@ -24,6 +24,6 @@ for micro_batches in (1, 4, 16):
     busy = line.utilisation(line.makespan_ns, lanes=[2])[0, 0]
     path = line.critical_path()
     print(
-        f"{micro_batches:2} micro-batches: {line.makespan_ns / 1e3:6.1f} us, stage 1 busy {busy:.0%}, "
-        f"path tied by {path.by_link}"
+        f"{micro_batches:2} micro-batches: {line.makespan_ns / 1e3:6.1f} us, "
+        f"stage 1 busy {busy:.0%}, path tied by {path.by_link}"
     )
