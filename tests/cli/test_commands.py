@@ -235,6 +235,18 @@ def test_help_does_not_import_numpy():
     assert done.stdout.strip().endswith("[]")
 
 
+def test_bash_accepts_the_completion_script(capsys):
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    asked = "complete -p gnomon && COMP_WORDS=(gnomon tra) COMP_CWORD=1"
+    done = subprocess.run(
+        ["bash", "-c", f"{script}\n{asked}"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "gnomon" in done.stdout
+    assert "training" in script
+
+
 def test_a_closed_pipe_is_no_error():
     command = f"{sys.executable} -m gnomon.cli inspect {TRACE} --json | head -c 10"
     done = subprocess.run(

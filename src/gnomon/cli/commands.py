@@ -1,8 +1,16 @@
-"""What there is to call: one place, read by the tree of commands and by the tests."""
+"""What there is to call: read by the tree of commands, the first page of help, and the tests.
+
+Nothing is imported here: help at the top must not wait for a parser.
+"""
 
 from __future__ import annotations
 
-__all__ = ["NOUNS", "VERBS"]
+__all__ = ["ABOUT", "EPILOGUE", "NOUNS", "VERBS", "first_help"]
+
+ABOUT = "Read what a datacenter workload left behind, rebuild it, play it again, decide."
+EPILOGUE = """\
+Every command takes --help and --verbose, and --json where it answers something.
+Exit codes: 0 done, 1 our fault, 2 wrong input or usage, 3 the answer is "no"."""
 
 NOUNS = {
     "training": "How long is the step, why, and what if? From PyTorch profiler traces.",
@@ -13,5 +21,26 @@ VERBS = {
     "report": "Show a saved result again, or write its HTML page.",
     "export": "Turn a result, trace, graph or timeline into another format.",
     "doctor": "What does this machine allow?",
+    "completion": "Completion for bash, zsh and fish.",
     "tour": "Every system on bundled data, in about a minute.",
 }
+
+
+def first_help() -> str:
+    """The first page of help.
+
+    >>> print(first_help().splitlines()[0])
+    Usage: gnomon COMMAND ...
+    """
+    width = max(map(len, (*NOUNS, *VERBS))) + 2
+    parts = ["Usage: gnomon COMMAND ...", "", ABOUT]
+    for heading, commands in (("Systems", NOUNS), ("Shared", VERBS)):
+        parts += ["", f"{heading}:"]
+        parts += [f"  {name:<{width}}{about}" for name, about in commands.items()]
+    parts += [
+        "",
+        "Options:",
+        f"  {'--help':<{width}}This page.",
+        f"  {'--version':<{width}}The version.",
+    ]
+    return "\n".join([*parts, "", EPILOGUE])

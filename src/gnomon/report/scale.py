@@ -19,8 +19,10 @@ def round_ticks(low: float, high: float, most: int) -> list[float]:
     >>> round_ticks(3, 3, 4)
     [2.0, 2.5, 3.0, 3.5, 4.0]
     """
-    if high - low <= 1e-9 * max(abs(low), abs(high)):  # apart by rounding alone
-        pad = abs(low) * 0.1 or 1.0
+    apart = high - low
+    # Apart by rounding alone, or by so little that a step between them could not be written.
+    if apart <= 1e-9 * max(abs(low), abs(high)) or apart < 1e-290:
+        pad = abs(low) * 0.1 if abs(low) > 1e-290 else 1.0
         pad = 10.0 ** math.ceil(math.log10(pad))
         low, high = low - pad, high + pad
     rough = (high - low) / max(most, 1)
