@@ -109,50 +109,44 @@ void PerfettoWriter::close() {
     if (failed_) throw std::runtime_error("the trace could not be written in full; is the disk full?");
 }
 
-std::uint64_t PerfettoWriter::add_process(std::string_view name) {
+std::uint64_t PerfettoWriter::add_track(std::uint64_t parent, std::string_view name,
+                                        std::uint32_t kind, std::string_view about) {
     const auto uuid = ++tracks_;
-    const auto pid = ++processes_;
-    pid_of_.resize(uuid + 1, 0);
-    pid_of_[uuid] = pid;
-    Message process, track, body;
-    process.number(1, static_cast<std::uint64_t>(pid));
-    process.text(6, name);
+    Message track, body;
     track.number(descriptor::uuid, uuid);
-    track.message(descriptor::process, process);
+    if (parent != 0) track.number(descriptor::parent, parent);
+    if (!name.empty()) track.text(descriptor::name, name);
+    track.text(kind, about);
     body.number(packet::sequence_id, sequence);
     body.message(packet::track_descriptor, track);
     write_packet(body.view());
+    return uuid;
+}
+
+std::uint64_t PerfettoWriter::add_process(std::string_view name) {
+    const auto pid = ++processes_;
+    Message process;
+    process.number(1, static_cast<std::uint64_t>(pid));
+    process.text(6, name);
+    const auto uuid = add_track(0, {}, descriptor::process, process.view());
+    pid_of_.resize(uuid + 1, 0);
+    pid_of_[uuid] = pid;
     return uuid;
 }
 
 std::uint64_t PerfettoWriter::add_lane(std::uint64_t process, std::string_view name) {
-    const auto uuid = ++tracks_;
-    Message thread, track, body;
+    Message thread;
     thread.number(1, static_cast<std::uint64_t>(pid_of_.at(process)));
-    thread.number(2, uuid + 1000);  // clear of the pids: a thread with tid == pid would be "main"
+    thread.number(2, tracks_ + 1001);  // clear of the pids: a thread with tid == pid would be "main"
     thread.text(5, name);
-    track.number(descriptor::uuid, uuid);
-    track.number(descriptor::parent, process);
-    track.message(descriptor::thread, thread);
-    body.number(packet::sequence_id, sequence);
-    body.message(packet::track_descriptor, track);
-    write_packet(body.view());
-    return uuid;
+    return add_track(process, {}, descriptor::thread, thread.view());
 }
 
 std::uint64_t PerfettoWriter::add_counter(std::uint64_t process, std::string_view name,
                                           std::string_view unit) {
-    const auto uuid = ++tracks_;
-    Message counter, track, body;
+    Message counter;
     counter.text(6, unit);
-    track.number(descriptor::uuid, uuid);
-    track.text(descriptor::name, name);
-    track.number(descriptor::parent, process);
-    track.message(descriptor::counter, counter);
-    body.number(packet::sequence_id, sequence);
-    body.message(packet::track_descriptor, track);
-    write_packet(body.view());
-    return uuid;
+    return add_track(process, name, descriptor::counter, counter.view());
 }
 
 void PerfettoWriter::write_slices(const Slices& slices, std::span<const std::uint64_t> lane_tracks,

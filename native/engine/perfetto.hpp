@@ -42,6 +42,8 @@ public:
     void close();
 
 private:
+    std::uint64_t add_track(std::uint64_t parent, std::string_view name, std::uint32_t kind,
+                            std::string_view about);
     void write_packet(std::string_view body);
     void flush();
 

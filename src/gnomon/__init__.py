@@ -1,1 +1,79 @@
-"""gnomon."""
+"""gnomon reads what a datacenter workload left behind, rebuilds it, plays it again, and decides.
+
+The names most people need, each loaded when it is first used:
+
+| name | |
+| --- | --- |
+| `WorkGraph`, `GraphBuilder`, `Timeline` | a workload as columns; when it ran |
+| `replay` | plays a graph natively |
+| `Signal`, `Estimate` | values over time; a number that is a guess |
+| `Result`, `Table` | an answer, and its tables |
+| `pmap` | one function over many inputs, here or on a cluster |
+| `policies` | policies by name |
+| `GnomonError`, `InputError` | what is raised on purpose |
+
+>>> import gnomon
+>>> gnomon.replay(gnomon.WorkGraph.from_columns(["gpu", "gpu"], [10, 20])).makespan_ns
+30
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gnomon.decide import policies
+    from gnomon.errors import GnomonError, InputError
+    from gnomon.estimate import Estimate
+    from gnomon.graph import GraphBuilder, Timeline, WorkGraph
+    from gnomon.parallel import pmap
+    from gnomon.report import Result
+    from gnomon.series import Signal
+    from gnomon.sim.replay import replay
+    from gnomon.table import Table
+    from gnomon.version import __version__
+
+_HOME = {
+    "Estimate": "estimate",
+    "GnomonError": "errors",
+    "GraphBuilder": "graph",
+    "InputError": "errors",
+    "Result": "report",
+    "Signal": "series",
+    "Table": "table",
+    "Timeline": "graph",
+    "WorkGraph": "graph",
+    "__version__": "version",
+    "pmap": "parallel",
+    "policies": "decide",
+    "replay": "sim",
+}
+
+__all__ = [
+    "Estimate",
+    "GnomonError",
+    "GraphBuilder",
+    "InputError",
+    "Result",
+    "Signal",
+    "Table",
+    "Timeline",
+    "WorkGraph",
+    "__version__",
+    "pmap",
+    "policies",
+    "replay",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'gnomon' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"gnomon.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from cyclopts import Parameter
 
 from gnomon.cli.sources import Source
 from gnomon.errors import InputError, MissingExtra
@@ -15,7 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["export"]
 
 
-def export(source: Source, target: Path) -> None:
+def export(
+    source: Source, target: Path, *, json: Annotated[bool, Parameter(negative=())] = False
+) -> None:
     """Turn a result, trace, graph or timeline into another format.
 
     The ending of the target decides: .html, .prom, and a folder of .csv (give a name without
@@ -25,6 +30,7 @@ def export(source: Source, target: Path) -> None:
     Args:
         source: What to read.
         target: What to write; overwritten when it is there.
+        json: Say what was written as JSON.
     """
     from gnomon.ingest.identify import identify
 
@@ -36,7 +42,10 @@ def export(source: Source, target: Path) -> None:
         what = f"cannot write {ending or 'a folder'} from this source"
         raise InputError(what, where=str(target), hint=f"possible are {known}")
     writers[ending](source, target)
-    print(f"wrote {target}", file=sys.stderr)
+    if json:
+        print(msgspec.json.encode({"wrote": str(target)}).decode())
+    else:
+        print(f"wrote {target}", file=sys.stderr)
 
 
 def _html(source: Path, target: Path) -> None:

@@ -6,7 +6,9 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 if TYPE_CHECKING:
     from gnomon.report import Result
@@ -14,11 +16,14 @@ if TYPE_CHECKING:
 __all__ = ["tour"]
 
 
-def tour(out: Path = Path("report")) -> None:
+def tour(
+    out: Path = Path("report"), *, json: Annotated[bool, Parameter(negative=())] = False
+) -> None:
     """Run every system on bundled data and leave one page a system.
 
     Args:
         out: The folder of the report; `index.html` is where to begin.
+        json: Print the results as JSON, one a line, instead of tables.
     """
     from gnomon import report
 
@@ -27,7 +32,10 @@ def tour(out: Path = Path("report")) -> None:
         began = time.perf_counter()
         _say(f"\n=== {title}\n")
         result = run()
-        report.print_result(result)
+        if json:
+            print(" ".join(report.to_json(result).split("\n")), flush=True)
+        else:
+            report.print_result(result)
         results.append(result)
         _say(f"\n    took {time.perf_counter() - began:.1f} s")
     report.write_site(results, out)
@@ -35,8 +43,9 @@ def tour(out: Path = Path("report")) -> None:
 
 
 def _say(line: str) -> None:
+    """Progress goes to stderr: stdout is for answers."""
     sys.stdout.flush()
-    print(line, flush=True)
+    print(line, file=sys.stderr, flush=True)
 
 
 def _training_replay() -> Result:

@@ -86,6 +86,11 @@ class _Builder:
                 hint="profile with CPU and CUDA activities",
             )  # fmt: skip
         self.streams = self._stream_order()
+        # In order even where clocks jitter: a later kernel of a stream cannot make room earlier.
+        self.stream_ends = {
+            lane: np.maximum.accumulate([self.end[e] for e in events]).tolist()
+            for lane, events in self.streams.items()
+        }
         self.median_launch_ns = self._median_launch()
         for number, (thread, events) in enumerate(threads.items()):
             self._add_thread(f"thread {self.trace.threads[thread][1]}", number == 0, events)
@@ -153,8 +158,8 @@ class _Builder:
         length = piece.end_ns - piece.start_ns
         if length < max(_SHORTEST_BLOCK_NS, _BLOCKED_LAUNCH * self.median_launch_ns):
             return None
-        events = self.streams[self._stream_of(kernel)]
-        ends = [self.end[e] for e in events]
+        stream = self._stream_of(kernel)
+        events, ends = self.streams[stream], self.stream_ends[stream]
         at = bisect_right(ends, piece.end_ns) - 1
         if at < 0 or ends[at] <= piece.start_ns or self.start[kernel] <= ends[at]:
             return None
@@ -201,6 +206,7 @@ class _Builder:
             self.out.edge(self.task_of_kernel[kernel], target, kind)
 
     def _tie_waits(self) -> None:
+        by_end = sorted((self.out.end[task], task) for task in self.task_of_kernel.values())
         issued = {lane: self._issue_order(events) for lane, events in self.streams.items()}
         for task, name in self.out.syncs:
             begin, end = self.out.start[task], self.out.end[task]
@@ -210,7 +216,7 @@ class _Builder:
                 if at >= 0 and ends[at] <= end:
                     held[lane] = ends[at]
             if not held or "Event" in name:
-                self._tie_event_wait(task)
+                self._tie_event_wait(task, by_end)
                 continue
             if "Device" not in name:
                 held = dict([max(held.items(), key=lambda item: item[1])])
@@ -228,17 +234,13 @@ class _Builder:
             ends.append(self.out.end[self.task_of_kernel[event]])
         return times, ends
 
-    def _tie_event_wait(self, task: int) -> None:
+    def _tie_event_wait(self, task: int, by_end: list[tuple[int, int]]) -> None:
         """An event wait: for the kernel that ended last inside the call, if any did."""
         begin, end = self.out.start[task], self.out.end[task]
-        best: tuple[int, int] | None = None
-        for kernel_task in self.task_of_kernel.values():
-            at = self.out.end[kernel_task]
-            if begin < at <= end and (best is None or at > best[0]):
-                best = (at, kernel_task)
-        if best is not None:
-            self.out.edge(best[1], task, "event")
-            self.out.sized[task] = end - best[0]
+        at = bisect_right(by_end, (end, len(self.out.end))) - 1
+        if at >= 0 and by_end[at][0] > begin:
+            self.out.edge(by_end[at][1], task, "event")
+            self.out.sized[task] = end - by_end[at][0]
 
     def _tie_threads(self) -> None:
         by_lane = self.out.host_pieces()
