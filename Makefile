@@ -58,7 +58,8 @@ types: install
 
 layers: install
 	@echo "==> import-linter"
-	@$(BIN)/lint-imports --no-cache | tail -n 4
+	@mkdir -p build
+	@$(BIN)/lint-imports --no-cache > build/layers.log || { cat build/layers.log; exit 1; }
 
 native-test: install
 	@echo "==> native tests, with address and undefined-behaviour sanitizers"

@@ -6,8 +6,11 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -39,6 +42,18 @@ auto to_numpy(std::vector<Source>&& values) {
 template <typename T>
 auto to_numpy(std::vector<T>&& values) {
     return to_numpy<T, T>(std::move(values));
+}
+
+/// The engine trusts its input; this is the border where trust is earned. Raises ValueError.
+inline void require(bool holds, const char* what) {
+    if (!holds) throw std::invalid_argument(what);
+}
+
+template <typename T>
+bool all_within(std::span<const T> values, std::int64_t low, std::int64_t high) {
+    if (values.empty()) return true;
+    const auto [least, most] = std::minmax_element(values.begin(), values.end());
+    return static_cast<std::int64_t>(*least) >= low && static_cast<std::int64_t>(*most) <= high;
 }
 
 void bind_replay(nb::module_& m);

@@ -17,9 +17,12 @@ void bind_queueing(nb::module_& m) {
         "serve",
         [](In<std::int64_t> arrival, In<std::int64_t> size, std::int32_t servers,
            Discipline discipline, std::uint64_t seed, nb::object choose) {
+            require(arrival.size() == size.size() && servers > 0 &&
+                        all_within(view(size), 0, INT64_MAX),
+                    "every job needs an arrival and a size of 0 or more, and a server");
             Choose call;
             if (!choose.is_none()) {
-                // The waiting jobs are shown, not given: the array dies with the call.
+                // A copy: the policy may keep what it was shown.
                 call = [&choose](std::int64_t now, std::span<const std::int64_t> waiting) {
                     nb::gil_scoped_acquire acquire;
                     auto jobs = to_numpy(std::vector<std::int64_t>(waiting.begin(), waiting.end()));
@@ -34,7 +37,7 @@ void bind_queueing(nb::module_& m) {
             return std::make_tuple(to_numpy(std::move(served.start)), to_numpy(std::move(served.end)),
                                    to_numpy(std::move(served.server)));
         },
-        nb::arg("arrival"), nb::arg("size"), nb::arg("servers"), nb::arg("discipline"),
+        nb::arg("arrival").noconvert(), nb::arg("size").noconvert(), nb::arg("servers"), nb::arg("discipline"),
         nb::arg("seed") = 0, nb::arg("choose").none() = nb::none(),
         "Start, end and server of each job.");
     m.def(

@@ -21,6 +21,29 @@ struct Graph {
     Ints group, wait_task, wait_lane;
     int issue_kind;
 
+    void check() const {
+        const auto n = static_cast<std::int64_t>(lane.size());
+        const auto offset = view(edge_offset);
+        require(n < INT32_MAX && duration.size() == lane.size(), "durations and lanes differ in length");
+        require(offset.size() == lane.size() + 1 && offset.front() == 0 &&
+                    offset.back() == static_cast<std::int64_t>(edge_target.size()) &&
+                    std::is_sorted(offset.begin(), offset.end()),
+                "edge offsets do not fit the tasks and edges");
+        require(edge_kind.size() == edge_target.size(), "edge kinds and targets differ in length");
+        require(all_within(view(lane), 0, lanes - 1), "a task is on a lane that does not exist");
+        require(all_within(view(duration), 0, INT64_MAX), "a duration is negative");
+        require(all_within(view(edge_target), 0, n - 1), "an edge ends at a task that does not exist");
+        require(!group || (group->size() == lane.size() && all_within(view(group), -1, n - 1)),
+                "rendezvous groups do not fit the tasks");
+        require(wait_task.has_value() == wait_lane.has_value() &&
+                    (!wait_task || wait_task->size() == wait_lane->size()),
+                "waits need a task and a lane each");
+        const auto waiting = view(wait_task);
+        require(all_within(waiting, 0, n - 1) && std::is_sorted(waiting.begin(), waiting.end()) &&
+                    all_within(view(wait_lane), 0, lanes - 1),
+                "a wait names a task or lane that does not exist, or waits are not sorted");
+    }
+
     [[nodiscard]] GraphView as_view() const {
         return {view(lane),  view(duration),  view(edge_offset), view(edge_target), view(edge_kind),
                 lanes,       view(group),     view(wait_task),   view(wait_lane),   issue_kind};
@@ -40,12 +63,32 @@ struct SlowDownArrays {
     std::int32_t kinds;
 };
 
+void check_options(const Graph& graph, const LimitArrays* limits, const SlowDownArrays* slow) {
+    const auto n = graph.lane.size();
+    if (limits != nullptr) {
+        require(limits->resource.size() == n && (!limits->demand || limits->demand->size() == n) &&
+                    all_within(view(limits->resource), -1,
+                               static_cast<std::int64_t>(limits->capacity.size()) - 1) &&
+                    all_within(view(limits->demand), 0, INT64_MAX),
+                "limits do not fit the tasks");
+    }
+    if (slow != nullptr) {
+        const auto kinds = static_cast<std::size_t>(slow->kinds);
+        require(slow->kinds > 0 && slow->kind.size() == n && slow->factor.size() == kinds * kinds &&
+                    all_within(view(slow->kind), 0, slow->kinds - 1) &&
+                    (!slow->device || (slow->device->size() == n &&
+                                       all_within(view(slow->device), 0, static_cast<std::int64_t>(n)))),
+                "slow-down does not fit the tasks");
+    }
+}
+
 struct Played {
     Replay replay;
 };
 
 nb::object play(const Graph& graph, const LimitArrays* limit_arrays,
                 const SlowDownArrays* slow_arrays, bool causes) {
+    check_options(graph, limit_arrays, slow_arrays);
     Played* played = new Played;
     nb::object result = nb::cast(played, nb::rv_policy::take_ownership);
     const GraphView graph_view = graph.as_view();
@@ -74,13 +117,17 @@ void bind_replay(nb::module_& m) {
                In<std::int64_t> edge_offset, In<std::int32_t> edge_target,
                In<std::uint8_t> edge_kind, std::int32_t lanes, Ints group, Ints wait_task,
                Ints wait_lane, int issue_kind) {
-                new (self) Graph{lane,  duration, edge_offset, edge_target, edge_kind,
-                                 lanes, group,    wait_task,   wait_lane,   issue_kind};
+                const Graph graph{lane,  duration, edge_offset, edge_target, edge_kind,
+                                  lanes, group,    wait_task,   wait_lane,   issue_kind};
+                graph.check();
+                new (self) Graph(graph);
             },
-            nb::arg("lane"), nb::arg("duration"), nb::arg("edge_offset"), nb::arg("edge_target"),
-            nb::arg("edge_kind"), nb::arg("lanes"), nb::arg("group").none() = nb::none(),
-            nb::arg("wait_task").none() = nb::none(), nb::arg("wait_lane").none() = nb::none(),
-            nb::arg("issue_kind") = -1)
+            nb::arg("lane").noconvert(), nb::arg("duration").noconvert(),
+            nb::arg("edge_offset").noconvert(), nb::arg("edge_target").noconvert(),
+            nb::arg("edge_kind").noconvert(), nb::arg("lanes"),
+            nb::arg("group").noconvert().none() = nb::none(),
+            nb::arg("wait_task").noconvert().none() = nb::none(),
+            nb::arg("wait_lane").noconvert().none() = nb::none(), nb::arg("issue_kind") = -1)
         .def("is_forward", [](const Graph& g) {
             nb::gil_scoped_release release;
             return is_forward(g.as_view());
@@ -97,15 +144,16 @@ void bind_replay(nb::module_& m) {
                std::optional<In<std::int64_t>> demand) {
                 new (self) LimitArrays{resource, demand, capacity};
             },
-            nb::arg("resource"), nb::arg("capacity"), nb::arg("demand").none() = nb::none());
+            nb::arg("resource").noconvert(), nb::arg("capacity").noconvert(),
+            nb::arg("demand").noconvert().none() = nb::none());
 
     nb::class_<SlowDownArrays>(m, "SlowDown", "How much kinds slow one another on a device.")
         .def(
             "__init__",
             [](SlowDownArrays* self, In<std::uint8_t> kind, In<double> factor, std::int32_t kinds,
                Ints device) { new (self) SlowDownArrays{kind, device, factor, kinds}; },
-            nb::arg("kind"), nb::arg("factor"), nb::arg("kinds"),
-            nb::arg("device").none() = nb::none());
+            nb::arg("kind").noconvert(), nb::arg("factor").noconvert(), nb::arg("kinds"),
+            nb::arg("device").noconvert().none() = nb::none());
 
     nb::class_<Played>(m, "Played", "What a replay gave; each column can be taken once.")
         .def("take_start", [](Played& p) { return to_numpy(std::move(p.replay.start)); })

@@ -139,7 +139,7 @@ void EventReplay::release(Task task) {
     free_[at(resource)] += limits_->demand.empty() ? 1 : limits_->demand[at(task)];
     auto& last = last_release_[at(resource)];
     if (last.first != now_ || task < last.second) last = {now_, task};
-    to_check_.push_back(resource);
+    to_check_.emplace_back(resource, task);
 }
 
 void EventReplay::start_ready() {
@@ -157,16 +157,16 @@ void EventReplay::start_ready() {
 void EventReplay::request(Unit unit) {
     Need single;
     const auto needs = needs_of(unit, single);
-    if (needs.empty()) return start(unit, false);
+    if (needs.empty()) return start(unit, false, -1);
     for (const auto& [resource, amount] : needs) {
         queue_[at(resource)].push_back(unit);
-        to_check_.push_back(resource);
+        to_check_.emplace_back(resource, -1);
     }
 }
 
 void EventReplay::grant_queued() {
     while (!to_check_.empty()) {
-        const auto resource = to_check_.back();
+        const auto [resource, freed_by] = to_check_.back();
         to_check_.pop_back();
         auto& queue = queue_[at(resource)];
         while (!queue.empty()) {
@@ -178,28 +178,31 @@ void EventReplay::grant_queued() {
                 return queue_[at(need.first)].front() == unit && free_[at(need.first)] >= need.second;
             });
             if (!fits) break;
+            // Who freed this unit also freed those that stood behind it in its other queues.
+            const Task releaser = releaser_of(unit, freed_by);
             for (const auto& [r, amount] : needs) {
                 free_[at(r)] -= amount;
                 queue_[at(r)].pop_front();
-                if (r != resource) to_check_.push_back(r);
+                if (r != resource) to_check_.emplace_back(r, releaser);
             }
-            start(unit, true);
+            start(unit, true, releaser);
         }
     }
 }
 
-void EventReplay::start(Unit unit, bool was_queued) {
+Task EventReplay::releaser_of(Unit unit, Task freed_by) const {
+    Need single;
+    for (const auto& [resource, amount] : needs_of(unit, single))
+        if (last_release_[at(resource)].first == now_) return last_release_[at(resource)].second;
+    return freed_by;
+}
+
+void EventReplay::start(Unit unit, bool was_queued, Task freed_by) {
     Task single = -1;
     const auto members = members_of(unit, single);
     const Task latest = latest_of(out_, members);
     const std::int64_t all_ready = out_.start[at(latest)];
-    Task releaser = -1;
-    if (was_queued && now_ > all_ready) {
-        Need need;
-        for (const auto& [resource, amount] : needs_of(unit, need))
-            if (last_release_[at(resource)].first == now_ && releaser < 0)
-                releaser = last_release_[at(resource)].second;
-    }
+    const Task releaser = was_queued && now_ > all_ready ? freed_by : -1;
     for (const Task m : members) {
         if (causes_ && out_.start[at(m)] < all_ready) {
             out_.cause[at(m)] = latest;

@@ -36,7 +36,8 @@ private:
     void start_ready();
     void request(Unit unit);
     void grant_queued();
-    void start(Unit unit, bool was_queued);
+    void start(Unit unit, bool was_queued, Task freed_by);
+    [[nodiscard]] Task releaser_of(Unit unit, Task freed_by) const;
     void run_task(Task task);
     void finish_at(Task task, std::int64_t end);
     void issue(Task task);
@@ -69,7 +70,8 @@ private:
     std::vector<std::vector<Need>> group_needs_;
     std::vector<std::int64_t> free_;         // per resource
     std::vector<std::deque<Unit>> queue_;    // per resource, first come first served
-    std::vector<std::int32_t> to_check_;     // resources whose queue may have moved
+    // Resources whose queue may have moved, and the task whose end moved it (-1: a new request).
+    std::vector<std::pair<std::int32_t, Task>> to_check_;
     std::vector<std::pair<std::int64_t, Task>> last_release_;  // per resource: when, by whom
 
     // Run-time waits

@@ -90,6 +90,7 @@ PerfettoWriter::~PerfettoWriter() {
 }
 
 void PerfettoWriter::write_packet(std::string_view body) {
+    if (file_ == nullptr) throw std::runtime_error("the trace is closed");
     Message frame;
     frame.text(1, body);
     buffer_.append(frame.view());

@@ -84,7 +84,23 @@ def test_events_without_end_are_counted(tmp_path):
     open_end = event()
     del open_end["dur"]
     trace = read_kineto(write(tmp_path / "t.json", event(), open_end))
-    assert (len(trace), trace.incomplete) == (1, 1)
+    assert len(trace) == 1
+    assert trace.dropped == {"events had no end and were left out": 1}
+    odd = event(args=[1, 2])
+    begin = {"ph": "B", "name": "b", "ts": 1}
+    trace = read_kineto(write(tmp_path / "o.json", odd, begin))
+    assert sorted(trace.dropped.values()) == [1, 1]
+    with pytest.raises(ValueError, match="no event has both a start and an end"):
+        read_kineto(write(tmp_path / "e.json", open_end))
+
+
+def test_numbers_no_machine_holds_do_no_harm(tmp_path):
+    big = event(args={"correlation": 99999999999999999999, "stream": 1e300})
+    trace = read_kineto(write(tmp_path / "t.json", big))
+    assert (trace.correlation.tolist(), trace.stream.tolist()) == ([-1], [-1])
+    (tmp_path / "u.json").write_text('{"traceEvents":[{"ph":"X","ts":1e999999,"dur":1}]}')
+    with pytest.raises(ValueError, match="impossible time"):
+        read_kineto(tmp_path / "u.json")
 
 
 @pytest.mark.parametrize("ending", ["json", "json.gz", "json.zst", "renamed"])

@@ -65,8 +65,8 @@ def _look_kineto(path: Path) -> tuple[dict[str, Any], list[Any]]:
     }
     if trace.rank is not None:
         facts["rank"] = f"{trace.rank} of {trace.world_size or '?'}"
-    if trace.incomplete:
-        facts["without_end"] = trace.incomplete
+    if trace.dropped:
+        facts["left_out"] = "; ".join(f"{count:,} {why}" for why, count in trace.dropped.items())
     time = np.zeros(len(trace.categories), np.int64)
     np.add.at(time, trace.category, trace.duration_ns)
     count = np.bincount(trace.category, minlength=len(trace.categories))

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.errors import GraphError
+from gnomon.graph._columns import compact_groups
 from gnomon.graph._combine import take_tasks, with_edges
 from gnomon.graph.workgraph import WorkGraph
 
@@ -97,4 +98,5 @@ def _clone_groups(
         )
     groups = int(graph.group.max(initial=-1)) + 1
     old = graph.group[origin]
-    return np.where(old >= 0, old + number * groups, -1).astype(np.int32)
+    renumbered = np.where(old >= 0, old + number * groups, -1)
+    return compact_groups(renumbered)

@@ -17,14 +17,26 @@ LONGEST_NS = 2**62
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """A read-only view: columns are shared between graphs, so nobody may write into them."""
+    """Read-only: columns are shared between graphs, so nobody may write into them.
+
+    The array itself is locked, not only a view of it: a graph that was validated must not change
+    under the engine's hands because its maker kept the array.
+    """
+    if array.base is None:
+        array.flags.writeable = False
+        return array
     view = array.view()
     view.flags.writeable = False
     return view
 
 
+def own(values: ArrayLike, array: NDArray[Any]) -> NDArray[Any]:
+    """The array, copied if it is still the caller's."""
+    return array.copy() if np.may_share_memory(np.asarray(values), array) else array
+
+
 def as_nanoseconds(values: ArrayLike) -> NDArray[np.int64]:
-    """Durations as int64; names the first that is negative, not a number, or absurdly long."""
+    """Durations as int64; names the first that is not a number or absurdly long."""
     array = np.asarray(values)
     if array.ndim != 1:
         raise GraphError(f"durations must be a flat column, not of shape {array.shape}")
@@ -38,7 +50,7 @@ def as_nanoseconds(values: ArrayLike) -> NDArray[np.int64]:
     if array.size and (float(array.max()) >= LONGEST_NS or float(array.min()) <= -LONGEST_NS):
         worst = int(np.argmax(np.abs(array)))
         raise GraphError(f"task {worst} has duration {array[worst]} ns, over a century")
-    return np.ascontiguousarray(array, np.int64)
+    return own(values, np.ascontiguousarray(array, np.int64))
 
 
 def as_ids(values: ArrayLike, what: str) -> NDArray[np.int32]:
@@ -53,7 +65,15 @@ def as_ids(values: ArrayLike, what: str) -> NDArray[np.int32]:
     low, high = int(array.min()), int(array.max())
     if low < -1 or high >= 2**31 - 1:
         raise GraphError(f"{what} {low if low < -1 else high} is out of range")
-    return np.ascontiguousarray(array, np.int32)
+    return own(values, np.ascontiguousarray(array, np.int32))
+
+
+def compact_groups(group: NDArray[Any]) -> NDArray[np.int32]:
+    """Group numbers from 0 without holes: they are sizes of arrays in the engine."""
+    member = group >= 0
+    numbers = np.full(len(group), -1, np.int32)
+    numbers[member] = np.unique(group[member], return_inverse=True)[1]
+    return numbers
 
 
 def intern_codes(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.errors import GraphError
-from gnomon.graph._columns import build_csr
+from gnomon.graph._columns import build_csr, compact_groups
 from gnomon.graph.workgraph import WorkGraph
 
 _OPTIONAL: dict[str, tuple[Any, int]] = {
@@ -27,6 +27,8 @@ def take_tasks(graph: WorkGraph, index: NDArray[Any]) -> WorkGraph:
         for column in ("lane", "duration_ns", "kind", "name", *_OPTIONAL)
         for values in (getattr(graph, column),)
     }
+    if columns["group"] is not None:
+        columns["group"] = compact_groups(columns["group"])
     columns |= _take_waits(graph, index)
     return graph.replace(
         **columns,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gnomon import _core
 from gnomon.errors import InputError
 from gnomon.graph.timeline import Timeline
+from gnomon.graph.workgraph import WorkGraph
 
 __all__ = ["CriticalPath", "Reason", "critical_path"]
 
@@ -62,6 +63,8 @@ def critical_path(timeline: Timeline, last: int | None = None) -> CriticalPath:
         return CriticalPath(empty, (), empty, {}, {})
     if last is None:
         last = int(np.argmax(timeline.end_ns))
+    if not 0 <= last < len(timeline):
+        raise InputError(f"task {last} does not exist, there are {len(timeline)}")
     path = _core.follow_causes(timeline.cause, last)[::-1].astype(np.int64)
     reasons = timeline.reason[path]
     # Where the path leaves each task: at its end, or at its start when the next one on the path
@@ -70,12 +73,25 @@ def critical_path(timeline: Timeline, last: int | None = None) -> CriticalPath:
     met = np.flatnonzero(reasons[1:] == Reason.RENDEZVOUS)
     leaves[met] = timeline.start_ns[path[met]]
     share = np.diff(leaves, prepend=timeline.start_ns[path[0]])
-    link = ["start"]
-    for before, task, reason in zip(path[:-1].tolist(), path[1:].tolist(), reasons[1:].tolist()):
-        if reason == Reason.EDGE:
-            link.append(graph.edge_kind_between(before, task) or "edge")
-        else:
-            link.append(Reason(reason).name.lower())
+    link = ["start", *(_WORDS[reason] for reason in reasons[1:].tolist())]
+    for hop, kind in _edge_kinds(graph, path, np.flatnonzero(reasons == Reason.EDGE)):
+        link[hop] = kind
     kinds = np.bincount(graph.kind[path], weights=share, minlength=len(graph.kinds))
     by_kind = {kind: round(float(t)) for kind, t in zip(graph.kinds, kinds) if t > 0}
     return CriticalPath(path, tuple(link), share, by_kind, dict(Counter(link)))
+
+
+_WORDS = {reason.value: reason.name.lower() for reason in Reason}
+
+
+def _edge_kinds(
+    graph: WorkGraph, path: NDArray[np.int64], hops: NDArray[np.int64]
+) -> list[tuple[int, str]]:
+    """The kind of the edge into each of these places of the path, all looked up at once."""
+    source, target = path[hops - 1], path[hops]
+    first, count = graph.edge_offset[source], np.diff(graph.edge_offset)[source]
+    # The edges of all sources laid end to end: which hop each belongs to, and where it lies.
+    owner = np.repeat(np.arange(len(hops)), count)
+    edge = np.repeat(first - (np.cumsum(count) - count), count) + np.arange(count.sum())
+    found = np.flatnonzero(graph.edge_target[edge] == target[owner])[::-1]  # the first wins
+    return [(int(hops[owner[i]]), graph.edge_kinds[graph.edge_kind[edge[i]]]) for i in found]

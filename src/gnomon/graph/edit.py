@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gnomon.errors import GraphError
-from gnomon.graph._columns import as_ids, as_nanoseconds, build_csr
+from gnomon.graph._columns import as_ids, as_nanoseconds, build_csr, compact_groups
 from gnomon.graph._combine import concatenate, take_tasks, with_edges
 from gnomon.graph._contract import bridges
 from gnomon.graph.workgraph import WorkGraph
@@ -37,8 +37,9 @@ def task_mask(graph: WorkGraph, tasks: Tasks) -> NDArray[np.bool_]:
             raise GraphError(f"a mask of {chosen.size} for {len(graph)} tasks")
         return chosen
     indices = as_ids(chosen, "task")
-    if len(indices) and (int(indices.min()) < 0 or int(indices.max()) >= len(graph)):
-        raise GraphError(f"task {int(indices.max())} does not exist, there are {len(graph)}")
+    wrong = indices[(indices < 0) | (indices >= len(graph))]
+    if len(wrong):
+        raise GraphError(f"task {wrong[0]} does not exist, there are {len(graph)}")
     mask[indices] = True
     return mask
 
@@ -53,7 +54,9 @@ def scale(graph: WorkGraph, tasks: Tasks, factor: float) -> WorkGraph:
     if not np.isfinite(factor) or factor < 0:
         raise GraphError(f"cannot scale by {factor}; give a factor of 0 or more")
     mask = task_mask(graph, tasks)
-    return graph.with_durations(np.where(mask, graph.duration_ns * factor, graph.duration_ns))
+    durations = graph.duration_ns.copy()
+    durations[mask] = as_nanoseconds(durations[mask] * factor)
+    return graph.with_durations(durations)
 
 
 def connect(
@@ -86,8 +89,15 @@ def connect(
 
 
 def disconnect(graph: WorkGraph, edges: ArrayLike) -> WorkGraph:
-    """Removes edges, named by a mask over `edge_list()`."""
-    mask = np.asarray(edges, bool)
+    """Removes edges, named by their positions in `edge_list()` or a mask over them."""
+    named = np.asarray(edges)
+    mask = named
+    if named.dtype != bool:
+        chosen = as_ids(named, "edge")
+        if len(chosen) and (int(chosen.min()) < 0 or int(chosen.max()) >= graph.n_edges):
+            raise GraphError(f"edge {int(chosen.max())} does not exist, there are {graph.n_edges}")
+        mask = np.zeros(graph.n_edges, bool)
+        mask[chosen] = True
     if mask.shape != (graph.n_edges,):
         raise GraphError(f"a mask of {mask.size} for {graph.n_edges} edges")
     source, target, kind = graph.edge_list()
@@ -124,8 +134,9 @@ def drop(graph: WorkGraph, tasks: Tasks, *, bridge: bool = True) -> WorkGraph:
     if not bridge or not gone.any():
         return rest
     position = np.cumsum(~gone, dtype=np.int64) - 1
-    source, target = bridges(graph, gone)
-    return connect(rest, position[source], position[target], "bridge") if len(source) else rest
+    for kind, (source, target) in bridges(graph, gone).items():
+        rest = connect(rest, position[source], position[target], kind)
+    return rest
 
 
 def splice(graph: WorkGraph, other: WorkGraph, before: int) -> WorkGraph:
@@ -239,7 +250,7 @@ def merge(graphs: Sequence[WorkGraph], ranks: Sequence[int] | None = None) -> Wo
 
 def regroup(graph: WorkGraph, group: ArrayLike | None) -> WorkGraph:
     """Sets the rendezvous groups: -1 for none, tasks of equal number start together."""
-    column = None if group is None else as_ids(group, "group")
+    column = None if group is None else compact_groups(as_ids(group, "group"))
     edited = graph.replace(group=column)
     edited.validate()
     return edited

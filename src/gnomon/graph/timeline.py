@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,12 +79,15 @@ class Timeline:
         """End of each task."""
         return self.ends if self.ends is not None else self.start_ns + self.graph.duration_ns
 
-    @property
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(getattr(self, f.name) for f in dataclasses.fields(self))
+
+    @cached_property
     def begin_ns(self) -> int:
         """Start of the first task."""
         return int(self.start_ns.min()) if len(self) else 0
 
-    @property
+    @cached_property
     def makespan_ns(self) -> int:
         """From the first start to the last end."""
         return int(self.end_ns.max()) - self.begin_ns if len(self) else 0

@@ -11,7 +11,7 @@ from gnomon.errors import GraphError
 from gnomon.graph._columns import LONGEST_NS
 from gnomon.graph.workgraph import WorkGraph
 
-__all__ = ["validate"]
+__all__ = ["check_durations", "validate"]
 
 
 def validate(graph: WorkGraph) -> None:
@@ -23,7 +23,7 @@ def validate(graph: WorkGraph) -> None:
     """
     _check_lengths(graph)
     _check_codes(graph)
-    _check_durations(graph)
+    check_durations(graph)
     _check_groups(graph)
     _check_waits(graph)
     _check_cycles(graph)
@@ -63,7 +63,8 @@ def _within(values: NDArray[Any], limit: int, say: Any) -> None:
     raise GraphError(say(bad, int(values[bad])))
 
 
-def _check_durations(graph: WorkGraph) -> None:
+def check_durations(graph: WorkGraph) -> None:
+    """Raises at the first negative duration, or when a sum along a path could overflow."""
     duration = graph.duration_ns
     if not len(duration):
         return
@@ -78,6 +79,8 @@ def _check_durations(graph: WorkGraph) -> None:
 def _check_groups(graph: WorkGraph) -> None:
     if graph.group is None:
         return
+    # Group numbers are sizes of arrays in the engine: no more of them than there are tasks.
+    _within(graph.group + np.int32(1), len(graph) + 1, _wrong_group)
     member = np.flatnonzero(graph.group >= 0)
     if not len(member):
         return
@@ -91,6 +94,10 @@ def _check_groups(graph: WorkGraph) -> None:
             f"{graph.describe(int(first))} and task {second} of the same lane are in rendezvous "
             f"group {graph.group[first]}; they can never start together"
         )
+
+
+def _wrong_group(task: int, shifted: int) -> str:
+    return f"task {task} is in rendezvous group {shifted - 1}; groups are numbered from 0"
 
 
 def _check_waits(graph: WorkGraph) -> None:

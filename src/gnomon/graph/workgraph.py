@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from gnomon import _core
 from gnomon.errors import GraphError
-from gnomon.graph._columns import as_ids, as_nanoseconds, build_csr, frozen, intern_codes
+from gnomon.graph._columns import (
+    as_ids,
+    as_nanoseconds,
+    build_csr,
+    compact_groups,
+    frozen,
+    intern_codes,
+)
 
 if TYPE_CHECKING:
     from gnomon.table import Table
@@ -109,10 +117,10 @@ class WorkGraph:
         graph = cls(
             lane_codes, duration, kind_codes, name_codes, lane_names, kinds, names,
             offset, targets, codes, edge_kinds,
-            bytes=None if bytes is None else np.ascontiguousarray(bytes, np.int64),
-            flops=None if flops is None else np.ascontiguousarray(flops, np.float64),
+            bytes=None if bytes is None else np.array(bytes, np.int64),
+            flops=None if flops is None else np.array(flops, np.float64),
             rank=None if rank is None else as_ids(rank, "rank"),
-            group=None if group is None else as_ids(group, "group"),
+            group=None if group is None else compact_groups(as_ids(group, "group")),
             wait_task=wait_task, wait_lane=wait_lane, meta=dict(meta or {}),
         )  # fmt: skip
         graph.validate()
@@ -157,6 +165,10 @@ class WorkGraph:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Through the constructor: columns come back read-only, and what is cached stays at home.
+        return type(self), tuple(getattr(self, f.name) for f in dataclasses.fields(self))
+
     def successors(self, task: int) -> NDArray[np.int32]:
         """Targets of the edges that leave a task; lane order is not among them."""
         return self.edge_target[self.edge_offset[task] : self.edge_offset[task + 1]]
@@ -188,6 +200,10 @@ class WorkGraph:
 
     def native(self) -> _core.Graph:
         """The same columns as the engine sees them; nothing is copied."""
+        return self._native
+
+    @cached_property
+    def _native(self) -> _core.Graph:
         issue = self.edge_kinds.index(LAUNCH) if LAUNCH in self.edge_kinds else -1
         return _core.Graph(
             self.lane, self.duration_ns, self.edge_offset, self.edge_target, self.edge_kind,
@@ -211,7 +227,11 @@ class WorkGraph:
         duration = as_nanoseconds(duration_ns)
         if len(duration) != len(self):
             raise GraphError(f"{len(duration)} durations for {len(self)} tasks")
-        return self.replace(duration_ns=duration)
+        from gnomon.graph.validate import check_durations
+
+        edited = self.replace(duration_ns=duration)
+        check_durations(edited)
+        return edited
 
     def save(self, path: str | Path) -> None:
         """Writes one Arrow file that polars, pyarrow and duckdb also open."""

@@ -59,7 +59,7 @@ class KinetoTrace(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     Columns: `category`, `name`, `thread` (codes into `categories`, `names`, `threads`),
     `start_ns`, `duration_ns` (int64; time zero is the earliest event), `correlation`, `stream`,
-    `device` (-1 when the event has none) and `bytes`.
+    `device` (-1 when the event has none) and `bytes`. `dropped` counts what was left out, and why.
     """
 
     source: str
@@ -78,7 +78,7 @@ class KinetoTrace(msgspec.Struct, frozen=True, eq=False, dict=True):
     gpus: tuple[str, ...]
     rank: int | None
     world_size: int | None
-    incomplete: int
+    dropped: dict[str, int]
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -135,10 +135,18 @@ def read_kineto(path: str | os.PathLike[str]) -> KinetoTrace:
         raise InputError(
             "the trace has no complete events", where=where, hint="was anything profiled?"
         )
-    times, incomplete = _times(complete, where)
+    times = _times(complete, where)
+    dropped = {
+        "events had no end and were left out": sum(time is None for time in times),
+        "begin/end events are not read, only complete ones": sum(
+            event.ph in ("B", "E") for event in file.traceEvents
+        ),
+    }
     complete = [event for event, time in zip(complete, times) if time is not None]
     start, duration = np.asarray([t for t in times if t is not None], np.int64).reshape(-1, 2).T
-    return _columns(where, complete, start, duration, file, rank, world, incomplete)
+    if not len(start):
+        raise InputError("no event has both a start and an end", where=where)
+    return _columns(where, complete, start, duration, file, rank, world, dropped)
 
 
 def _decode(content: bytes, where: str) -> _File:
@@ -169,10 +177,9 @@ def _distributed(raw: msgspec.Raw, where: str) -> tuple[int | None, int | None]:
     return info.rank, info.world_size
 
 
-def _times(events: list[_Event], where: str) -> tuple[list[tuple[int, int] | None], int]:
+def _times(events: list[_Event], where: str) -> list[tuple[int, int] | None]:
     """Nanoseconds of each event; None for those the profiler left without an end."""
     times: list[tuple[int, int] | None] = []
-    incomplete = 0
     for i, event in enumerate(events):
         if event.ts is None:
             raise InputError(
@@ -181,25 +188,33 @@ def _times(events: list[_Event], where: str) -> tuple[list[tuple[int, int] | Non
             )  # fmt: skip
         if event.dur is None:
             times.append(None)
-            incomplete += 1
             continue
-        if not event.ts.is_finite() or not event.dur.is_finite() or event.dur < 0:
+        start, duration = _nanoseconds(event.ts), _nanoseconds(event.dur)
+        if start is None or duration is None or duration < 0:
             raise InputError(
-                f"event {i} ({event.cat} {event.name[:60]!r}) has ts {event.ts}, dur {event.dur}",
+                f"event {i} ({event.cat} {event.name[:60]!r}) has an impossible time: "
+                f"ts {event.ts}, dur {event.dur}",
                 where=where,
             )
-        start, duration = int(event.ts.scaleb(3)), int(event.dur.scaleb(3))
-        if abs(start) >= 2**62 or duration >= 2**62:
-            raise InputError(f"event {i} has an absurd time, {event.ts} us", where=where)
         times.append((start, duration))
-    return times, incomplete
+    return times
+
+
+def _nanoseconds(microseconds: Decimal) -> int | None:
+    """None for what is no number, or further away than a century."""
+    # The exponent first: making an integer of 1e999999 would take a million digits.
+    if not microseconds.is_finite() or microseconds.adjusted() > 18:
+        return None
+    nanoseconds = int(microseconds.scaleb(3))
+    return nanoseconds if abs(nanoseconds) < 2**62 else None
 
 
 def _number(value: object) -> int:
     try:
-        return int(value)  # type: ignore[call-overload, no-any-return]
-    except (TypeError, ValueError):
+        number = int(value)  # type: ignore[call-overload]
+    except (TypeError, ValueError, OverflowError):
         return -1
+    return number if abs(number) < 2**62 else -1
 
 
 def _columns(
@@ -210,7 +225,7 @@ def _columns(
     file: _File,
     rank: int | None,
     world: int | None,
-    incomplete: int,
+    dropped: dict[str, int],
 ) -> KinetoTrace:
     # By start; among equals the longer first, so that a parent comes before its children.
     order = np.lexsort((-duration, start))
@@ -234,6 +249,8 @@ def _columns(
             try:
                 args = decode(event.args)
             except msgspec.DecodeError:
+                why = "events had arguments of an unknown shape, which were left out"
+                dropped[why] = dropped.get(why, 0) + 1
                 continue
             numbers[row] = (
                 _number(args.correlation), _number(args.stream), _number(args.device),
@@ -244,5 +261,6 @@ def _columns(
         start[order] - start.min(), duration[order],
         numbers[:, 0].copy(), numbers[:, 1].copy(), numbers[:, 2].copy(), numbers[:, 3].copy(),
         tuple(categories), tuple(names), tuple(threads),
-        tuple(device.name for device in file.deviceProperties), rank, world, incomplete,
+        tuple(device.name for device in file.deviceProperties), rank, world,
+        {why: count for why, count in dropped.items() if count},
     )  # fmt: skip

@@ -13,8 +13,13 @@ _RULES = (
     ("communication", r"nccl|rccl|allreduce|all_reduce|allgather|reduce_scatter|deep_ep|sendrecv"),
     ("copy", r"^mem(cpy|set)|memcpy|memset"),
     ("attention", r"flash|fmha|attention|attn"),
-    ("optimizer", r"adam|sgd|lamb|multi_tensor_apply.*(optim|adam)|foreach.*optim"),
-    ("product", r"gemm|gemv|cublas|cutlass|matmul|wgmma|nvjet|Cijk_|splitk|xmma|conv|wgrad|dgrad"),
+    # Not "lambda", which most elementwise kernels carry in their names.
+    ("optimizer", r"adam|sgd|lamb(?!da)|fused_?optim"),
+    (
+        "product",
+        r"gemm|gemv|cublas|cutlass|matmul|wgmma|nvjet|Cijk_|splitk|xmma|wgrad|dgrad|"
+        r"conv(?!ert)",
+    ),
     ("embedding", r"embedding|gather|scatter|index|sort"),
     ("normalisation", r"norm|softmax|log_softmax"),
     ("reduction", r"reduce|sum|mean"),

@@ -60,8 +60,7 @@ def serve(
     >>> serve([0, 1, 2], [10, 10, 1], discipline="shortest").start_ns.tolist()
     [0, 11, 10]
     """
-    arrival = np.ascontiguousarray(arrival_ns, np.int64)
-    size = np.ascontiguousarray(size_ns, np.int64)
+    arrival, size = _nanoseconds(arrival_ns, "arrival"), _nanoseconds(size_ns, "size")
     if len(arrival) != len(size):
         raise InputError(f"{len(arrival)} arrivals but {len(size)} sizes")
     if servers < 1:
@@ -70,15 +69,34 @@ def serve(
         raise InputError("arrivals must be sorted and not negative")
     if len(size) and int(size.min()) < 0:
         raise InputError(f"job {int(np.argmax(size < 0))} has a negative size")
+    if len(size) and float(arrival[-1]) + float(size.sum(dtype=np.float64)) >= 2.0**62:
+        raise InputError("arrivals and sizes add up to more than a century")
     known = {"fifo", "lifo", "shortest", "random"}
     if choose is None and discipline not in known:
         raise InputError(f"no discipline {discipline!r}; there are {', '.join(sorted(known))}")
     rule = getattr(_core.Discipline, "custom" if choose else discipline)
-    try:
-        start, end, server = _core.serve(arrival, size, servers, rule, seed, choose)
-    except IndexError as error:
-        raise InputError(str(error)) from None
+    ask = _checked(choose) if choose else None
+    start, end, server = _core.serve(arrival, size, servers, rule, seed, ask)
     return Served(arrival, start, end, server)
+
+
+def _nanoseconds(values: ArrayLike, what: str) -> NDArray[np.int64]:
+    array = np.asarray(values)
+    if array.size and (array.ndim != 1 or array.dtype.kind not in "iu"):
+        raise InputError(f"{what}s must be a flat column of whole ns, not {array.dtype}")
+    return np.ascontiguousarray(array.reshape(-1), np.int64)
+
+
+def _checked(choose: Choose) -> Choose:
+    def ask(now_ns: int, waiting: NDArray[np.int64]) -> int:
+        position = int(choose(now_ns, waiting))
+        if not -1 <= position < len(waiting):
+            raise InputError(
+                f"the policy picked position {position} of {len(waiting)}: a job that does not wait"
+            )
+        return position
+
+    return ask
 
 
 def poisson_arrivals(count: int, rate_per_s: float, seed: int) -> NDArray[np.int64]:

@@ -164,7 +164,7 @@ def _check_demands(
 
 
 def _slow_down(graph: WorkGraph, slow_down: SlowDown | None) -> _core.SlowDown | None:
-    if slow_down is None or not slow_down.factors:
+    if slow_down is None or not slow_down.factors or not len(graph):
         return None
     kinds = len(graph.kinds)
     factor = np.ones((kinds, kinds))
@@ -173,6 +173,8 @@ def _slow_down(graph: WorkGraph, slow_down: SlowDown | None) -> _core.SlowDown |
             raise InputError(f"slow-down of {slowed!r} by {by!r} is {value}; give 1 or more")
         if slowed in graph.kinds and by in graph.kinds:
             factor[graph.kinds.index(slowed), graph.kinds.index(by)] = value
+    if float(graph.duration_ns.sum(dtype=np.float64)) * float(factor.max(initial=1.0)) >= 2.0**62:
+        raise InputError("slowed-down durations add up to more than a century")
     device = None
     if graph.rank is not None and len(graph):
         device = np.unique(graph.rank, return_inverse=True)[1].astype(np.int32)

@@ -165,7 +165,8 @@ def test_prop_flattening_covers_each_instant_once_with_the_innermost(spans):
         path.write_text(json.dumps({"traceEvents": events}))
         trace = read_kineto(path)
     begin = int(trace.start_ns[0])
-    pieces = flatten(trace, next(iter(host_events(trace).values())), begin)
+    events_of = next(iter(host_events(trace).values()))
+    pieces = flatten(trace.start_ns.tolist(), trace.end_ns.tolist(), events_of, begin, set())
     assert all(a.end_ns == b.start_ns for a, b in zip(pieces, pieces[1:]))
     for piece in pieces:
         for t in range(piece.start_ns, piece.end_ns, 1000):

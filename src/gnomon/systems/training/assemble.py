@@ -6,15 +6,17 @@ import numpy as np
 
 from gnomon.graph import WorkGraph
 
-__all__ = ["Assembly"]
+__all__ = ["HOST_KINDS", "Assembly"]
 
-_HOST_KINDS = frozenset({"host", "gap", "launch", "runtime", "sync", "blocked"})
+#: Kinds of host tasks; everything else runs on a GPU.
+HOST_KINDS = ("host", "gap", "launch", "runtime", "sync", "blocked")
 
 
 class Assembly:
     """Tasks in lane order with recorded start and end; `sized` is what a replay will charge.
 
-    A wait lasts from `start` to `end` in the record but only its own part is charged.
+    A wait lasts from `start` to `end` in the record, but only what of it is its own is charged:
+    the rest follows from what it waits for.
     """
 
     def __init__(self) -> None:
@@ -28,9 +30,8 @@ class Assembly:
         self.edges: list[tuple[int, int, str]] = []
         self.waits: list[tuple[int, str]] = []
         self.syncs: list[tuple[int, str]] = []
-        self.late_edges: list[tuple[tuple[str, int], int, str]] = []
+        self.queue_waits: list[tuple[int, int]] = []  # kernel event that made room, host task
         self.latency_of: dict[int, int] = {}
-        self._lane_ends: dict[str, list[int]] = {}
 
     def add(
         self, lane: str, start: int, end: int, kind: str, name: str, *,
@@ -50,18 +51,9 @@ class Assembly:
         """The target comes after the source."""
         self.edges.append((source, target, kind))
 
-    def host_pieces(self) -> dict[str, list[int]]:
-        """Tasks of each host lane, in order."""
-        lanes: dict[str, list[int]] = {}
-        for task, (lane, kind) in enumerate(zip(self.lane, self.kind)):
-            if kind in _HOST_KINDS:
-                lanes.setdefault(lane, []).append(task)
-        self._lane_ends = {lane: [self.end[t] for t in tasks] for lane, tasks in lanes.items()}
-        return lanes
-
-    def lane_ends(self, lane: str) -> list[int]:
-        """Ends of a host lane's tasks, in order."""
-        return self._lane_ends[lane]
+    def host_tasks(self) -> list[int]:
+        """Tasks of all host lanes."""
+        return [task for task, kind in enumerate(self.kind) if kind in HOST_KINDS]
 
     def graph(self, meta: dict[str, str]) -> WorkGraph:
         """The finished graph; an edge or a wait that a replay could not honour raises."""

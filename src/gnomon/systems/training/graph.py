@@ -17,6 +17,7 @@ that nothing recorded is lost and everything can be edited:
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 
 import msgspec
 import numpy as np
@@ -92,8 +93,9 @@ class _Builder:
             for lane, events in self.streams.items()
         }
         self.median_launch_ns = self._median_launch()
-        for number, (thread, events) in enumerate(threads.items()):
-            self._add_thread(f"thread {self.trace.threads[thread][1]}", number == 0, events)
+        names = self._thread_names(list(threads))
+        for thread, events in threads.items():
+            self._add_thread(names[thread], events)
         for lane, events in self.streams.items():
             self._add_stream(lane, events)
         self._tie_launches()
@@ -112,16 +114,53 @@ class _Builder:
         ]
         return int(np.median(launches)) if launches else 0
 
-    def _add_thread(self, lane: str, is_main: bool, events: list[int]) -> None:
+    def _thread_names(self, threads: list[int]) -> dict[int, str]:
+        """Lanes by thread id; with the process in front where two processes share one."""
+        keys = {thread: self.trace.threads[thread] for thread in threads}
+        twice = Counter(tid for _, tid in keys.values())
+        return {
+            thread: f"process {pid} thread {tid}" if twice[tid] > 1 else f"thread {tid}"
+            for thread, (pid, tid) in keys.items()
+        }
+
+    def _add_thread(self, lane: str, events: list[int]) -> None:
         runtime = self.trace.is_category("cuda_runtime", "cuda_driver")
-        for piece in flatten(self.trace, events, 0):
+        calls = {event for event in events if runtime[event]}
+        pieces = flatten(self.start, self.end, events, 0, calls)
+        acting = self._acting_pieces(pieces, calls)
+        for number, piece in enumerate(pieces):
             if piece.owner == GAP:
                 self.out.add(lane, piece.start_ns, piece.end_ns, "gap", "host gap")
-            elif runtime[piece.owner]:
+            elif acting.get(piece.owner) == number:
                 self._add_call(lane, piece)
             else:
+                kind = "runtime" if piece.owner in calls else "host"
                 name = self.trace.name_of(piece.owner)
-                self.out.add(lane, piece.start_ns, piece.end_ns, "host", name)
+                self.out.add(lane, piece.start_ns, piece.end_ns, kind, name)
+
+    def _acting_pieces(self, pieces: list[Piece], calls: set[int]) -> dict[int, int]:
+        """The piece in which each call does its work: others may be nested inside the call.
+
+        A launch acts in the piece in which its kernel starts, or in its last; a synchronise call
+        in its longest.
+        """
+        acting: dict[int, int] = {}
+        for number, piece in enumerate(pieces):
+            call = piece.owner
+            if call not in calls:
+                continue
+            if call not in acting:
+                acting[call] = number
+                continue
+            kernels = self.kernel_of.get(int(self.trace.correlation[call]), [])
+            before = pieces[acting[call]]
+            if kernels:
+                is_better = before.end_ns < min(self.start[k] for k in kernels)
+            else:
+                is_better = piece.end_ns - piece.start_ns > before.end_ns - before.start_ns
+            if is_better:
+                acting[call] = number
+        return acting
 
     def _add_call(self, lane: str, piece: Piece) -> None:
         name = self.trace.name_of(piece.owner)
@@ -141,13 +180,13 @@ class _Builder:
             return
         blocked_until = self._room_made(piece, kernels[0])
         if blocked_until is not None:
-            kernel, at = blocked_until
+            at = blocked_until[1]
             self.out.add(lane, piece.start_ns, at, "blocked", name, sized=0)
             piece = Piece(at, piece.end_ns, piece.owner)
         cut = min(max(first, piece.start_ns), piece.end_ns)
         task = self.out.add(lane, piece.start_ns, cut, "launch", name)
         if blocked_until is not None:
-            self.out.late_edges.append((("kernel", blocked_until[0]), task, "queue"))
+            self.out.queue_waits.append((blocked_until[0], task))
         if cut < piece.end_ns:
             self.out.add(lane, cut, piece.end_ns, "runtime", name)
         for kernel in kernels:
@@ -202,8 +241,8 @@ class _Builder:
         for kernel, launch in self.launch_task.items():
             task = self.task_of_kernel[kernel]
             self.out.edge(launch, self.out.latency_of[task], "launch")
-        for (_, kernel), target, kind in self.out.late_edges:
-            self.out.edge(self.task_of_kernel[kernel], target, kind)
+        for kernel, target in self.out.queue_waits:
+            self.out.edge(self.task_of_kernel[kernel], target, "queue")
 
     def _tie_waits(self) -> None:
         by_end = sorted((self.out.end[task], task) for task in self.task_of_kernel.values())
@@ -243,36 +282,19 @@ class _Builder:
             self.out.sized[task] = end - by_end[at][0]
 
     def _tie_threads(self) -> None:
-        by_lane = self.out.host_pieces()
-        for lane, tasks in by_lane.items():
-            for task in tasks:
-                if self.out.kind[task] != "gap":
-                    continue
-                begin, end = self.out.start[task], self.out.end[task]
-                if end - begin < _SHORTEST_WAIT_NS:
-                    continue
-                source = self._last_end_within(by_lane, lane, begin, end)
-                if source is not None:
-                    self.out.edge(source, task, "thread")
-                    self.out.sized[task] = end - self.out.end[source]
-
-    def _last_end_within(
-        self, by_lane: dict[str, list[int]], own: str, begin: int, end: int
-    ) -> int | None:
-        best = None
-        for lane, tasks in by_lane.items():
-            if lane == own:
+        working = [t for t in self.out.host_tasks() if self.out.kind[t] != "gap"]
+        by_end = sorted((self.out.end[task], task) for task in working)
+        for task in self.out.host_tasks():
+            begin, end = self.out.start[task], self.out.end[task]
+            if self.out.kind[task] != "gap" or end - begin < _SHORTEST_WAIT_NS:
                 continue
-            ends = self.out.lane_ends(lane)
-            at = bisect_right(ends, end) - 1
-            while at >= 0 and self.out.kind[tasks[at]] == "gap":
-                at -= 1
+            # The gap's own thread was silent: whatever ended inside it, ended on another.
+            at = bisect_right(by_end, (end, len(self.out.end))) - 1
             # The longer the silence, the longer it may take to come back from it.
             reaction = max(_REACTION_NS, (end - begin) // 5)
-            is_near = at >= 0 and ends[at] > begin and ends[at] >= end - reaction
-            if is_near and (best is None or ends[at] > self.out.end[best]):
-                best = tasks[at]
-        return best
+            if at >= 0 and by_end[at][0] > begin and by_end[at][0] >= end - reaction:
+                self.out.edge(by_end[at][1], task, "thread")
+                self.out.sized[task] = end - by_end[at][0]
 
     def _tie_streams(self) -> None:
         waits = any("StreamWaitEvent" in name for name in self.trace.names)
@@ -308,7 +330,7 @@ class _Builder:
             (without, "kernels were launched before the window; they keep their place"),
             (self.clipped, "kernels overlapped the next one of their stream and were cut"),
             (self.skewed, "kernels seem to start before their launch; clocks disagree"),
-            (self.trace.incomplete, "events had no end and were left out"),
+            *((count, what) for what, count in self.trace.dropped.items()),
         ):
             if count:
                 notes.append(f"{count:,} {what}")

@@ -29,29 +29,44 @@ def host_events(trace: KinetoTrace) -> dict[int, list[int]]:
     return threads
 
 
-def flatten(trace: KinetoTrace, events: list[int], begin_ns: int) -> list[Piece]:
+def flatten(
+    start: list[int], end: list[int], events: list[int], begin_ns: int, calls: set[int]
+) -> list[Piece]:
     """One thread's events, nested as they are, as pieces that touch and never overlap.
 
     Each piece belongs to the innermost event; time outside all events becomes gaps, so nothing of
-    the thread's time is lost.
+    the thread's time is lost. A call (of the runtime) that is all covered, or recorded without
+    length, still gets an empty piece: something may be waiting for it.
+
+    Args:
+        start: Start of each event of the trace; `end` likewise.
+        events: The thread's events by start, parents before their children.
+        begin_ns: Where the thread's time begins.
+        calls: Events that must not vanish.
     """
-    start = trace.start_ns.tolist()
-    end = trace.end_ns.tolist()
     pieces: list[Piece] = []
     stack: list[int] = []
+    seen: set[int] = set()
     cursor = begin_ns
 
     def emit(until: int, owner: int) -> None:
         nonlocal cursor
         if until > cursor:
             pieces.append(Piece(cursor, until, owner))
+            seen.add(owner)
             cursor = until
+
+    def close() -> None:
+        event = stack.pop()
+        emit(end[event], event)
+        if event in calls and event not in seen:
+            pieces.append(Piece(cursor, cursor, event))
 
     for event in events:
         while stack and end[stack[-1]] <= start[event]:
-            emit(end[stack[-1]], stack.pop())
+            close()
         emit(start[event], stack[-1] if stack else GAP)
         stack.append(event)
     while stack:
-        emit(end[stack[-1]], stack.pop())
+        close()
     return pieces

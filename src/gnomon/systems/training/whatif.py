@@ -8,13 +8,11 @@ import numpy as np
 from gnomon.errors import InputError
 from gnomon.graph import Timeline, WorkGraph, scale
 from gnomon.sim import replay
+from gnomon.systems.training.assemble import HOST_KINDS
 from gnomon.systems.training.graph import TrainingGraph
 from gnomon.systems.training.steps import step_estimate
 
 __all__ = ["WhatIf", "WhatIfRow", "heaviest_kinds", "parse_scale", "play", "usual_questions"]
-
-#: Kinds of host tasks; everything else ran on a GPU.
-HOST_KINDS = ("host", "gap", "launch", "runtime", "sync", "blocked")
 
 
 class WhatIf(msgspec.Struct, frozen=True):
