@@ -2,7 +2,8 @@
 
     python tests/closing_line.py build/junit/unit.xml build/junit/ray.xml
 
-With CI set, a test skipped for want of a part is a failure: CI has to bring the parts.
+With CI set, a test skipped for want of a part is a failure: CI has to bring the parts. The public
+data is no part of a system; who has it runs those tests too.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ def main(paths: list[str]) -> int:
     for name, why in skipped:
         print(f"skipped {name}: {why}")
     in_ci = os.environ.get("CI", "").lower() in ("1", "true", "yes")
-    if in_ci and skipped:
-        print(f"{len(skipped)} tests were skipped in CI, where every part must be there")
-        failed += len(skipped)
+    wanting = [name for name, why in skipped if "public data is absent" not in why]
+    if in_ci and wanting:
+        print(f"{len(wanting)} tests were skipped in CI, where every part must be there")
+        failed += len(wanting)
     print(f"{passed} passed, {failed} failed, {len(skipped)} skipped")
     return 1 if failed or not passed else 0
 

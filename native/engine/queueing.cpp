@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <limits>
 #include <set>
 #include <stdexcept>
 
@@ -32,7 +33,7 @@ public:
             in_order_.push_back(job);
     }
 
-    /// The job to serve next, or -1 to hold.
+    /// The job to serve next, or ~t to hold until t.
     std::int64_t take(std::int64_t now) {
         if (discipline_ == Discipline::shortest) {
             const auto job = by_size_.begin()->second;
@@ -47,7 +48,7 @@ public:
         if (discipline_ == Discipline::custom) {
             const std::vector<std::int64_t> view(in_order_.begin(), in_order_.end());
             position = choose_(now, view);
-            if (position < 0) return -1;
+            if (position < 0) return position;
             if (position >= count) throw std::out_of_range("the policy picked a job that does not wait");
         }
         const auto job = in_order_[static_cast<std::size_t>(position)];
@@ -76,16 +77,22 @@ Served serve(std::span<const std::int64_t> arrival, std::span<const std::int64_t
     EventQueue departures;  // key: the server
     EventQueue idle;        // time unused: hands out the lowest free server
     for (std::int32_t s = 0; s < servers; ++s) idle.push(0, s);
+    constexpr auto never = std::numeric_limits<std::int64_t>::max();
     std::size_t next = 0;
-    while (next < jobs || !departures.empty()) {
+    std::int64_t wake = never;  // when a policy that holds wants to be asked again
+    while (next < jobs || !departures.empty() || wake != never) {
         // Departures first: a job that arrives as a server frees finds it free.
-        std::int64_t now = next < jobs ? arrival[next] : departures.top().time;
+        std::int64_t now = std::min(next < jobs ? arrival[next] : never, wake);
         if (!departures.empty()) now = std::min(now, departures.top().time);
+        wake = never;
         while (!departures.empty() && departures.top().time == now) idle.push(0, departures.pop().key);
         while (next < jobs && arrival[next] == now) waiting.add(static_cast<std::int64_t>(next++));
         while (!idle.empty() && !waiting.empty()) {
             const auto job = waiting.take(now);
-            if (job < 0) break;
+            if (job < 0) {
+                if (~job > now) wake = ~job;
+                break;
+            }
             const auto j = static_cast<std::size_t>(job);
             const auto server = idle.pop().key;
             out.start[j] = now;

@@ -17,8 +17,9 @@ struct Served {
     std::vector<std::int32_t> server;
 };
 
-/// Chooses among waiting jobs (given by index, in order of arrival): a position, or -1 to leave
-/// the server idle until the next arrival or departure.
+/// Chooses among waiting jobs (given by index, in order of arrival): a position, or ~t (negative)
+/// to leave the server idle until time t, the next arrival or the next departure, whichever comes
+/// first. ~0, which is -1, names no time: the past cannot come.
 using Choose = std::function<std::int64_t(std::int64_t now, std::span<const std::int64_t> waiting)>;
 
 Served serve(std::span<const std::int64_t> arrival, std::span<const std::int64_t> size,

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <algorithm>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -92,6 +94,35 @@ void replays_agree() {
     }
 }
 
+/// Two ranks of the same shape meet at every task: each waits for the slower of the two.
+void ranks_meet() {
+    gnomon::Rng rng(3);
+    for (int round = 0; round < 100; ++round) {
+        const auto n = 1 + rng.below(20);
+        std::vector<std::int32_t> lane, group, target;
+        std::vector<std::int64_t> duration, offset(2 * n + 1, 0);
+        std::vector<std::uint8_t> kind;
+        std::int64_t expected = 0;
+        for (std::uint64_t i = 0; i < n; ++i) {
+            const auto a = static_cast<std::int64_t>(rng.below(9)), b = static_cast<std::int64_t>(rng.below(9));
+            for (const std::int32_t rank : {0, 1}) {
+                lane.push_back(rank);
+                group.push_back(static_cast<std::int32_t>(i));
+                duration.push_back(rank == 0 ? a : b);
+            }
+            expected += std::max(a, b);
+        }
+        const gnomon::GraphView view{lane, duration, offset, target, kind, 2, group, {}, {}, -1};
+        const auto worklist = gnomon::replay(view, nullptr, nullptr, true);
+        expect(worklist.makespan == expected, "every meeting waits for the slower");
+        const std::vector<std::int32_t> resource(2 * n, 0);
+        const std::vector<std::int64_t> capacity{2};
+        const gnomon::Limits pairs{resource, {}, capacity};
+        const auto events = gnomon::replay(view, &pairs, nullptr, true);
+        expect(events.start == worklist.start, "a limit that never binds changes nothing");
+    }
+}
+
 void cycles_are_found() {
     const std::vector<std::int32_t> lane{0, 1}, target{1, 0};
     const std::vector<std::int64_t> duration{1, 1}, offset{0, 1, 2};
@@ -151,13 +182,20 @@ void queues_and_writers_stay_in_bounds(const char* path) {
     writer.write_slices({lane, start, end, name, kind, critical, from, to}, tracks,
                         {"a", std::string(300, 'x')}, {"k"});
     writer.close();
-    expect(true, "a trace is written");
+    bool refused = false;
+    try {
+        writer.add_process("late");
+    } catch (const std::runtime_error&) {
+        refused = true;
+    }
+    expect(refused, "a closed trace takes nothing more");
 }
 
 }  // namespace
 
 int main() {
     replays_agree();
+    ranks_meet();
     cycles_are_found();
     events_leave_in_order();
     streams_are_apart_and_fair();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 
@@ -254,6 +255,79 @@ def test_a_closed_pipe_is_no_error():
     )
     assert done.returncode == 0
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("verb", ["training replay", "inspect", "doctor"])
+def test_tables_survive_a_closed_pipe_and_an_ascii_terminal(verb):
+    path = "" if verb == "doctor" else str(TRACE)
+    command = f"{sys.executable} -m gnomon.cli {verb} {path}"
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {command} | head -n 1"],
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    ascii_only = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        command.split(), capture_output=True, text=True, env=ascii_only, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_outputs_replace_nothing_but_files(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    (tmp_path / "folder").mkdir()
+    for name, message in (("pipe", "not a regular file"), ("folder", "is a folder"),
+                          ("no/such", "does the folder exist")):  # fmt: skip
+        assert main(["report", str(TRACE), "--html", str(tmp_path / name)]) == 2
+        assert message in one_line(capsys.readouterr().err)
+    assert main(["report", str(TRACE), "--html", str(tmp_path / "link")]) == 0
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text().startswith("<!doctype html>")
+    same = str(tmp_path / "same.json")
+    capsys.readouterr()
+    assert main(["training", "replay", str(TRACE), "--html", same, "--perfetto", same]) == 2
+    assert "two outputs" in one_line(capsys.readouterr().err)
+    assert main(["training", "replay", str(TRACE), "--html", ""]) == 2
+
+
+def test_what_the_manifest_says_can_be_run_again(tmp_path, capsys):
+    words = ["training", "replay", "bundled:h200-gpt-l6", "--scale", "product=1.1"]
+    assert main([*words, "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first["manifest"]["config"]["scale"] == {"product x 1.1": 1.1}
+    assert main([*first["manifest"]["command"].split()[1:], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == first
+
+
+def test_folders_say_which_trace_was_read(tmp_path, capsys):
+    zstandard = pytest.importorskip("zstandard", reason="the 'zstd' extra is absent")
+    (tmp_path / "b.json.zst").write_bytes(zstandard.compress(trace(event())))
+    (tmp_path / "a.json").write_bytes(trace(event()))
+    assert main(["training", "replay", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "read a.json, one of 2 traces" in shown
+    assert "no step marks" in shown
+    assert main(["inspect", str(tmp_path / "b.json.zst")]) == 0
+    assert "PyTorch profiler trace" in capsys.readouterr().out
+    assert main(["inspect", str(tmp_path)]) == 0
+    assert "traces in folder" in capsys.readouterr().out
+
+
+def test_names_from_traces_cannot_drive_the_terminal(tmp_path, capsys):
+    hostile = json.dumps(
+        {"traceEvents": [event()], "deviceProperties": [{"name": "GPU\x1b[31m\nred"}]}
+    )
+    (tmp_path / "t.json").write_text(hostile)
+    assert main(["training", "replay", str(tmp_path / "t.json")]) == 0
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "GPU\\x1b[31m\\x0ared" in shown
+
+
+def test_comparing_different_things_is_said(tmp_path, capsys):
+    (tmp_path / "cpu.json").write_bytes(trace(event(cat="cpu_op", tid=1)))
+    main(["compare", str(TRACE), str(tmp_path / "cpu.json")])
+    assert "answers about different things" in capsys.readouterr().out
 
 
 def test_internal_errors_are_ours(monkeypatch, capsys):

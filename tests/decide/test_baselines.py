@@ -43,6 +43,8 @@ def test_prop_patient_holds_or_asks(items, min_queue, wait_ns):
     waited = max((9 - arrival for arrival, _ in items), default=0)
     if items and (len(items) >= min_queue or waited >= wait_ns):
         assert action == Fifo().decide(queue, RNG)
+    elif items:
+        assert action == Hold(until_ns=min(arrival for arrival, _ in items) + wait_ns)
     else:
         assert action == Hold()
 

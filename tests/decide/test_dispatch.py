@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnomon.decide import Pick, dispatch
-from gnomon.errors import InputError
+from gnomon.decide import Hold, Pick, dispatch
+from gnomon.errors import InputError, SimulationError
 from gnomon.sim.queueing import exponential_sizes, poisson_arrivals, serve
 
 ARRIVAL = poisson_arrivals(3000, 9e5, seed=2)
@@ -30,6 +30,19 @@ def test_the_same_seed_gives_the_same_choices():
     one, two = (dispatch("random", ARRIVAL, SIZE, seed=s).start_ns for s in (1, 1))
     assert np.array_equal(one, two)
     assert not np.array_equal(one, dispatch("random", ARRIVAL, SIZE, seed=2).start_ns)
+
+
+def test_patience_ends_by_itself_and_endless_patience_is_named():
+    assert dispatch("patient?max_wait_s=1e-6:fifo", [0, 1], [1, 2]).start_ns.tolist() == [1, 1001]
+    late = dispatch("patient?min_queue=9&max_wait_s=1e-6:fifo", [0, 5], [1, 1])
+    assert late.start_ns.tolist() == [1000, 1005]
+
+    class Never:
+        def decide(self, state, rng):
+            return Hold()
+
+    with pytest.raises(SimulationError, match="left 2 of 2 jobs waiting for ever"):
+        dispatch(Never(), [0, 1], [1, 1])
 
 
 def test_nonsense_answers_are_named():

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.errors import GraphError
+from gnomon.errors import GraphError, SimulationError
 from gnomon.graph import (
+    GraphBuilder,
     WorkGraph,
     clone,
     connect,
@@ -58,6 +59,36 @@ def test_prop_drop_with_bridges_keeps_exactly_the_order_of_the_rest(graph, data)
         (kept.index(u), kept.index(v)) for u, v in must_precede(graph) if u in kept and v in kept
     }
     assert must_precede(rest) == wanted
+
+
+def playable(graph):
+    try:
+        return replay(graph)
+    except SimulationError:
+        return None
+
+
+@given(graphs(max_tasks=12, waits=True), st.data())
+def test_prop_dropping_a_launch_never_makes_a_playable_graph_stick(graph, data):
+    gone = np.asarray(
+        data.draw(st.lists(st.booleans(), min_size=len(graph), max_size=len(graph))), bool
+    )
+    if playable(graph) is not None:
+        assert playable(drop(graph, gone)) is not None
+
+
+def test_what_a_dropped_launch_launched_is_launched_by_what_came_before():
+    build = GraphBuilder()
+    first = build.task("cpu", 5)
+    kernels = [build.task("gpu", 10)]
+    sync = build.task("cpu", 1)
+    second = build.task("cpu", 5)
+    kernels.append(build.task("gpu", 10))
+    build.edge(first, kernels[0], "launch")
+    build.edge(second, kernels[1], "launch")
+    build.wait(sync, "gpu")
+    line = replay(drop(build.build(), [second]))
+    assert line.end_ns.tolist() == [5, 15, 16, 26]
 
 
 @given(graphs(max_tasks=12, waits=True, groups=True), st.data())
@@ -148,8 +179,6 @@ def test_prop_splice_then_select_gives_both_back(graph, other, data):
 
 @given(st.lists(graphs(max_tasks=8, groups=True, waits=True), min_size=1, max_size=3))
 def test_prop_merged_ranks_play_as_if_alone(parts):
-    from gnomon.errors import SimulationError
-
     try:
         alone = [replay(part) for part in parts]
     except SimulationError:
@@ -193,6 +222,25 @@ def test_connect_refuses_a_cycle_and_disconnect_undoes():
     with pytest.raises(GraphError, match="cycle"):
         connect(tied, [1], [0])
     assert disconnect(tied, [True]) == graph
+    assert disconnect(tied, [0]) == graph
+    with pytest.raises(GraphError, match="edge 3 does not exist"):
+        disconnect(tied, [3])
+
+
+def test_durations_are_checked_wherever_they_come_in():
+    graph = WorkGraph.from_columns(["a", "a"], [1, 2**53 + 1])
+    with pytest.raises(GraphError, match="negative duration"):
+        graph.with_durations([-50, 1])
+    with pytest.raises(GraphError, match="century"):
+        graph.with_durations([2**61, 2**61])
+    # What is not scaled is not touched, not even by rounding.
+    assert scale(graph, [0], 3.0).duration_ns.tolist() == [3, 2**53 + 1]
+
+
+def test_group_numbers_are_packed():
+    graph = WorkGraph.from_columns(["a", "b"], [1, 1], group=[300_000_000, 300_000_000])
+    assert graph.group.tolist() == [0, 0]
+    assert clone(graph, [0, 1], times=3).group.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 @pytest.mark.parametrize("factor", [-1.0, float("nan"), float("inf")])

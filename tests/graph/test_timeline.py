@@ -113,6 +113,29 @@ def test_a_recorded_timeline_has_no_critical_path():
         line.critical_path()
 
 
+def test_a_critical_path_ends_at_a_task_that_is_there():
+    line = replay(WorkGraph.from_columns(["a"], [5]))
+    for last in (-1, 1, 2_000_000_000):
+        with pytest.raises(InputError, match="does not exist"):
+            line.critical_path(last)
+
+
+def test_too_many_bins_are_refused():
+    line = replay(WorkGraph.from_columns(["a"], [10**15]))
+    with pytest.raises(InputError, match="wider bins"):
+        line.utilisation(1)
+
+
+def test_pickling_does_not_depend_on_what_was_asked_before():
+    import pickle
+
+    line = replay(WorkGraph.from_columns(["a"], [5]))
+    before = pickle.dumps(line)
+    assert line.makespan_ns == 5
+    assert line.end_ns.tolist() == [5]
+    assert pickle.dumps(line) == before
+
+
 def test_lengths_must_agree():
     with pytest.raises(InputError, match="2 rows of start_ns for 1 tasks"):
         Timeline(WorkGraph.from_columns(["a"], [5]), np.array([0, 1]))

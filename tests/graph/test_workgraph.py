@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnomon import _core
 from gnomon.errors import GraphError
 from gnomon.graph import GraphBuilder, WorkGraph
 from tests.strategies import graphs
@@ -64,6 +65,74 @@ def test_columns_are_read_only_and_shared():
     with pytest.raises(ValueError, match="read-only"):
         graph.duration_ns[0] = 5
     assert np.shares_memory(graph.with_durations([3, 4]).lane, graph.lane)
+
+
+def test_what_the_caller_keeps_cannot_change_a_graph():
+    lane, duration = np.zeros(3, np.int32), np.array([1, 2, 3])
+    graph = WorkGraph.from_columns(lane, duration)
+    lane[0], duration[0] = 10**8, -5
+    assert graph.lane.tolist() == [0, 0, 0]
+    assert graph.duration_ns.tolist() == [1, 2, 3]
+
+
+def test_pickled_graphs_stay_frozen_and_equal():
+    import pickle
+
+    graph = WorkGraph.from_columns(["a", "b"], [1, 2], edges=([0], [1]), group=[0, -1])
+    graph.native()
+    again = pickle.loads(pickle.dumps(graph))
+    assert again == graph
+    assert not again.lane.flags.writeable
+    assert pickle.dumps(graph) == pickle.dumps(WorkGraph.from_columns(
+        ["a", "b"], [1, 2], edges=([0], [1]), group=[0, -1]))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"duration": np.zeros(1, np.int64)},
+        {"lane": np.full(2, 7, np.int32)},
+        {"duration": np.full(2, -1, np.int64)},
+        {"edge_target": np.array([9], np.int32)},
+        {"edge_offset": np.array([0, 5, 1])},
+        {"edge_kind": np.zeros(3, np.uint8)},
+        {"group": np.array([5, 5], np.int32)},
+        {"wait_task": np.zeros(1, np.int32)},
+        {"wait_task": np.array([1, 0], np.int32), "wait_lane": np.zeros(2, np.int32)},
+    ],
+)
+def test_the_native_border_trusts_nobody(wrong):
+    columns = {
+        "lane": np.zeros(2, np.int32), "duration": np.zeros(2, np.int64),
+        "edge_offset": np.array([0, 1, 1]), "edge_target": np.array([1], np.int32),
+        "edge_kind": np.zeros(1, np.uint8), "lanes": 1,
+    }  # fmt: skip
+    _core.Graph(**columns)
+    with pytest.raises(ValueError, match=r"."):
+        _core.Graph(**(columns | wrong))
+    with pytest.raises(TypeError):
+        _core.Graph(**(columns | {"lane": np.zeros(2)}))
+
+
+def test_other_native_functions_check_too(tmp_path):
+    ints, longs, bytes_ = np.zeros(2, np.int32), np.zeros(2, np.int64), np.zeros(2, np.uint8)
+    for call in (
+        lambda: _core.follow_causes(np.array([5], np.int32), 0),
+        lambda: _core.follow_causes(np.array([-1], np.int32), 4),
+        lambda: _core.class_overlap(longs, longs[:1], bytes_, None, 1, 1),
+        lambda: _core.class_overlap(longs, longs, np.full(2, 3, np.uint8), None, 1, 1),
+        lambda: _core.serve(longs, longs[:1], 1, _core.Discipline.fifo),
+    ):
+        with pytest.raises(ValueError, match=r"."):
+            call()
+    writer = _core.PerfettoWriter(str(tmp_path / "t"))
+    with pytest.raises(ValueError, match="does not exist"):
+        writer.write_slices(
+            np.zeros(1, np.uint64), ints + 4, longs, longs, ints, bytes_, ["a"], ["k"]
+        )
+    writer.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        writer.add_process("late")
 
 
 def test_builder_refuses_a_wait_on_a_lane_without_tasks_and_a_second_group():

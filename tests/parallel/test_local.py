@@ -210,18 +210,18 @@ def test_a_result_that_does_not_pickle():
 
 def test_timeout_ends_the_item_and_only_it():
     results = pmap(
-        work.sleep_if_one, range(4), on="local:2", chunk=4, timeout_s=0.4, errors="collect"
+        work.sleep_if_one, range(4), on="local:2", chunk=4, timeout_s=2.0, errors="collect"
     )
     assert [results[n] for n in (0, 2, 3)] == [0, 2, 3]
-    assert "item 1 (1): TimeoutError: ran longer than 0.4 s" in str(results[1].error)
+    assert "item 1 (1): TimeoutError: ran longer than 2" in str(results[1].error)
 
 
 def test_a_slow_reader_is_not_a_slow_item():
     with as_completed(
-        work.square, range(6), on="local:1", timeout_s=0.3, errors="collect"
+        work.square, range(6), on="local:1", timeout_s=2.0, errors="collect"
     ) as completed:
         first = next(completed)
-        time.sleep(0.6)
+        time.sleep(3.0)
         assert sorted([first, *completed]) == [(n, n * n) for n in range(6)]
 
 

@@ -317,7 +317,8 @@ def test_colours_and_brackets_on_a_terminal():
         assert word in text
 
 
-def test_standard_output_by_default(sample, capsys):
+def test_standard_output_by_default(sample, capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
     print_result(sample)
     out = capsys.readouterr().out
     assert "twice the NIC bandwidth" in out

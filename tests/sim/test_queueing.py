@@ -105,6 +105,8 @@ def test_a_policy_may_hold_and_what_it_never_serves_is_told():
         (([5, 0], [1, 1]), "sorted"),
         (([0], [-1]), "negative size"),
         (([0], [1], 0), "one at least"),
+        (([0.5], [1]), "whole ns"),
+        (([0, 0], [2**62, 5]), "more than a century"),
     ],
 )
 def test_nonsense_is_refused(arguments, message):
@@ -125,6 +127,13 @@ def test_an_error_in_a_policy_comes_out_as_it_is():
 
     with pytest.raises(KeyError, match="mine"):
         serve([0], [1], choose=broken)
+    with pytest.raises(IndexError, match="list index"):
+        serve([0], [1], choose=lambda now, waiting: [][0])
+
+
+def test_a_policy_may_ask_to_be_asked_again():
+    served = serve([0, 5], [10, 10], choose=lambda now, waiting: 0 if now >= 42 else ~42)
+    assert served.start_ns.tolist() == [42, 52]
 
 
 def test_streams_do_not_disturb_one_another():

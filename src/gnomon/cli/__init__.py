@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -18,8 +19,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     verbose = "--verbose" in words
     words = [word for word in words if word != "--verbose"]
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that knows only ASCII gets question marks instead of an exception.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
-        return _run(words)
+        code = _run(words)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except BrokenPipeError:
@@ -36,6 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         if isinstance(error, GnomonError):
             return _fail(str(error), error.exit_code)
+        if isinstance(error, OSError):
+            where = f"{error.filename}: " if error.filename else ""
+            return _fail(f"{where}{error.strerror or error}", 2)
         what = f"internal error: {type(error).__name__}: {error}"
         hint = "" if verbose else " (--verbose shows where)"
         return _fail(f"{what}{hint}", 1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from gnomon.cli.output import Output, show
 from gnomon.cli.sources import Source
 
@@ -32,12 +34,19 @@ def describe(path: Path) -> Result:
     from gnomon.version import __version__
 
     identity = identify(path)
+    if identity.format == "folder":
+        from gnomon.systems.training.pipeline import find_trace
+
+        trace, others = find_trace(path)
+        result = describe(trace)
+        more = Figure("traces_in_folder", "traces in folder", others + 1)
+        return msgspec.structs.replace(result, figures=[*result.figures, more])
     look = _LOOKS.get(identity.format)
     facts: dict[str, Any] = {"format": identity.about, "size": format_bytes(identity.bytes)}
     tables: list[Any] = []
     if look is not None:
-        more, tables = look(path)
-        facts |= more
+        found, tables = look(path)
+        facts |= found
     return Result(
         "gnomon",
         "inspect",

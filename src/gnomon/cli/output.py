@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from gnomon.errors import InputError
+
 if TYPE_CHECKING:
     from gnomon.graph import Timeline
     from gnomon.report import Result
@@ -42,6 +44,7 @@ def show(
     """Prints a result and writes what was asked for; says on stderr where it went."""
     from gnomon import report
 
+    _check_apart(output.save, output.html, perfetto)
     # The one that may refuse comes first, so that a refusal leaves nothing behind.
     if output.save is not None:
         report.save(result, output.save, overwrite=output.overwrite)
@@ -58,6 +61,13 @@ def show(
         print(report.to_json(result))
     else:
         report.print_result(result)
+
+
+def _check_apart(*targets: Path | None) -> None:
+    places = [target.resolve() for target in targets if target is not None]
+    for place in places:
+        if places.count(place) > 1:
+            raise InputError("two outputs were to be written here", where=str(place))
 
 
 def _say(line: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from gnomon.graph import Timeline
     from gnomon.report import Result
 
-__all__ = ["Source", "load_result", "load_timelines"]
+__all__ = ["Source", "load_result", "load_timelines", "spell"]
 
 _BUNDLED = "bundled:"
 
@@ -30,6 +31,14 @@ def _resolve(type_: Any, tokens: Sequence[Any]) -> Path:
 
 #: What a user points at: a path, or `bundled:NAME` for an input that comes with gnomon.
 Source = Annotated[Path, Parameter(converter=_resolve)]
+
+
+def spell(command: str, path: Path, *options: str) -> str:
+    """The command that gives the same answer, for the manifest; without where it wrote."""
+    from gnomon.datasets import bundled, names
+
+    known = {bundled(name): f"{_BUNDLED}{name}" for name in names()}
+    return " ".join([command, known.get(path, shlex.quote(path.name)), *options])
 
 
 def load_result(path: Path) -> Result:

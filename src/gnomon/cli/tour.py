@@ -52,14 +52,16 @@ def _training_replay() -> Result:
     from gnomon.datasets import bundled
     from gnomon.systems.training import replay_trace, to_result
 
-    return to_result(replay_trace(bundled("h200-gpt-l6")), "gnomon training replay h200-gpt-l6")
+    return to_result(
+        replay_trace(bundled("h200-gpt-l6")), "gnomon training replay bundled:h200-gpt-l6"
+    )
 
 
 def _training_sweep() -> Result:
     from gnomon.datasets import bundled
     from gnomon.systems.training.sweep import sweep_trace
 
-    return sweep_trace(bundled("h200-gpt-l6"), command="gnomon training sweep h200-gpt-l6")
+    return sweep_trace(bundled("h200-gpt-l6"), command="gnomon training sweep bundled:h200-gpt-l6")
 
 
 _STOPS: list[tuple[str, Callable[[], Result]]] = [

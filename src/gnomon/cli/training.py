@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from gnomon.cli.output import Output, show
-from gnomon.cli.sources import Source
+from gnomon.cli.sources import Source, spell
 
 __all__ = ["app"]
 
@@ -28,16 +28,18 @@ def replay(
 
     Args:
         path: A trace (.json, .gz or .zst), a folder that holds one, or bundled:h200-gpt-l6.
-        scale: A what-if of your own, KIND=FACTOR: `--scale product=0.5`. Repeatable.
+        scale: Replay with a change, KIND=FACTOR: `--scale product=0.5`. Repeatable; all of them
+            together make the step, and the table shows each alone.
         perfetto: Also write recorded and replayed timelines side by side (.pftrace or .json).
         output: Where the answer goes.
     """
     from gnomon.systems.training import replay_trace, to_result
     from gnomon.systems.training.whatif import parse_scale
 
-    questions = [parse_scale(text) for text in scale] if scale else None
-    run = replay_trace(path, questions)
-    result = to_result(run, f"gnomon training replay {shlex.quote(path.name)}")
+    changes = [parse_scale(text) for text in scale or ()]
+    run = replay_trace(path, changes=changes)
+    options = [f"--scale {text}" for text in scale or ()]
+    result = to_result(run, spell("gnomon training replay", path, *options))
     timelines = {"recorded": run.training.recorded, "replayed": run.timeline}
     show(result, output, perfetto=perfetto, timelines=timelines)
 
@@ -65,8 +67,16 @@ def sweep(
     from gnomon.parallel import RichProgress
     from gnomon.systems.training.sweep import sweep_trace
 
-    result = sweep_trace(
-        path, kind, factor, on=on, resume=resume, progress=RichProgress("replaying"),
-        command=f"gnomon training sweep {shlex.quote(path.name)}",
-    )  # fmt: skip
+    options = [f"--kind {k}" for k in kind or ()] + [f"--factor {f:g}" for f in factor or ()]
+    try:
+        result = sweep_trace(
+            path, kind, factor, on=on, resume=resume, progress=RichProgress("replaying"),
+            command=spell("gnomon training sweep", path, *options),
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        if resume is not None:
+            print(
+                f"finished points are kept in {resume}; the same command goes on", file=sys.stderr
+            )
+        raise
     show(result, output)

@@ -79,12 +79,14 @@ class Pick(msgspec.Struct, frozen=True):
     index: int
 
 
-class Hold(msgspec.Struct, frozen=True):
-    """Start nothing now.
+class Hold(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+    """Start nothing now; ask again at the next arrival or departure, or at `until_ns`.
 
-    >>> Hold()
-    Hold()
+    >>> Hold(), Hold(until_ns=500)
+    (Hold(), Hold(until_ns=500))
     """
+
+    until_ns: int | None = None
 
 
 @policies.register("fifo")
@@ -150,7 +152,7 @@ class Patient(msgspec.Struct, frozen=True):
 
     >>> patient = policies.create("patient?min_queue=3&max_wait_s=60:fifo")
     >>> patient.decide(ReadyQueue([0, 1], [1, 1], now_ns=10), np.random.default_rng(0))
-    Hold()
+    Hold(until_ns=60000000000)
     >>> patient.decide(ReadyQueue([0, 1], [1, 1], now_ns=60_000_000_000), np.random.default_rng(0))
     Pick(index=0)
     """
@@ -160,18 +162,19 @@ class Patient(msgspec.Struct, frozen=True):
     max_wait_s: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.min_queue < 0 or self.max_wait_s < 0:
+        if self.min_queue < 0 or not 0 <= self.max_wait_s < 1e9:
             raise InputError(
                 f"patient: min_queue={self.min_queue}, max_wait_s={self.max_wait_s}",
-                hint="give 0 or more",
+                hint="give 0 or more, and less than thirty years",
             )
 
     def decide(self, state: ReadyQueue, rng: Generator) -> Pick | Hold:
         """Hold, or what the inner policy says."""
         if not state.can_start:
             return Hold()
-        if len(state) < self.min_queue and state.wait_ns.max() < self.max_wait_s * 1e9:
-            return Hold()
+        latest_ns = int(state.arrival_ns.min()) + round(self.max_wait_s * 1e9)
+        if len(state) < self.min_queue and state.now_ns < latest_ns:
+            return Hold(until_ns=latest_ns)
         return self.inner.decide(state, rng)
 
     def observe(self, outcome: Any) -> None:

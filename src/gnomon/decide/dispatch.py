@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from gnomon.decide.baselines import Hold, Pick, ReadyQueue
 from gnomon.decide.policy import Policy
 from gnomon.decide.registry import policies
-from gnomon.errors import InputError
+from gnomon.errors import InputError, SimulationError
 from gnomon.sim.queueing import Served, serve
 
 __all__ = ["dispatch"]
@@ -29,6 +29,9 @@ def dispatch(
         arrival_ns: Arrival times in order.
         size_ns: Service times; the policy sees them.
 
+    Raises:
+        SimulationError: The policy held on with jobs waiting and nothing more to come.
+
     >>> dispatch("shortest", [0, 1, 2], [10, 10, 1]).start_ns.tolist()
     [0, 11, 10]
     """
@@ -40,9 +43,17 @@ def dispatch(
     def choose(now_ns: int, waiting: NDArray[np.int64]) -> int:
         action = chosen.decide(ReadyQueue(arrival[waiting], size[waiting], now_ns), rng)
         if isinstance(action, Hold):
-            return -1
+            return ~(action.until_ns or 0)
         if not isinstance(action, Pick) or action.index < 0:
             raise InputError(f"{chosen!r} answered {action!r}; a queue takes Pick or Hold")
         return action.index
 
-    return serve(arrival, size, servers, choose=choose)
+    served = serve(arrival, size, servers, choose=choose)
+    left = np.flatnonzero(~served.is_served)
+    if len(left):
+        raise SimulationError(
+            f"{chosen!r} left {len(left)} of {len(arrival)} jobs waiting for ever; "
+            f"the first is job {left[0]}",
+            blocked=left[:8].tolist(),
+        )
+    return served

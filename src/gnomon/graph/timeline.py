@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Timeline"]
 
+_MOST_CELLS = 10**8
+
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Timeline:
@@ -128,7 +130,13 @@ class Timeline:
         first = np.searchsorted(
             self.graph.lane, np.arange(len(self.graph.lanes) + 1), sorter=order
         )
-        table = np.zeros((len(chosen), self._bins(bin_ns)))
+        bins = self._bins(bin_ns)
+        if bins * max(len(chosen), 1) > _MOST_CELLS:
+            raise InputError(
+                f"{bins:,} bins of {bin_ns} ns for {len(chosen)} lanes are too many",
+                hint="give wider bins",
+            )
+        table = np.zeros((len(chosen), bins))
         for row, lane in enumerate(chosen):
             table[row] = self._busy(order[first[lane] : first[lane + 1]], bin_ns)
         return table

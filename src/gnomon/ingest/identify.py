@@ -47,15 +47,24 @@ def identify(path: str | os.PathLike[str]) -> Identity:
     >>> identify(bundled("h200-gpt-l6") / "kineto.json.gz").about
     'PyTorch profiler trace (Chrome trace JSON)'
     """
+    if not os.fspath(path):
+        raise InputError("an empty path names nothing")
     place = Path(path)
+    try:
+        return _look(place)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
+
+
+def _look(place: Path) -> Identity:
     if place.is_dir():
         is_result = (place / "manifest.json").is_file() and (place / "result.json").is_file()
         size = sum(p.stat().st_size for p in place.rglob("*") if p.is_file())
         return Identity("result" if is_result else "folder", size)
-    head = read_head(path)
+    head = read_head(place)
     size = place.stat().st_size
     if size == 0:
-        raise InputError("is empty", where=str(path))
+        raise InputError("is empty", where=str(place))
     return Identity(_format_of(head), size)
 
 

@@ -24,6 +24,7 @@ from isal import igzip, isal_zlib
 
 from gnomon.errors import InputError
 from gnomon.series import Signal
+from gnomon.table import atomic_file
 from gnomon.units import Unit, parse
 
 __all__ = ["SignalCsv", "read_signal_csv", "write_signal_csv"]
@@ -481,13 +482,8 @@ def write_signal_csv(signal: Signal, path: str | os.PathLike[str]) -> None:
         with _gzip.IGzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as squeezed:
             squeezed.write(payload)
         payload = packed.getvalue()
-    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        draft.write_bytes(payload)
-        draft.replace(target)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise InputError(error.strerror or str(error), where=os.fspath(path)) from None
+    with atomic_file(target) as file:
+        file.write(payload)
 
 
 def _cell(value: float) -> str:

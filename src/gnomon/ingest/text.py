@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from gnomon.errors import InputError, MissingExtra
 
@@ -35,6 +35,9 @@ def read_head(path: str | os.PathLike[str], size: int = 4096) -> bytes:
     try:
         with open(path, "rb") as file:
             raw = file.read(size)
+            if raw[:4] == _ZSTD:
+                file.seek(0)
+                return _zstd_head(file, size)
     except OSError as error:
         raise _cannot_read(error, str(path)) from None
     if raw[:2] == _GZIP:
@@ -42,13 +45,19 @@ def read_head(path: str | os.PathLike[str], size: int = 4096) -> bytes:
             return zlib.decompressobj(31).decompress(raw, size)
         except zlib.error:
             return b""
-    if raw[:4] == _ZSTD:
-        try:
-            head: bytes = _zstd().ZstdDecompressor().decompressobj().decompress(raw)[:size]
-            return head
-        except (MissingExtra, ValueError, RuntimeError):
-            return b""
     return raw
+
+
+def _zstd_head(file: BinaryIO, size: int) -> bytes:
+    try:
+        zstandard = _zstd()
+    except MissingExtra:
+        return b""
+    try:
+        head: bytes = zstandard.ZstdDecompressor().stream_reader(file).read(size)
+    except zstandard.ZstdError:
+        return b""
+    return head
 
 
 def _read_raw(path: str | os.PathLike[str]) -> bytes:

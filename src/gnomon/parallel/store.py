@@ -14,6 +14,7 @@ from typing import Any
 
 from gnomon.errors import InputError
 from gnomon.parallel.call import Call, Done, dump, dump_item
+from gnomon.table.atomic import atomic_file
 
 __all__ = ["Store"]
 
@@ -87,9 +88,8 @@ class Store:
             raise InputError(f"resume cannot keep a result: {error}") from error
         path = self._path(key)
         # No fsync: what a power cut leaves behind fails the digest and is computed again.
-        draft = path.with_suffix(f".{os.getpid()}.tmp")
-        draft.write_bytes(_MAGIC + hashlib.sha256(data).digest() + data)
-        draft.replace(path)
+        with atomic_file(path) as file:
+            file.write(_MAGIC + hashlib.sha256(data).digest() + data)
 
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}.result"

@@ -59,7 +59,7 @@ class Comparison(msgspec.Struct, frozen=True):
             verdict: sum(change.verdict == verdict for change in self.changes)
             for verdict in ("worse", "better", "same", "changed", "new", "missing")
         }
-        notes = [
+        notes = _differences(self.before, self.after) + [
             f"{change.label} is in one of the two results only"
             for change in self.changes
             if change.verdict in ("new", "missing")
@@ -136,6 +136,16 @@ def compare(a: Result, b: Result, max_regress: float = 0.0) -> Comparison:
     names = list(before | after)
     changes = [_change(before.get(name), after.get(name), max_regress) for name in names]
     return Comparison(a, b, max_regress, changes)
+
+
+def _differences(a: Result, b: Result) -> list[str]:
+    """What makes two results hard to compare: other things, or other versions."""
+    notes = []
+    if (a.verb, a.title) != (b.verb, b.title):
+        notes.append(f"these are answers about different things: {a.title!r} and {b.title!r}")
+    if a.manifest.version != b.manifest.version:
+        notes.append(f"computed by {a.manifest.version} and {b.manifest.version}")
+    return notes
 
 
 def _change(before: Figure | None, after: Figure | None, limit: float) -> Change:

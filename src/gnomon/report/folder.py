@@ -97,7 +97,7 @@ def _check_place(folder: Path, overwrite: bool) -> None:
         raise InputError(
             "holds a result already",
             where=str(folder),
-            hint="choose another folder, or overwrite it on purpose",
+            hint="choose another folder, or replace it with --overwrite",
         )
 
 

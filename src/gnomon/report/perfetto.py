@@ -15,7 +15,7 @@ from gnomon import _core
 from gnomon.errors import InputError
 from gnomon.graph import LAUNCH, Timeline
 from gnomon.table import atomic_file
-from gnomon.table.atomic import sibling
+from gnomon.table.atomic import regular_target, sibling
 
 __all__ = ["write_chrome_json", "write_perfetto", "write_trace"]
 
@@ -24,7 +24,7 @@ _BUSY_BINS = 1000
 
 def write_trace(path: str | os.PathLike[str], timelines: Mapping[str, Timeline]) -> None:
     """Writes timelines side by side; the ending says how: .pftrace, .json or .json.gz."""
-    name = Path(path).name
+    name = Path(path).name.lower()
     if name.endswith((".json", ".json.gz")):
         write_chrome_json(path, timelines)
     elif name.endswith((".pftrace", ".perfetto-trace")):
@@ -41,7 +41,7 @@ def write_perfetto(path: str | os.PathLike[str], timelines: Mapping[str, Timelin
 
     Each timeline becomes a process (one a rank when it has ranks), each lane a thread of it.
     """
-    target = Path(path)
+    target = regular_target(path)
     part = sibling(target)
     try:
         writer = _core.PerfettoWriter(str(part))

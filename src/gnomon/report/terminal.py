@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["print_result"]
 
 MAX_ROWS = 40
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _PIPED_WIDTH = 160  # a pipe has no width; rich would fold lines at 80
 
 
@@ -33,28 +35,52 @@ def print_result(result: Result, console: Console | None = None, max_rows: int =
     8 ranks
     Step time  120.5 ms
     """
-    from rich.console import Console
-    from rich.text import Text
 
     if console is None:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console = Console(highlight=False, width=_PIPED_WIDTH)
+        console = _console()
     # Text objects throughout: names such as "op[fp16]" are not markup.
-    console.print(Text(result.title, style="bold"))
+    console.print(_text(result.title, style="bold"))
     if result.question:
-        console.print(Text(result.question, style="dim"))
+        console.print(_text(result.question, style="dim"))
     if result.figures:
         console.print(_figures(result))
     for table in result.tables:
         console.print()
         console.print(_table(table, max_rows, console.is_terminal))
         if len(table) > max_rows:
-            console.print(Text(f"  … {len(table) - max_rows:,} more rows", style="dim"))
+            console.print(_text(f"  … {len(table) - max_rows:,} more rows", style="dim"))
     if result.notes:
         console.print()
     for note in result.notes:
-        console.print(Text(f"! {_plain(note)}", style="yellow"))
+        console.print(_text(f"! {_plain(note)}", style="yellow"))
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    class Plain(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would leave with 1; who pipes into head means no harm
+
+    console = Plain(highlight=False)
+    if console.is_terminal or "COLUMNS" in os.environ:
+        return console
+    return Plain(highlight=False, width=_PIPED_WIDTH)
+
+
+def _text(text: str, style: str = "") -> Any:
+    from rich.text import Text
+
+    return Text(_visible(text), style=style)
+
+
+def _visible(text: str) -> str:
+    """Names come from traces of strangers: an escape sequence must not reach the terminal.
+
+    >>> _visible("gpu\\x1b[31m")
+    'gpu\\\\x1b[31m'
+    """
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def _plain(text: str) -> str:
@@ -64,7 +90,6 @@ def _plain(text: str) -> str:
 
 def _figures(result: Result) -> Any:
     from rich.table import Table as Grid
-    from rich.text import Text
 
     ranges = any(figure.range_text for figure in result.figures)
     notes = any(figure.note for figure in result.figures)
@@ -72,11 +97,11 @@ def _figures(result: Result) -> Any:
     for _ in range(2 + ranges + notes):
         grid.add_column(overflow="fold")
     for figure in result.figures:
-        cells = [Text(figure.label), Text(figure.text, style="bold")]
+        cells = [_text(figure.label), _text(figure.text, style="bold")]
         if ranges:
-            cells.append(Text(f"({figure.range_text})" if figure.range_text else "", style="dim"))
+            cells.append(_text(f"({figure.range_text})" if figure.range_text else "", style="dim"))
         if notes:
-            cells.append(Text(_plain(figure.note), style="dim"))
+            cells.append(_text(_plain(figure.note), style="dim"))
         grid.add_row(*cells)
     return grid
 
@@ -84,7 +109,6 @@ def _figures(result: Result) -> Any:
 def _table(table: Table, max_rows: int, framed: bool) -> Any:
     from rich import box
     from rich.table import Table as Grid
-    from rich.text import Text
 
     short = Table(
         table.name, {name: slice_column(c, 0, max_rows) for name, c in table.columns.items()}
@@ -93,7 +117,7 @@ def _table(table: Table, max_rows: int, framed: bool) -> Any:
     if table.caption:
         title = f"{title}: {_plain(table.caption)}"
     grid = Grid(
-        title=Text(title, style="bold"),
+        title=_text(title, style="bold"),
         title_justify="left",
         box=box.SIMPLE_HEAD if framed else None,
         pad_edge=False,
@@ -106,7 +130,7 @@ def _table(table: Table, max_rows: int, framed: bool) -> Any:
         if name in hidden:
             continue
         unit = table.units.get(name)
-        head = Text(f"{table.heading(name)} ({unit})" if unit else table.heading(name))
+        head = _text(f"{table.heading(name)} ({unit})" if unit else table.heading(name))
         number = short.is_number(name)
         grid.add_column(head, justify="right" if number else "left", overflow="fold")
         cells = short.cells(name)
@@ -118,5 +142,5 @@ def _table(table: Table, max_rows: int, framed: bool) -> Any:
             ]
         texts.append(cells)
     for row in zip(*texts):
-        grid.add_row(*(Text(cell) for cell in row))
+        grid.add_row(*(_text(cell) for cell in row))
     return grid

@@ -23,13 +23,14 @@ def timeline_view(
     """The spans of a timeline, without the kinds that only fill (gaps)."""
     graph = timeline.graph
     shown = ~graph.is_kind(*hide) & (timeline.end_ns > timeline.start_ns)
+    used, kind = np.unique(graph.kind[shown], return_inverse=True)
     return TimelineView(
         title,
         list(graph.lanes),
-        list(graph.kinds),
+        [graph.kinds[code] for code in used.tolist()],
         list(graph.names),
         graph.lane[shown],
-        graph.kind[shown].astype(np.int32),
+        kind.astype(np.int32),
         graph.name[shown],
         timeline.start_ns[shown],
         timeline.end_ns[shown],

@@ -13,7 +13,8 @@ from gnomon.errors import InputError
 
 __all__ = ["Served", "exponential_sizes", "poisson_arrivals", "serve"]
 
-#: Given the time and the waiting jobs in order of arrival: a position among them, or -1 to hold.
+#: Given the time and the waiting jobs in order of arrival: a position among them, or ~t (negative)
+#: to hold until time t or the next arrival or departure; -1 names no time.
 Choose = Callable[[int, NDArray[np.int64]], int]
 
 
@@ -90,10 +91,8 @@ def _nanoseconds(values: ArrayLike, what: str) -> NDArray[np.int64]:
 def _checked(choose: Choose) -> Choose:
     def ask(now_ns: int, waiting: NDArray[np.int64]) -> int:
         position = int(choose(now_ns, waiting))
-        if not -1 <= position < len(waiting):
-            raise InputError(
-                f"the policy picked position {position} of {len(waiting)}: a job that does not wait"
-            )
+        if position >= len(waiting):
+            raise InputError(f"the policy picked a job that does not wait, number {position}")
         return position
 
     return ask

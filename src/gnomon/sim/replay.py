@@ -171,8 +171,11 @@ def _slow_down(graph: WorkGraph, slow_down: SlowDown | None) -> _core.SlowDown |
     for (slowed, by), value in slow_down.factors.items():
         if not np.isfinite(value) or value < 1.0:
             raise InputError(f"slow-down of {slowed!r} by {by!r} is {value}; give 1 or more")
-        if slowed in graph.kinds and by in graph.kinds:
-            factor[graph.kinds.index(slowed), graph.kinds.index(by)] = value
+        for kind in (slowed, by):
+            if kind not in graph.kinds:
+                known = ", ".join(graph.kinds)
+                raise InputError(f"slow-down names kind {kind!r}; there are {known}")
+        factor[graph.kinds.index(slowed), graph.kinds.index(by)] = value
     if float(graph.duration_ns.sum(dtype=np.float64)) * float(factor.max(initial=1.0)) >= 2.0**62:
         raise InputError("slowed-down durations add up to more than a century")
     device = None

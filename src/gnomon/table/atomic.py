@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from gnomon.errors import InputError
 
-__all__ = ["atomic_file", "sibling"]
+__all__ = ["atomic_file", "regular_target", "sibling"]
 
 _counter = itertools.count()
 
@@ -35,13 +35,11 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     ['a.txt']
     >>> folder.cleanup()
     """
-    path = Path(path)
+    path = regular_target(path)
     part, file = _create_beside(path)
     try:
         with file:
             yield file
-        if path.is_dir():
-            raise InputError("is a folder, a file was to be written", where=str(path))
         os.replace(part, path)
     except OSError as error:
         part.unlink(missing_ok=True)
@@ -51,6 +49,27 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def regular_target(path: str | os.PathLike[str]) -> Path:
+    """Where a file will really appear: links followed, anything but a writable file refused.
+
+    Renaming onto a path replaces whatever is there, devices and pipes included.
+    """
+    if not os.fspath(path):
+        raise InputError("a file to write needs a name")
+    target = Path(os.path.realpath(path))
+    try:
+        if target.is_dir():
+            raise InputError("is a folder, a file was to be written", where=str(path))
+        if target.exists() and not target.is_file():
+            raise InputError("is not a regular file and will not be replaced", where=str(path))
+        if target.exists() and not os.access(target, os.W_OK):
+            raise InputError("cannot be written: it is read-only", where=str(path))
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or error}"
+        raise InputError(what, where=str(path)) from None
+    return target
 
 
 def _create_beside(path: Path) -> tuple[Path, BinaryIO]:

@@ -18,7 +18,7 @@ def square(number):
 
 
 def slow_first(number):
-    time.sleep(0.4 if number == 0 else 0.0)
+    time.sleep(3.0 if number == 0 else 0.0)
     return number
 
 

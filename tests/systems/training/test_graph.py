@@ -135,6 +135,54 @@ def test_kernels_launched_before_the_window_keep_their_place(tmp_path):
     assert replay(training.graph).makespan_ns == 215_000
 
 
+def test_two_processes_may_share_a_thread_id(tmp_path):
+    other = us("aten::mm", "cpu_op", 1, 0, 100) | {"pid": 2}
+    training = built(tmp_path, us("aten::mm", "cpu_op", 1, 0, 100), other)
+    assert training.graph.lanes == ("process 1 thread 1", "process 2 thread 1")
+    assert replay(training.graph).makespan_ns == 100_000
+
+
+def test_a_launch_without_length_still_launches(tmp_path):
+    training = built(
+        tmp_path, us("aten::mm", "cpu_op", 1, 0, 10), launch(5, 0, 1), kernel(20, 5, 1)
+    )
+    assert edges_of(training, "launch") == [("cudaLaunchKernel", "device gap")]
+    assert training.notes == ()
+
+
+def test_a_call_with_another_inside_acts_once(tmp_path):
+    inner = us("cudaFuncGetAttributes", "cuda_runtime", 1, 10, 10)
+    training = built(tmp_path, launch(0, 100, 1), inner, kernel(50, 20, 1))
+    assert training.notes == ()
+    assert len(edges_of(training, "launch")) == 1
+    sync = us("cudaDeviceSynchronize", "cuda_runtime", 1, 200, 100)
+    nested = us("cudaFuncGetAttributes", "cuda_runtime", 1, 250, 1)
+    assert len(built(tmp_path, kernel(0, 240, 1), sync, nested).graph.wait_task) == 1
+
+
+def test_many_threads_cost_no_more_than_their_events(tmp_path):
+    """Counted, not timed: ties look at each gap once."""
+    events = [us("op", "cpu_op", tid, 1000 * i + tid, 10) for tid in range(200) for i in range(20)]
+    training = built(tmp_path, *events)
+    assert len(edges_of(training, "thread")) <= 200 * 20
+    assert replay(training.graph).makespan_ns == training.recorded.makespan_ns
+
+
+def test_a_trace_of_no_length_has_no_step(tmp_path):
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": [kernel(0, 0, 1)]}))
+    assert to_result(replay_trace(tmp_path / "t.json")).figure("step_ms").number == 0.0
+
+
+def test_changes_are_made_together_and_shown_apart():
+    halves = [WhatIf("p", ("product",), 0.5), WhatIf("a", ("attention",), 0.5)]
+    run = replay_trace(bundled("h200-gpt-l6"), changes=halves)
+    table = to_result(run).table("What if")
+    assert table["what_if"] == ["as recorded", "p", "a", "all of these"]
+    base, first, second, both = table["step_ms"].tolist()
+    assert base - both == pytest.approx((base - first) + (base - second), rel=0.01)
+    assert to_result(run).figure("step_ms").number == pytest.approx(both, abs=1e-3)
+
+
 def test_steps_are_measured_from_end_to_end(tmp_path):
     events = []
     for i in range(3):

@@ -10,8 +10,9 @@ From an ordinary PyTorch profiler trace to a graph that replays (after Lumos, ar
 
 from __future__ import annotations
 
+from gnomon.systems.training.answer import to_result
 from gnomon.systems.training.graph import TrainingGraph, build_graph
-from gnomon.systems.training.pipeline import TrainingReplay, replay_trace, to_result
+from gnomon.systems.training.pipeline import TrainingReplay, replay_trace
 from gnomon.systems.training.whatif import WhatIf
 
 __all__ = ["TrainingGraph", "TrainingReplay", "WhatIf", "build_graph", "replay_trace", "to_result"]

@@ -16,7 +16,7 @@ from gnomon.parallel import Progress, pmap
 from gnomon.report import Figure, Line, LineChart, Manifest, Result, hash_input
 from gnomon.sim import replay
 from gnomon.systems.training.graph import TrainingGraph, build_graph
-from gnomon.systems.training.pipeline import trace_file
+from gnomon.systems.training.pipeline import find_trace
 from gnomon.systems.training.steps import step_estimate
 from gnomon.systems.training.whatif import heaviest_kinds
 from gnomon.table import Table
@@ -51,7 +51,7 @@ def sweep_trace(
     command: str = "",
 ) -> Result:
     """Replays every kind at every factor, in parallel."""
-    file = trace_file(Path(path))
+    file, _ = find_trace(Path(path))
     training = build_graph(read_kineto(file))
     chosen = list(kinds) if kinds else heaviest_kinds(training.graph, 4)
     unknown = [kind for kind in chosen if kind not in training.graph.kinds]
@@ -80,7 +80,7 @@ def sweep_trace(
         "sweep",
         f"Sensitivity of the step on {training.gpu or 'CPU'}",
         "Which kind of task is worth making faster?",
-        figures=[Figure("points", "Replays", len(points))],
+        figures=_figures(chosen, steps, times),
         tables=[table],
         charts=[
             LineChart("Step against duration of one kind", lines, x_label="duration",
@@ -91,3 +91,22 @@ def sweep_trace(
             command, {"kinds": chosen, "factors": steps}, None, __version__, [hash_input(file)]
         ),
     )  # fmt: skip
+
+
+def _figures(
+    kinds: Sequence[str], factors: Sequence[float], times: Sequence[float]
+) -> list[Figure]:
+    """Which kind moves the step most between the smallest and the largest factor."""
+    spread = {
+        kind: times[(i + 1) * len(factors) - 1] - times[i * len(factors)]
+        for i, kind in enumerate(kinds)
+    }
+    first = max(spread, key=lambda kind: spread[kind])
+    span = factors[-1] - factors[0]
+    figures = [Figure("points", "Replays", len(times))]
+    if span > 0:
+        slope = Figure(
+            "slope_ms", "One per cent of it is worth", spread[first] / span / 100.0, "ms a step"
+        )
+        figures = [Figure("most_worth", "Most worth making faster", first), slope, *figures]
+    return figures

@@ -51,7 +51,8 @@ def play(training: TrainingGraph, questions: list[WhatIf], base: Timeline) -> li
     for question in questions:
         line = replay(question.apply(training.graph))
         step_ms = step_estimate(training, line).mid
-        rows.append(WhatIfRow(question.label, step_ms, step_ms / base_ms - 1.0, line))
+        change = step_ms / base_ms - 1.0 if base_ms else 0.0
+        rows.append(WhatIfRow(question.label, step_ms, change, line))
     return rows
 
 
@@ -87,7 +88,7 @@ def usual_questions(training: TrainingGraph, most: int = 3) -> list[WhatIf]:
         questions.append(WhatIf("all kernels twice as fast", tuple(on_gpu), 0.5))
     host = tuple(k for k in ("host", "gap", "launch", "runtime") if k in graph.kinds)
     if host:
-        questions.append(WhatIf("host twice as fast", host, 0.5))
+        questions.append(WhatIf("host twice as fast, gaps too", host, 0.5))
     if "latency" in graph.kinds:
         questions.append(WhatIf("no gaps between kernels", ("latency",), 0.0))
     return questions
