@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from gnomon.cli import main
@@ -78,8 +80,56 @@ def test_bad_input_one_line_exit_2_nothing_left(tmp_path, capsys, name, verb):
     assert code == 2
     assert name in line
     if verb == ("training", "replay") and not name.endswith(".arrow"):
-        assert pytest.importorskip("re").search(message, line), line
+        assert re.search(message, line), line
     assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def graph_file(path, **columns):
+    """A graph that nobody validated, as another program might write it."""
+    good = WorkGraph.from_columns(
+        ["a", "b", "a"], [1, 2, 3], name=["x", "y", "z"], edges=([0, 1], [1, 2])
+    )
+    good.replace(**columns).save(path)
+
+
+BAD_GRAPHS = {
+    "cycle": ({"edge_target": np.array([1, 0], np.int32)}, r"cycle: task 0 \('x' on 'a'\) -> task 1"),
+    "negative duration": ({"duration_ns": np.array([1, -2, 3])}, "negative duration, -2 ns"),
+    "absurd duration": ({"duration_ns": np.full(3, 2**61)}, "more than a century"),
+    "dangling edge": ({"edge_target": np.array([1, 77], np.int32)}, "ends at task 77"),
+    "group too large": ({"group": np.array([2**30, 2**30, -1], np.int32)}, "rendezvous group"),
+    "wait on itself": ({"wait_task": np.array([0], np.int32), "wait_lane": np.array([0], np.int32)},
+                       "its own lane"),
+}  # fmt: skip
+
+
+def test_a_lane_that_is_not_there_is_told(tmp_path, capsys):
+    path = tmp_path / "bad.arrow"
+    lane = np.array([3, 1, 2, 0, 2, 1, 3, 2], np.int32)
+    WorkGraph.from_columns(lane, [1] * 8, lanes=["a", "b", "c", "d"]).save(path)
+    content = path.read_bytes()
+    assert content.count(lane.tobytes()) == 1
+    path.write_bytes(content.replace(lane.tobytes(), (lane + 9).tobytes()))
+    assert main(["report", str(path)]) == 2
+    assert "column 'lane' has codes outside its 4 values" in one_line(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("case", BAD_GRAPHS)
+@pytest.mark.parametrize("verb", ["report", "export"])
+def test_bad_graphs_one_line_exit_2_nothing_left(tmp_path, capsys, case, verb):
+    columns, message = BAD_GRAPHS[case]
+    path = tmp_path / "bad.arrow"
+    graph_file(path, **columns)
+    target = (
+        ["--html", str(tmp_path / "made.html")]
+        if verb == "report"
+        else [str(tmp_path / "made.pftrace")]
+    )
+    assert main([verb, str(path), *target]) == 2
+    line = one_line(capsys.readouterr().err)
+    assert "bad.arrow" in line
+    assert re.search(message, line), line
+    assert [p.name for p in tmp_path.iterdir()] == ["bad.arrow"]
 
 
 def test_a_real_process_gives_the_same(tmp_path):
