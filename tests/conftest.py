@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
+# Tests neither use nor fill the cache of whoever runs them.
+os.environ["GNOMON_CACHE"] = tempfile.mkdtemp(prefix="gnomon-test-cache-")
+atexit.register(shutil.rmtree, os.environ["GNOMON_CACHE"], ignore_errors=True)
 
 # The same examples every time: a run of the tests says something about the change, not about luck.
 # `make test-slow` looks further, at random.

@@ -60,5 +60,6 @@ void bind_replay(nb::module_& m);
 void bind_timeline(nb::module_& m);
 void bind_queueing(nb::module_& m);
 void bind_perfetto(nb::module_& m);
+void bind_trace_reader(nb::module_& m);
 
 }  // namespace gnomon::bindings

@@ -15,6 +15,7 @@
 #include "engine/replay.hpp"
 #include "engine/rng.hpp"
 #include "engine/timeline.hpp"
+#include "engine/trace_reader.hpp"
 
 namespace {
 
@@ -162,6 +163,41 @@ void streams_are_apart_and_fair() {
     expect(std::abs(sum / 1e5) < 0.02 && std::abs(squares / 1e5 - 1) < 0.02, "normal(0, 1)");
 }
 
+/// Traces cut, doubled and littered at random: read or refused, never out of bounds.
+void damaged_traces_do_no_harm() {
+    const std::string good =
+        R"({"deviceProperties":[{"name":"x"}],"traceEvents":[{"ph":"X","cat":"kernel","name":"a\"\u00e9\ud83d\ude00",)"
+        R"("pid":0,"tid":"t","ts":1731600000000000.001,"dur":1e3,"args":{"stream":7,"correlation":"12","x":[{},[1,NaN]]}},)"
+        R"({"ph":"M","name":"m","args":5}],"z":{"k":[true,null]}})";
+    gnomon::TraceReader whole;
+    whole.feed(good);
+    whole.finish();
+    expect(whole.columns.start_ns.size() == 1 && whole.columns.correlation[0] == 12, "a trace is read");
+    expect(whole.columns.start_ns[0] == 1731600000000000001 && whole.columns.duration_ns[0] == 1'000'000,
+           "nanoseconds are exact");
+    gnomon::Rng rng(11);
+    int read = 0, refused = 0;
+    for (int round = 0; round < 20'000; ++round) {
+        std::string text = good;
+        for (std::uint64_t n = 1 + rng.below(4); n-- > 0 && !text.empty();) {
+            const auto at = rng.below(text.size());
+            if (rng.below(2) == 0) text[at] = "{}[]\",:\\0e\xff "[rng.below(12)];
+            else text.erase(at, rng.below(20));
+        }
+        try {
+            gnomon::TraceReader reader;
+            const auto piece = 1 + rng.below(50);
+            for (std::size_t at = 0; at < text.size(); at += piece)
+                reader.feed(std::string_view(text).substr(at, piece));
+            reader.finish();
+            ++read;
+        } catch (const std::invalid_argument&) {
+            ++refused;
+        }
+    }
+    expect(read > 0 && refused > 0, "some damage is seen, some does not matter");
+}
+
 void queues_and_writers_stay_in_bounds(const char* path) {
     const auto arrival = gnomon::poisson_arrivals(2000, 100.0, 3);
     const auto size = gnomon::exponential_sizes(2000, 80.0, 3);
@@ -199,6 +235,7 @@ int main() {
     cycles_are_found();
     events_leave_in_order();
     streams_are_apart_and_fair();
+    damaged_traces_do_no_harm();
     queues_and_writers_stay_in_bounds("/dev/null");
     std::printf("native: %d passed, %d failed\n", passed, failed);
     return failed == 0 ? 0 : 1;

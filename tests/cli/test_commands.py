@@ -47,7 +47,7 @@ good = gzip.decompress(TRACE.read_bytes())
 #: Everything a person may hand over by mistake: name, content, what the line must say.
 BAD = {
     "empty.json": (b"", "is empty"),
-    "empty.json.gz": (gzip.compress(b""), "not JSON|ends early"),
+    "empty.json.gz": (gzip.compress(b""), "holds nothing"),
     "wrong.json": (b'{"hello": 1}', "no 'traceEvents'"),
     "text.json": (b"this is not a trace\n", "not JSON"),
     "image.json": (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "not JSON"),
@@ -59,8 +59,8 @@ BAD = {
     "nothing_complete.json": (trace({"ph": "M", "name": "x"}), "no complete events"),
     "no_ts.json": (b'{"traceEvents":[{"ph":"X","name":"gemm","cat":"kernel","dur":1}]}', "event 0 has no 'ts'"),
     "negative.json": (trace(event(dur=-5)), "impossible time: ts 1, dur -5"),
-    "nan.json": (b'{"traceEvents":[{"ph":"X","ts":NaN,"dur":1}]}', "not JSON"),
-    "text_ts.json": (trace(event(ts="soon")), "not a trace"),
+    "nan.json": (b'{"traceEvents":[{"ph":"X","ts":NaN,"dur":1}]}', "impossible time: ts NaN, dur 1"),
+    "text_ts.json": (trace(event(ts="soon")), "impossible time"),
     "absurd.json": (trace(event(ts=1e300)), "impossible time"),
     "not_events.json": (b'{"traceEvents": 7}', "not a trace"),
     "only_marks.json": (trace(event(cat="user_annotation")), "neither operators nor kernels"),

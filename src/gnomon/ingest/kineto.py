@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from decimal import Decimal
+from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gnomon import _core
 from gnomon.errors import InputError
-from gnomon.ingest.text import read_whole
+from gnomon.ingest.cache import load_copy, save_copy
+from gnomon.ingest.text import read_pieces
+from gnomon.table import ArrowTable, Column, Dictionary
 
 __all__ = ["KinetoTrace", "looks_like_kineto", "read_kineto"]
 
@@ -23,35 +28,20 @@ _TODAY = {
 }  # fmt: skip
 #: Older profilers wrote steps as operators.
 _STEP = "ProfilerStep#"
+_ANNOTATION = "user_annotation"
 
 
-class _Args(msgspec.Struct, gc=False):
-    correlation: int | str = -1
-    stream: int | str = -1
-    device: int | str = -1
-    bytes: int | str | float = 0
-
-
-class _Event(msgspec.Struct, gc=False):
-    ph: str
-    name: str = ""
-    cat: str = ""
-    pid: int | str = ""
-    tid: int | str = ""
-    # Decimal keeps nanoseconds: a float of microseconds since 1970 cannot.
-    ts: Decimal | None = None
-    dur: Decimal | None = None
-    args: msgspec.Raw = msgspec.Raw(b"")
+_KIND = "kineto/1"
+_NUMBERS = ("start_ns", "duration_ns", "correlation", "stream", "device", "bytes")
 
 
 class _Device(msgspec.Struct, gc=False):
     name: str = ""
 
 
-class _File(msgspec.Struct, gc=False):
-    traceEvents: list[_Event]
-    deviceProperties: list[_Device] = []
-    distributedInfo: msgspec.Raw = msgspec.Raw(b"{}")
+class _Distributed(msgspec.Struct, gc=False):
+    rank: int | None = None
+    world_size: int | None = None
 
 
 class KinetoTrace(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -119,148 +109,159 @@ def looks_like_kineto(head: bytes) -> bool:
     )
 
 
-def read_kineto(path: str | os.PathLike[str]) -> KinetoTrace:
+def read_kineto(path: str | os.PathLike[str], *, cache: bool = True) -> KinetoTrace:
     """Reads one trace: .json, .json.gz or .json.zst.
+
+    The file is read piece by piece, natively: memory is that of the columns, about 70 bytes an
+    event, whatever the size of the file. A copy in columns is kept (`gnomon.ingest.cache`), so
+    that the second read only maps it.
 
     Raises:
         InputError: The file is not a trace, is cut short, or holds an event that cannot be.
     """
+    if cache and (copy := load_copy(Path(path), _KIND)) is not None:
+        with contextlib.suppress(InputError, KeyError, msgspec.DecodeError):  # then read it again
+            return _from_copy(copy, str(path))
+    trace = _read(path)
+    if cache:
+        save_copy(Path(path), _KIND, *_to_copy(trace))
+    return trace
+
+
+def _read(path: str | os.PathLike[str]) -> KinetoTrace:
     where = str(path)
-    file = _decode(read_whole(path), where)
-    if not file.traceEvents:
+    reader = _core.TraceReader()
+    pieces = read_pieces(path)
+    try:
+        for piece in pieces:
+            reader.feed(piece)
+        reader.finish()
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        for _ in pieces:  # a damaged archive shows at its end, and is then the better reason
+            pass
+        raise InputError(str(error), where=where, hint=_hint(str(error))) from None
+    if not reader.events:
         raise InputError("the trace has no events", where=where)
-    rank, world = _distributed(file.distributedInfo, where)
-    complete = [event for event in file.traceEvents if event.ph == "X"]
-    if not complete:
-        raise InputError(
-            "the trace has no complete events", where=where, hint="was anything profiled?"
-        )
-    times = _times(complete, where)
+    return _columns(reader, where)
+
+
+def _hint(what: str) -> str | None:
+    if "ends early" in what or "no 'ts'" in what:
+        return "was the file cut short?"
+    return "a PyTorch profiler trace was expected" if what.startswith("not JSON") else None
+
+
+def _columns(reader: _core.TraceReader, where: str) -> KinetoTrace:
     dropped = {
-        "events had no end and were left out": sum(time is None for time in times),
-        "begin/end events are not read, only complete ones": sum(
-            event.ph in ("B", "E") for event in file.traceEvents
-        ),
+        "events had no end and were left out": reader.without_end,
+        "begin/end events are not read, only complete ones": reader.begin_end,
+        "events had arguments of an unknown shape, which were left out": reader.odd_arguments,
     }
-    complete = [event for event, time in zip(complete, times) if time is not None]
-    start, duration = np.asarray([t for t in times if t is not None], np.int64).reshape(-1, 2).T
+    start, duration = reader.take_start_ns(), reader.take_duration_ns()
     if not len(start):
-        raise InputError("no event has both a start and an end", where=where)
-    return _columns(where, complete, start, duration, file, rank, world, dropped)
+        what = "no event has both a start and an end" if any(dropped.values()) else None
+        hint = "was anything profiled?"
+        raise InputError(what or "the trace has no complete events", where=where, hint=hint)
+    # By start; among equals the longer first, so that a parent comes before its children.
+    order = np.lexsort((-duration, start))
+    names = tuple(name.decode(errors="replace") for name in reader.names())
+    name = reader.take_name()[order]
+    category, categories = _categories(reader, name, names, order)
+    rank, world = _distributed(reader.distributed_info(), where)
+    return KinetoTrace(
+        where, category, name, reader.take_thread()[order], start[order] - start.min(),
+        duration[order], reader.take_correlation()[order], reader.take_stream()[order],
+        reader.take_device()[order], reader.take_bytes()[order], categories, names,
+        tuple(_thread(raw) for raw in reader.threads()),
+        _gpus(reader.device_properties(), where), rank, world,
+        {why: count for why, count in dropped.items() if count},
+    )  # fmt: skip
 
 
-def _decode(content: bytes, where: str) -> _File:
+def _categories(
+    reader: _core.TraceReader,
+    name: NDArray[np.int32],
+    names: tuple[str, ...],
+    order: NDArray[np.int64],
+) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Categories by today's names, each once."""
+    written = [text.decode(errors="replace") for text in reader.categories()]
+    table: dict[str, int] = {}
+    today = [table.setdefault(_TODAY.get(text, text), len(table)) for text in written]
+    category = np.asarray(today, np.int32)[reader.take_category()[order]]
+    steps = [code for code, text in enumerate(names) if text.startswith(_STEP)]
+    on_gpu = [code for text, code in table.items() if text.startswith("gpu_")]
+    marks = np.isin(name, steps) & ~np.isin(category, on_gpu)
+    if marks.any():
+        category[marks] = table.setdefault(_ANNOTATION, len(table))
+    return category, tuple(table)
+
+
+def _thread(raw: bytes) -> tuple[int | str, int | str]:
+    pid, _, tid = raw.partition(b"\t")
+    return _id(pid), _id(tid)
+
+
+def _id(raw: bytes) -> int | str:
     try:
-        if content.lstrip()[:1] == b"[":
-            return _File(msgspec.json.decode(content, type=list[_Event]))
-        return msgspec.json.decode(content, type=_File)
-    except msgspec.ValidationError as error:
-        missing = "missing required field `traceEvents`" in str(error)
-        what = "has no 'traceEvents': not a profiler trace" if missing else f"not a trace: {error}"
-        raise InputError(what, where=where) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        cut = "truncated" in str(error)
-        what = "the JSON ends early" if cut else f"not JSON ({error})"
-        hint = "was the file cut short?" if cut else "a PyTorch profiler trace was expected"
-        raise InputError(what, where=where, hint=hint) from None
+        return msgspec.json.decode(raw, type=int | str)
+    except msgspec.DecodeError:
+        return raw.decode(errors="replace")
 
 
-def _distributed(raw: msgspec.Raw, where: str) -> tuple[int | None, int | None]:
-    class Info(msgspec.Struct):
-        rank: int | None = None
-        world_size: int | None = None
-
+def _gpus(raw: bytes, where: str) -> tuple[str, ...]:
     try:
-        info = msgspec.json.decode(raw, type=Info)
+        devices = msgspec.json.decode(raw or b"[]", type=list[_Device])
+    except msgspec.DecodeError as error:
+        raise InputError(f"deviceProperties are malformed: {error}", where=where) from None
+    return tuple(device.name for device in devices)
+
+
+def _distributed(raw: bytes, where: str) -> tuple[int | None, int | None]:
+    try:
+        info = msgspec.json.decode(raw or b"{}", type=_Distributed)
     except msgspec.DecodeError as error:
         raise InputError(f"distributedInfo is malformed: {error}", where=where) from None
     return info.rank, info.world_size
 
 
-def _times(events: list[_Event], where: str) -> list[tuple[int, int] | None]:
-    """Nanoseconds of each event; None for those the profiler left without an end."""
-    times: list[tuple[int, int] | None] = []
-    for i, event in enumerate(events):
-        if event.ts is None:
-            raise InputError(
-                f"event {i} has no 'ts' ({event.cat} {event.name[:60]!r})", where=where,
-                hint="was the file cut short?",
-            )  # fmt: skip
-        if event.dur is None:
-            times.append(None)
-            continue
-        start, duration = _nanoseconds(event.ts), _nanoseconds(event.dur)
-        if start is None or duration is None or duration < 0:
-            raise InputError(
-                f"event {i} ({event.cat} {event.name[:60]!r}) has an impossible time: "
-                f"ts {event.ts}, dur {event.dur}",
-                where=where,
-            )
-        times.append((start, duration))
-    return times
+class _Rest(msgspec.Struct):
+    """What of a trace is no column."""
+
+    threads: list[tuple[int | str, int | str]]
+    gpus: list[str]
+    rank: int | None
+    world_size: int | None
+    dropped: dict[str, int]
 
 
-def _nanoseconds(microseconds: Decimal) -> int | None:
-    """None for what is no number, or further away than a century."""
-    # The exponent first: making an integer of 1e999999 would take a million digits.
-    if not microseconds.is_finite() or microseconds.adjusted() > 18:
-        return None
-    nanoseconds = int(microseconds.scaleb(3))
-    return nanoseconds if abs(nanoseconds) < 2**62 else None
+def _to_copy(trace: KinetoTrace) -> tuple[dict[str, Column], Mapping[str, str]]:
+    columns: dict[str, Column] = {
+        "category": Dictionary(trace.category, trace.categories),
+        "name": Dictionary(trace.name, trace.names),
+        "thread": trace.thread,
+    }
+    columns |= {column: getattr(trace, column) for column in _NUMBERS}
+    rest = _Rest(
+        list(trace.threads), list(trace.gpus), trace.rank, trace.world_size, trace.dropped
+    )
+    return columns, {"rest": msgspec.json.encode(rest).decode()}
 
 
-def _number(value: object) -> int:
-    try:
-        number = int(value)  # type: ignore[call-overload]
-    except (TypeError, ValueError, OverflowError):
-        return -1
-    return number if abs(number) < 2**62 else -1
+def _from_copy(copy: ArrowTable, where: str) -> KinetoTrace:
+    rest = msgspec.json.decode(copy.metadata["rest"], type=_Rest)
+    category, name, thread = copy.columns["category"], copy.columns["name"], copy.columns["thread"]
+    if not isinstance(category, Dictionary) or not isinstance(name, Dictionary):
+        raise InputError("the copy has another shape", where=where)
 
+    def column(name: str) -> NDArray[np.int64]:
+        return np.asarray(copy.columns[name], np.int64)
 
-def _columns(
-    where: str,
-    events: list[_Event],
-    start: NDArray[np.int64],
-    duration: NDArray[np.int64],
-    file: _File,
-    rank: int | None,
-    world: int | None,
-    dropped: dict[str, int],
-) -> KinetoTrace:
-    # By start; among equals the longer first, so that a parent comes before its children.
-    order = np.lexsort((-duration, start))
-    categories: dict[str, int] = {}
-    names: dict[str, int] = {}
-    threads: dict[tuple[int | str, int | str], int] = {}
-    codes = np.empty((len(events), 3), np.int32)
-    numbers = np.full((len(events), 4), -1, np.int64)
-    numbers[:, 3] = 0
-    decode = msgspec.json.Decoder(_Args).decode
-    for row, i in enumerate(order.tolist()):
-        event = events[i]
-        is_old_step = event.name.startswith(_STEP) and not event.cat.startswith("gpu_")
-        category = "user_annotation" if is_old_step else _TODAY.get(event.cat, event.cat)
-        codes[row] = (
-            categories.setdefault(category, len(categories)),
-            names.setdefault(event.name, len(names)),
-            threads.setdefault((event.pid, event.tid), len(threads)),
-        )
-        if event.args:
-            try:
-                args = decode(event.args)
-            except msgspec.DecodeError:
-                why = "events had arguments of an unknown shape, which were left out"
-                dropped[why] = dropped.get(why, 0) + 1
-                continue
-            numbers[row] = (
-                _number(args.correlation), _number(args.stream), _number(args.device),
-                max(_number(args.bytes), 0),
-            )  # fmt: skip
     return KinetoTrace(
-        where, codes[:, 0].copy(), codes[:, 1].copy(), codes[:, 2].copy(),
-        start[order] - start.min(), duration[order],
-        numbers[:, 0].copy(), numbers[:, 1].copy(), numbers[:, 2].copy(), numbers[:, 3].copy(),
-        tuple(categories), tuple(names), tuple(threads),
-        tuple(device.name for device in file.deviceProperties), rank, world,
-        {why: count for why, count in dropped.items() if count},
+        where, category.codes, name.codes, np.asarray(thread, np.int32), column("start_ns"),
+        column("duration_ns"), column("correlation"), column("stream"), column("device"),
+        column("bytes"), tuple(category.values), tuple(name.values), tuple(rest.threads),
+        tuple(rest.gpus), rest.rank, rest.world_size, rest.dropped,
     )  # fmt: skip

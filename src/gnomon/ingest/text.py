@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import os
 import zlib
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from gnomon.errors import InputError, MissingExtra
 
-__all__ = ["read_head", "read_whole"]
+__all__ = ["read_head", "read_pieces"]
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_PIECE = 1 << 20
 
 
-def read_whole(path: str | os.PathLike[str]) -> bytes:
-    """The decompressed content of a file.
+def read_pieces(path: str | os.PathLike[str], size: int = _PIECE) -> Iterator[bytes]:
+    """The decompressed content of a file, piece by piece.
 
     What counts is the content, not the name: people rename.
     """
     where = str(path)
-    raw = _read_raw(path)
-    if not raw:
-        raise InputError("is empty", where=where)
-    if raw[:2] == _GZIP:
-        return _gunzip(raw, where)
-    if raw[:4] == _ZSTD:
-        return _unzstd(raw, where)
-    return raw
+    try:
+        with open(path, "rb") as file:
+            magic = file.read(4)
+            file.seek(0)
+            if not magic:
+                raise InputError("is empty", where=where)
+            if magic[:2] == _GZIP:
+                yield from _gunzip(file, where, size)
+            elif magic == _ZSTD:
+                yield from _unzstd(file, where, size)
+            else:
+                while piece := file.read(size):
+                    yield piece
+    except OSError as error:
+        raise _cannot_read(error, where) from None
 
 
 def read_head(path: str | os.PathLike[str], size: int = 4096) -> bytes:
@@ -48,6 +56,38 @@ def read_head(path: str | os.PathLike[str], size: int = 4096) -> bytes:
     return raw
 
 
+def _cannot_read(error: OSError, where: str) -> InputError:
+    hint = None
+    if isinstance(error, FileNotFoundError):
+        hint = "check the path"
+    elif isinstance(error, IsADirectoryError):
+        hint = "give a file"
+    return InputError(f"cannot be read: {error.strerror or error}", where=where, hint=hint)
+
+
+def _gunzip(file: BinaryIO, where: str, size: int) -> Iterator[bytes]:
+    from isal import igzip, isal_zlib
+
+    try:
+        with igzip.GzipFile(fileobj=file, mode="rb") as stream:  # type: ignore[no-untyped-call]
+            while piece := stream.read(size):
+                yield piece
+    except EOFError:
+        what = "the gzip stream ends early"
+        raise InputError(what, where=where, hint="was the file cut short?") from None
+    except (isal_zlib.error, zlib.error, igzip.BadGzipFile) as error:  # type: ignore[misc]
+        what = f"the gzip stream is damaged ({error})"
+        raise InputError(what, where=where, hint="was the file cut short?") from None
+
+
+def _zstd() -> Any:
+    try:
+        import zstandard
+    except ImportError:
+        raise MissingExtra("zstandard", "zstd", "reading .zst files") from None
+    return zstandard
+
+
 def _zstd_head(file: BinaryIO, size: int) -> bytes:
     try:
         zstandard = _zstd()
@@ -60,49 +100,13 @@ def _zstd_head(file: BinaryIO, size: int) -> bytes:
     return head
 
 
-def _read_raw(path: str | os.PathLike[str]) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise _cannot_read(error, str(path)) from None
-
-
-def _cannot_read(error: OSError, where: str) -> InputError:
-    hint = None
-    if isinstance(error, FileNotFoundError):
-        hint = "check the path"
-    elif isinstance(error, IsADirectoryError):
-        hint = "give a file"
-    return InputError(f"cannot be read: {error.strerror or error}", where=where, hint=hint)
-
-
-def _gunzip(raw: bytes, where: str) -> bytes:
-    from isal import igzip, isal_zlib
-
-    try:
-        content: bytes = igzip.decompress(raw)  # type: ignore[no-untyped-call]
-        return content
-    except (EOFError, isal_zlib.error, zlib.error, OSError) as error:  # type: ignore[misc]
-        cut = isinstance(error, EOFError) or "incomplete" in str(error).lower()
-        what = "the gzip stream ends early" if cut else f"the gzip stream is damaged ({error})"
-        raise InputError(what, where=where, hint="was the file cut short?") from None
-
-
-def _zstd() -> Any:
-    try:
-        import zstandard
-    except ImportError:
-        raise MissingExtra("zstandard", "zstd", "reading .zst files") from None
-    return zstandard
-
-
-def _unzstd(raw: bytes, where: str) -> bytes:
+def _unzstd(file: BinaryIO, where: str, size: int) -> Iterator[bytes]:
     zstandard = _zstd()
+    stream = zstandard.ZstdDecompressor().decompressobj()
     try:
-        stream = zstandard.ZstdDecompressor().decompressobj()
-        content: bytes = stream.decompress(raw)
+        while raw := file.read(size):
+            yield stream.decompress(raw)
     except zstandard.ZstdError as error:
         raise InputError(f"the zstd stream is damaged ({error})", where=where) from None
     if not stream.eof:
         raise InputError("the zstd stream ends early", where=where, hint="was the file cut short?")
-    return content

@@ -1,0 +1,255 @@
+#include "engine/trace_reader.hpp"
+
+#include <optional>
+#include <stdexcept>
+
+#include "engine/json_cursor.hpp"
+
+namespace gnomon {
+namespace {
+
+/// No real event comes near; a file that is one endless string must not fill the memory.
+constexpr std::size_t longest_value = std::size_t{64} << 20;
+
+bool is_space(char c) { return JsonCursor::is_space(c); }
+
+}  // namespace
+
+std::int32_t TextTable::code(std::string_view text) {
+    if (const auto found = codes_.find(text); found != codes_.end()) return found->second;
+    const auto fresh = static_cast<std::int32_t>(texts_.size());
+    texts_.emplace_back(text);
+    codes_.emplace(texts_.back(), fresh);
+    return fresh;
+}
+
+void TraceReader::fail(const std::string& what) const { throw std::invalid_argument(what); }
+
+void TraceReader::feed(std::string_view text) {
+    std::size_t at = 0;
+    while (at < text.size()) {
+        if (scanning_ == Scanning::nothing) {
+            if (is_space(text[at])) {
+                ++at;
+                continue;
+            }
+            step(text[at]);
+            if (scanning_ == Scanning::nothing) {
+                ++at;
+                continue;
+            }
+        }
+        // A value that lies whole in this piece is read where it lies; one that continues is kept.
+        const std::size_t begin = at;
+        const bool is_whole = scan(text, at);
+        const auto part = text.substr(begin, at - begin);
+        if (is_whole && pending_.empty()) {
+            end_scan(part);
+            continue;
+        }
+        if (scanning_ != Scanning::skipped) {
+            if (pending_.size() + part.size() > longest_value) fail("holds a value of more than 64 MiB");
+            pending_.append(part);
+        }
+        if (is_whole) {
+            const std::string value = std::move(pending_);
+            pending_.clear();
+            end_scan(value);
+        }
+    }
+}
+
+/// What a character outside all values means.
+void TraceReader::step(char c) {
+    switch (place_) {
+        case Place::before:
+            if (c == '{') {
+                place_ = Place::want_key;
+            } else if (c == '[') {
+                bare_list_ = saw_events_ = true;
+                place_ = Place::want_event;
+            } else if (static_cast<unsigned char>(c) != 0xEF && static_cast<unsigned char>(c) != 0xBB &&
+                       static_cast<unsigned char>(c) != 0xBF) {  // a byte order mark
+                fail("not JSON");
+            }
+            return;
+        case Place::want_key:
+            if (c == '"') return begin_scan(Scanning::key, c);
+            if (c != '}') fail("not JSON: a key was expected");
+            place_ = Place::done;
+            return;
+        case Place::want_colon:
+            if (c != ':') fail("not JSON: ':' was expected");
+            place_ = Place::want_value;
+            return;
+        case Place::want_value:
+            if (key_ == "traceEvents") {
+                if (c != '[') fail("not a trace: 'traceEvents' is no list");
+                saw_events_ = true;
+                place_ = Place::want_event;
+                return;
+            }
+            return begin_scan(key_ == "deviceProperties" || key_ == "distributedInfo"
+                                  ? Scanning::kept : Scanning::skipped, c);
+        case Place::want_comma:
+            if (c != ',' && c != '}') fail("not JSON: ',' was expected");
+            place_ = c == ',' ? Place::want_key : Place::done;
+            return;
+        case Place::want_event:
+            if (c == ']') {
+                place_ = bare_list_ ? Place::done : Place::want_comma;
+                return;
+            }
+            if (c != '{') fail("not a trace: event " + std::to_string(events) + " is no object");
+            return begin_scan(Scanning::event, c);
+        case Place::want_event_comma:
+            if (c != ',' && c != ']') fail("not JSON: ',' was expected");
+            place_ = c == ',' ? Place::want_event : bare_list_ ? Place::done : Place::want_comma;
+            return;
+        case Place::done:
+            fail("not JSON: there is text behind its end");
+    }
+}
+
+void TraceReader::begin_scan(Scanning what, char first) {
+    scanning_ = what;
+    pending_.clear();
+    depth_ = 0;
+    in_string_ = escaped_ = false;
+    is_scalar_ = first != '"' && first != '{' && first != '[';
+    if (first == ',' || first == '}' || first == ']' || first == ':') fail("not JSON: a value was expected");
+}
+
+/// Moves behind the value at hand, or to the end of the text; true when the value is complete.
+bool TraceReader::scan(std::string_view text, std::size_t& at) {
+    for (; at < text.size(); ++at) {
+        const char c = text[at];
+        if (in_string_) {
+            if (escaped_) {
+                escaped_ = false;
+            } else if (c == '\\') {
+                escaped_ = true;
+            } else if (c == '"') {
+                in_string_ = false;
+                if (depth_ == 0) return ++at, true;
+            }
+        } else if (is_scalar_) {
+            if (c == ',' || c == '}' || c == ']' || is_space(c)) return true;
+        } else if (c == '"') {
+            in_string_ = true;
+        } else if (c == '{' || c == '[') {
+            ++depth_;
+        } else if (c == '}' || c == ']') {
+            if (--depth_ == 0) return ++at, true;
+        }
+    }
+    return false;
+}
+
+void TraceReader::end_scan(std::string_view value) {
+    const Scanning what = scanning_;
+    scanning_ = Scanning::nothing;
+    try {
+        switch (what) {
+            case Scanning::key:
+                key_ = JsonCursor(value).string(scratch_);
+                place_ = Place::want_colon;
+                return;
+            case Scanning::kept:
+                (key_ == "deviceProperties" ? device_properties : distributed_info) = value;
+                [[fallthrough]];
+            case Scanning::skipped:
+                place_ = Place::want_comma;
+                return;
+            case Scanning::event:
+                read_event(value);
+                ++events;
+                place_ = Place::want_event_comma;
+                return;
+            case Scanning::nothing:
+                return;
+        }
+    } catch (const std::invalid_argument& error) {
+        if (what != Scanning::event) throw;
+        fail("event " + std::to_string(events) + " " + error.what());
+    }
+}
+
+void TraceReader::read_event(std::string_view text) {
+    JsonCursor cursor(text);
+    std::string_view phase, start, duration, pid = "\"\"", tid = "\"\"";
+    std::int64_t correlation = -1, stream = -1, device = -1, bytes = 0;
+    bool are_arguments_odd = false;
+    name_.clear();
+    category_.clear();
+    std::string text_of_phase, inner;
+
+    const auto read_arguments = [&] {
+        if (cursor.peek() != '{') {
+            cursor.raw_value();
+            are_arguments_odd = true;
+            return;
+        }
+        cursor.object(inner, [&](std::string_view key) {
+            if (key == "correlation") correlation = to_integer(cursor.raw_value());
+            else if (key == "stream") stream = to_integer(cursor.raw_value());
+            else if (key == "device") device = to_integer(cursor.raw_value());
+            else if (key == "bytes") bytes = std::max<std::int64_t>(0, to_integer(cursor.raw_value()));
+            else cursor.raw_value();
+        });
+    };
+    const auto read_text = [&](std::string& into) {
+        if (cursor.peek() != '"') cursor.fail("has a name that is no text");
+        into = cursor.string(inner);
+    };
+    cursor.object(scratch_, [&](std::string_view key) {
+        if (key == "ph") {
+            read_text(text_of_phase);
+            phase = text_of_phase;
+        } else if (key == "name") read_text(name_);
+        else if (key == "cat") read_text(category_);
+        else if (key == "ts") start = cursor.raw_value();
+        else if (key == "dur") duration = cursor.raw_value();
+        else if (key == "pid") pid = cursor.raw_value();
+        else if (key == "tid") tid = cursor.raw_value();
+        else if (key == "args") read_arguments();
+        else cursor.raw_value();
+    });
+
+    if (phase.empty()) fail("has no 'ph'");
+    if (phase == "B" || phase == "E") ++begin_end;
+    if (phase != "X") return;
+    const std::string shown =
+        category_.empty() && name_.empty() ? "" : " (" + category_ + " '" + name_.substr(0, 60) + "')";
+    if (start.empty() || start == "null") fail("has no 'ts'" + shown);
+    if (duration.empty() || duration == "null") {
+        ++without_end;
+        return;
+    }
+    const auto start_ns = microseconds_to_ns(start), duration_ns = microseconds_to_ns(duration);
+    if (!start_ns || !duration_ns || *duration_ns < 0)
+        fail("has an impossible time: ts " + std::string(start.substr(0, 40)) + ", dur " +
+             std::string(duration.substr(0, 40)) + shown);
+    if (are_arguments_odd) ++odd_arguments;
+    thread_.assign(pid);
+    thread_.push_back('\t');
+    thread_.append(tid);
+    columns.category.push_back(categories.code(category_));
+    columns.name.push_back(names.code(name_));
+    columns.thread.push_back(threads.code(thread_));
+    columns.start_ns.push_back(*start_ns);
+    columns.duration_ns.push_back(*duration_ns);
+    columns.correlation.push_back(correlation);
+    columns.stream.push_back(stream);
+    columns.device.push_back(device);
+    columns.bytes.push_back(bytes);
+}
+
+void TraceReader::finish() {
+    if (scanning_ != Scanning::nothing || (place_ != Place::done && place_ != Place::before))
+        fail("the JSON ends early");
+    if (place_ == Place::before) fail("holds nothing");
+    if (!saw_events_) fail("has no 'traceEvents': not a profiler trace");
+}
+
+}  // namespace gnomon

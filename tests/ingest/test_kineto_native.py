@@ -1,0 +1,274 @@
+"""The native reader against the slow one, on real traces, random ones and damaged ones."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnomon import _core
+from gnomon.datasets import bundled
+from gnomon.errors import InputError
+from gnomon.ingest.kineto import read_kineto
+from tests.ingest.reference_kineto import reference_read_kineto
+
+TRACE = bundled("h200-gpt-l6") / "kineto.json.gz"
+COLUMNS = ("start_ns", "duration_ns", "correlation", "stream", "device", "bytes")
+
+
+def assert_same(native, slow):
+    assert len(native) == len(slow)
+    for column in COLUMNS:
+        assert np.array_equal(getattr(native, column), getattr(slow, column)), column
+    for code, table in (("category", "categories"), ("name", "names"), ("thread", "threads")):
+        ours = [getattr(native, table)[i] for i in getattr(native, code).tolist()]
+        theirs = [getattr(slow, table)[i] for i in getattr(slow, code).tolist()]
+        assert ours == theirs, table
+    assert (native.gpus, native.rank, native.world_size) == (slow.gpus, slow.rank, slow.world_size)
+    assert native.dropped == slow.dropped
+
+
+def test_the_bundled_trace_reads_the_same():
+    assert_same(read_kineto(TRACE), reference_read_kineto(TRACE))
+
+
+@pytest.mark.data
+def test_every_public_trace_reads_the_same(public_data):
+    paths = [
+        p
+        for part in ("hta", "kineto", "tracelens")
+        for p in (public_data / "public" / part).rglob("*.json.gz")
+    ]
+    paths += [p for p in public_data.glob("h200*/*/*.json.gz") if "et.json" not in p.name]
+    paths += list(public_data.glob("ranks/*/*.json.gz"))
+    for path in paths:
+        if "_et.json" not in path.name:
+            assert_same(read_kineto(path, cache=False), reference_read_kineto(path))
+
+
+texts = st.text(max_size=8)
+numbers = (
+    st.integers(-(10**15), 10**15)
+    | st.decimals(0, 10**12, places=3).map(float)
+    | st.floats(0, 1e9)
+)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts
+)
+args = st.dictionaries(
+    st.sampled_from(["correlation", "stream", "device", "bytes", "External id", "x"]) | texts,
+    st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=6),
+    max_size=5,
+)  # fmt: skip
+events = st.fixed_dictionaries(
+    {"ph": st.sampled_from(["X", "X", "X", "M", "B", "s"]), "ts": numbers},
+    optional={
+        "dur": st.integers(0, 10**9) | st.decimals(0, 10**6, places=3).map(float),
+        "name": texts | st.sampled_from(["ProfilerStep#1", "gemm<\"x\">"]),
+        "cat": st.sampled_from(["kernel", "Kernel", "cpu_op", "Operator", "gpu_user_annotation", "é"]),
+        "pid": st.integers(0, 3) | texts, "tid": st.integers(0, 3) | texts, "args": args, "other": args,
+    },
+)  # fmt: skip
+
+
+@given(st.lists(events, max_size=6), st.booleans(), st.booleans(), st.integers(1, 40), args)
+def test_prop_any_trace_in_any_pieces(tmp_path_factory, found, ascii_only, bare, piece, more):
+    path = tmp_path_factory.mktemp("traces") / "t.json"
+    whole = found if bare else {"x": more, "traceEvents": found, "y": more}
+    content = json.dumps(whole, ensure_ascii=ascii_only, indent=1 if piece % 2 else None).encode(
+        "utf-8", "surrogatepass"
+    )
+    path.write_bytes(content)
+    try:
+        slow = reference_read_kineto(path)
+    except InputError:
+        with pytest.raises(InputError):
+            read_kineto(path)
+        return
+    native = read_kineto(path)
+    assert_same(native, slow)
+    reader = _core.TraceReader()
+    for at in range(0, len(content), piece):
+        reader.feed(content[at : at + piece])
+    reader.finish()
+    assert np.array_equal(
+        np.sort(reader.take_start_ns()), np.sort(native.start_ns + reader_base(found))
+    )
+
+
+def reader_base(found) -> int:
+    """The earliest start, which the columns count from."""
+    from decimal import Decimal
+
+    whole = [e for e in found if e["ph"] == "X" and "dur" in e]
+    return min((int(Decimal(repr(e["ts"])).scaleb(3)) for e in whole), default=0)
+
+
+def mutate(content: bytes, rng: random.Random) -> bytes:
+    damaged = bytearray(content)
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(damaged))
+        kind = rng.randrange(5)
+        if kind == 0:
+            damaged[at] = rng.randrange(256)
+        elif kind == 1:
+            del damaged[at : at + rng.randrange(1, 30)]
+        elif kind == 2:
+            damaged[at:at] = rng.choice(
+                [b"{", b"}", b"[", b"]", b'"', b"\\", b",", b":", b"NaN", b"1e99999", b"\\ud800"]
+            )
+        elif kind == 3:
+            other = rng.randrange(len(damaged))
+            damaged[at:at] = damaged[other : other + rng.randrange(1, 200)]
+        else:
+            del damaged[at:]
+        if not damaged:
+            return b""
+    return bytes(damaged)
+
+
+def fuzz(seed: int, rounds: int) -> int:
+    """Feeds damaged pieces of a real trace; returns how many were still read."""
+    rng = random.Random(seed)
+    whole = json.loads(gzip.decompress(TRACE.read_bytes()))
+    read = 0
+    for _ in range(rounds):
+        at = rng.randrange(len(whole["traceEvents"]) - 20)
+        part = {**{k: v for k, v in whole.items() if k != "traceEvents"},
+                "traceEvents": whole["traceEvents"][at : at + rng.randrange(1, 20)]}  # fmt: skip
+        content = mutate(json.dumps(part).encode(), rng)
+        reader = _core.TraceReader()
+        try:
+            for begin in range(0, len(content), 1000):
+                reader.feed(content[begin : begin + 1000])
+            reader.finish()
+            read += 1
+        except ValueError as error:
+            assert "\n" not in str(error) or "name" in str(error)
+    return read
+
+
+def test_damaged_traces_are_read_or_refused():
+    assert 0 < fuzz(seed=1, rounds=3000) < 3000
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_damaged_traces():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert 0 < fuzz(seed=2, rounds=100_000) < 100_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
+
+
+def test_endless_strings_and_depths_are_refused(tmp_path):
+    (tmp_path / "deep.json").write_bytes(b'{"traceEvents":[{"ph":"X","args":' + b"[" * 10_000_000)
+    with pytest.raises(InputError, match="ends early"):
+        read_kineto(tmp_path / "deep.json")
+    (tmp_path / "long.json").write_bytes(b'{"traceEvents":[{"ph":"' + b"x" * (70 << 20))
+    with pytest.raises(InputError, match="64 MiB"):
+        read_kineto(tmp_path / "long.json")
+
+
+def test_memory_is_that_of_the_columns(tmp_path):
+    """A trace of some 100 MB is read by a process that grows by far less."""
+    event = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "dur": 1.5,
+             "args": {"correlation": 1, "stream": 7, "note": "n" * 250}}  # fmt: skip
+    with open(tmp_path / "big.json", "w") as file:
+        file.write('{"traceEvents": [')
+        file.write(",".join(json.dumps(event | {"ts": i, "tid": i % 9}) for i in range(250_000)))
+        file.write("]}")
+    code = (
+        "import sys, resource\n"
+        "from gnomon.ingest.kineto import read_kineto\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "trace = read_kineto(sys.argv[1])\n"
+        "print(len(trace), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "big.json")],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    events_read, grown_mb = map(int, done.stdout.split())
+    size_mb = (tmp_path / "big.json").stat().st_size >> 20
+    assert events_read == 250_000
+    assert size_mb > 80
+    assert grown_mb < size_mb
+
+
+# --- the columnar copy ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("GNOMON_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_the_second_read_maps_the_copy_and_gives_the_same(cache):
+    first = read_kineto(TRACE)
+    assert [p.suffix for p in cache.iterdir()] == [".arrow"]
+    second = read_kineto(TRACE)
+    assert not second.start_ns.flags.owndata
+    assert_same(second, first)
+
+
+def test_a_changed_file_is_read_again(cache, tmp_path):
+    path = tmp_path / "t.json"
+    event = {"ph": "X", "ts": 1, "dur": 1, "name": "n" * 300_000}
+    path.write_text(json.dumps([event]))
+    assert len(read_kineto(path)) == 1
+    path.write_text(json.dumps([event, event]))
+    assert len(read_kineto(path)) == 2
+
+
+@pytest.mark.parametrize("damage", [b"", b"ARROW1", None])
+def test_a_damaged_copy_is_read_past(cache, damage):
+    first = read_kineto(TRACE)
+    (copy,) = cache.iterdir()
+    content = copy.read_bytes()
+    copy.unlink()  # the first trace still has it mapped
+    copy.write_bytes(content[: len(content) // 2] if damage is None else damage)
+    assert_same(read_kineto(TRACE), first)
+
+
+def test_no_copy_where_none_is_wanted_or_possible(cache, monkeypatch, tmp_path):
+    read_kineto(TRACE, cache=False)
+    monkeypatch.setenv("GNOMON_CACHE", "off")
+    read_kineto(TRACE)
+    assert not cache.exists()
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GNOMON_CACHE", str(tmp_path / "file" / "below"))
+    assert len(read_kineto(TRACE)) == 8977
+
+
+def test_a_kill_while_copying_leaves_no_half_copy(cache):
+    """Stopped at every write in turn: afterwards there is a whole copy or none."""
+    code = (
+        "import os, sys\n"
+        "import gnomon.table.atomic as atomic\n"
+        "replace = os.replace\n"
+        "os.replace = lambda *a: os.kill(os.getpid(), 9)\n"
+        "from gnomon.ingest.kineto import read_kineto\n"
+        "read_kineto(sys.argv[1])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(TRACE)], check=False)
+    assert done.returncode == -9
+    assert [p for p in cache.iterdir() if p.suffix == ".arrow"] == []
+    assert len(read_kineto(TRACE)) == 8977
+    assert len([p for p in cache.iterdir() if p.suffix == ".arrow"]) == 1
+
+
+def test_a_broken_file_is_not_copied(cache, tmp_path):
+    (tmp_path / "cut.json.gz").write_bytes(TRACE.read_bytes()[:-100_00])
+    with pytest.raises(InputError, match="ends early"):
+        read_kineto(tmp_path / "cut.json.gz")
+    assert not cache.exists() or list(cache.iterdir()) == []
