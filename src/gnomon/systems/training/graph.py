@@ -10,13 +10,12 @@ that nothing recorded is lost and everything can be edited:
 - synchronise calls: run-time waits for what the streams hold, plus the call's own time;
 - a launch call that blocked because the queue was full: an edge from the kernel that made room;
 - thread to thread: a long silence of one thread that ends as another's work ends waits for it;
-- stream to stream, where the host used stream-wait calls: a late start right after another
-  stream's kernel ended waits for that kernel.
+- stream to stream, where the host used stream-wait calls: inferred from times, with a confidence.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 
 import msgspec
@@ -29,6 +28,7 @@ from gnomon.ingest.kineto import KinetoTrace
 from gnomon.model.kernel_class import classify_kernel
 from gnomon.systems.training.assemble import Assembly
 from gnomon.systems.training.host import GAP, Piece, flatten, host_events
+from gnomon.systems.training.streams import InferredWait, Span, infer_waits
 
 __all__ = ["TrainingGraph", "build_graph"]
 
@@ -36,14 +36,16 @@ __all__ = ["TrainingGraph", "build_graph"]
 _SHORTEST_WAIT_NS = 20_000
 #: How long after another's end a start may come and still count as waiting for it.
 _REACTION_NS = 50_000
-_STREAM_REACTION_NS = 10_000
 #: A launch call this much longer than the median one was blocked by a full queue.
 _BLOCKED_LAUNCH = 10
 _SHORTEST_BLOCK_NS = 100_000
 
 
 class TrainingGraph(msgspec.Struct, frozen=True, eq=False):
-    """A graph with its recorded timeline, and which step each task belongs to (-1: none)."""
+    """A graph with its recorded timeline, and which step each task belongs to (-1: none).
+
+    `inferred` lists the waits between streams that were told from times, with a confidence each.
+    """
 
     graph: WorkGraph
     recorded: Timeline
@@ -51,6 +53,7 @@ class TrainingGraph(msgspec.Struct, frozen=True, eq=False):
     step_names: tuple[str, ...]
     notes: tuple[str, ...]
     gpu: str
+    inferred: tuple[InferredWait, ...] = ()
 
 
 def build_graph(trace: KinetoTrace) -> TrainingGraph:
@@ -69,6 +72,7 @@ class _Builder:
         self.kernel_of = self._kernels_by_correlation()
         self.task_of_kernel: dict[int, int] = {}
         self.launch_task: dict[int, int] = {}  # kernel event -> host task that launched it
+        self.inferred: list[InferredWait] = []
         self.clipped = self.skewed = 0
 
     def _kernels_by_correlation(self) -> dict[int, list[int]]:
@@ -288,8 +292,9 @@ class _Builder:
             begin, end = self.out.start[task], self.out.end[task]
             if self.out.kind[task] != "gap" or end - begin < _SHORTEST_WAIT_NS:
                 continue
-            # The gap's own thread was silent: whatever ended inside it, ended on another.
-            at = bisect_right(by_end, (end, len(self.out.end))) - 1
+            # The gap's own thread was silent: whatever ended inside it, ended on another. Not at
+            # its very end: calls without length there could come to wait for one another.
+            at = bisect_left(by_end, (end, -1)) - 1
             # The longer the silence, the longer it may take to come back from it.
             reaction = max(_REACTION_NS, (end - begin) // 5)
             if at >= 0 and by_end[at][0] > begin and by_end[at][0] >= end - reaction:
@@ -297,26 +302,44 @@ class _Builder:
                 self.out.sized[task] = end - by_end[at][0]
 
     def _tie_streams(self) -> None:
-        waits = any("StreamWaitEvent" in name for name in self.trace.names)
-        if len(self.streams) < 2 or not waits:
+        behind_waits = self._behind_stream_waits()
+        if len(self.streams) < 2 or not behind_waits:
             return
-        lanes = {
-            lane: [self.task_of_kernel[e] for e in events] for lane, events in self.streams.items()
-        }
-        ends = {lane: [self.out.end[t] for t in tasks] for lane, tasks in lanes.items()}
-        for lane, tasks in lanes.items():
-            for task in tasks:
-                gap = self.out.latency_of[task]
-                begin, end = self.out.start[gap], self.out.end[gap]
-                if end - begin < _STREAM_REACTION_NS // 5:
-                    continue
-                for other, other_tasks in lanes.items():
-                    if other == lane:
-                        continue
-                    at = bisect_right(ends[other], end) - 1
-                    if at >= 0 and ends[other][at] > max(begin, end - _STREAM_REACTION_NS):
-                        self.out.edge(other_tasks[at], gap, "stream")
-                        self.out.sized[gap] = min(self.out.sized[gap], end - ends[other][at])
+        kernels = list(self.task_of_kernel.items())
+        spans = []
+        for event, task in kernels:
+            launch = self.launch_task.get(event)
+            spans.append(
+                Span(
+                    self.out.lane[task], self.out.start[task], self.out.end[task],
+                    self.out.start[self.out.latency_of[task]],
+                    self.out.start[launch] if launch is not None else -1,
+                    event in behind_waits,
+                )
+            )  # fmt: skip
+        for wait in infer_waits(spans):
+            source, target = kernels[wait.source][1], kernels[wait.target][1]
+            gap = self.out.latency_of[target]
+            self.out.edge(source, gap, "stream")
+            self.out.sized[gap] = self.out.start[target] - self.out.end[source]
+            self.inferred.append(InferredWait(source, target, wait.confidence))
+
+    def _behind_stream_waits(self) -> set[int]:
+        """Kernels launched right after the host asked a stream to wait for an event."""
+        behind: set[int] = set()
+        waits = {code for code, name in enumerate(self.trace.names) if "StreamWaitEvent" in name}
+        if not waits:
+            return behind
+        for events in host_events(self.trace).values():
+            asked = False
+            for event in events:
+                if int(self.trace.name[event]) in waits:
+                    asked = True
+                elif kernels := self.kernel_of.get(int(self.trace.correlation[event])):
+                    if asked:
+                        behind.update(kernels)
+                    asked = False
+        return behind
 
     # -- the end -----------------------------------------------------------------------------
 
@@ -335,7 +358,13 @@ class _Builder:
             if count:
                 notes.append(f"{count:,} {what}")
         gpu = self.trace.gpus[0] if self.trace.gpus else ""
-        return TrainingGraph(graph, recorded, step, names, tuple(notes), gpu)
+        if self.inferred:
+            sure = sum(wait.confidence for wait in self.inferred) / len(self.inferred)
+            notes.append(
+                f"{len(self.inferred):,} waits between streams were inferred from times, "
+                f"mean confidence {sure:.2f}"
+            )
+        return TrainingGraph(graph, recorded, step, names, tuple(notes), gpu, tuple(self.inferred))
 
     def _steps(self) -> tuple[NDArray[np.int32], tuple[str, ...]]:
         """The profiler's step of each task: of a host task by its start, of a kernel by launch."""
