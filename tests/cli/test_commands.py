@@ -276,11 +276,31 @@ def test_every_command_has_help(capsys, command):
     assert "Usage" in capsys.readouterr().out
 
 
-def test_help_does_not_import_numpy():
+def test_help_names_every_option(capsys):
+    assert main(["training", "replay", "--help"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("Usage: gnomon training replay PATH [OPTIONS]")
+    for word in (
+        "--scale TEXT",
+        "--perfetto PATH",
+        "--json",
+        "--html PATH",
+        "--save PATH",
+        "Repeatable",
+    ):
+        assert word in page
+    assert main(["training", "nonsense", "--help"]) == 2
+    assert main(["training", "replay", "some.json", "--help"]) == 0
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["training", "--help"], ["training", "replay", "--help"]]
+)
+def test_help_does_not_import_numpy(words):
     """Help has to be quick: what it loads is counted, since seconds are noisy."""
     code = (
-        "import sys; from gnomon.cli import main; main(['--help']); "
-        "print(sorted(m for m in ('numpy','jinja2','polars','rich.markdown','gnomon.graph') if m in sys.modules))"
+        f"import sys; from gnomon.cli import main; main({words!r}); "
+        "print(sorted(m for m in ('numpy','jinja2','polars','rich','gnomon.graph') if m in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("[]")

@@ -63,6 +63,13 @@ def _run(words: list[str]) -> int:
 
         print(f"gnomon {__version__}")
         return 0
+    if "--help" in words or "-h" in words:
+        from gnomon.cli.help import help_page
+
+        page = help_page(words)
+        if page is not None:
+            print(page)
+            return 0
     from cyclopts import CycloptsError
 
     from gnomon.cli.app import app

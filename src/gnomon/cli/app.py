@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cyclopts import App, Group
 
-from gnomon.cli.commands import ABOUT, EPILOGUE, NOUNS, VERBS
+from gnomon.cli.commands import ABOUT, NOUNS, VERBS
 
 __all__ = ["app"]
 
@@ -13,9 +13,6 @@ app = App(
     name="gnomon",
     help=ABOUT,
     version_flags=(),  # answered before the parser is loaded
-    # Rich markdown would cost a third of the time that help may take.
-    help_format="plaintext",
-    help_epilogue=EPILOGUE,
 )
 _systems = Group.create_ordered("Systems")
 _shared = Group.create_ordered("Shared")

@@ -24,14 +24,15 @@ __all__ = ["Output", "show"]
 class Output:
     """Where the answer goes besides the terminal."""
 
-    json: Annotated[bool, Parameter(negative=())] = False
-    """Print JSON instead of tables."""
-    html: Path | None = None
-    """Also write one self-contained HTML file."""
-    save: Path | None = None
-    """Also save the result as a folder that `gnomon report` and `gnomon compare` read."""
-    overwrite: Annotated[bool, Parameter(negative=())] = False
-    """Let --save replace a result that is there."""
+    json: Annotated[bool, Parameter(negative=(), help="Print JSON instead of tables.")] = False
+    html: Annotated[Path | None, Parameter(help="Also write one self-contained HTML file.")] = None
+    save: Annotated[
+        Path | None,
+        Parameter(help="Also save the result as a folder that report and compare read."),
+    ] = None
+    overwrite: Annotated[
+        bool, Parameter(negative=(), help="Let --save replace a result that is there.")
+    ] = False
 
 
 def show(
