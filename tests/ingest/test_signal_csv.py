@@ -2,7 +2,6 @@ import csv
 import gzip
 import math
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -298,19 +297,20 @@ def test_written_files_are_plain_and_repeatable(tmp_path):
 
 # --- real data -------------------------------------------------------------------------------
 
-DATA = Path(os.environ.get("GNOMON_DATA", Path(__file__).parents[3] / "shared" / "data"))
-HOURLY = DATA / "carbon" / "electricitymaps-hourly-2021-2024"
+
+@pytest.fixture
+def hourly(public_data):
+    return public_data / "carbon" / "electricitymaps-hourly-2021-2024"
 
 
 @pytest.mark.data
-@pytest.mark.skipif(not HOURLY.is_dir(), reason="public data folder absent: set GNOMON_DATA")
 class TestElectricityMaps:
     @pytest.mark.parametrize(
         ("zone", "mean_g_per_kwh"),
         [("DE-LU", 403.2015283481634), ("CA-ON", None), ("US-CAL-CISO", None)],
     )
-    def test_four_years_of_hours(self, zone, mean_g_per_kwh):
-        path = HOURLY / f"{zone}.csv.gz"
+    def test_four_years_of_hours(self, hourly, zone, mean_g_per_kwh):
+        path = hourly / f"{zone}.csv.gz"
         found = read_signal_csv(path, value_column="lca_gco2_kwh", zone=zone)
         signal = found.signal
         assert (found.row_count, found.missing_count, found.merged_count) == (35_064, 0, 0)
@@ -330,8 +330,8 @@ class TestElectricityMaps:
         assert len(days) == 1461
         assert days.values[1000] == pytest.approx(math.fsum(hours[24_000:24_024]) / 24, rel=1e-13)
 
-    def test_a_file_cut_in_half_is_refused(self, tmp_path):
-        whole = (HOURLY / "DE-LU.csv.gz").read_bytes()
+    def test_a_file_cut_in_half_is_refused(self, hourly, tmp_path):
+        whole = (hourly / "DE-LU.csv.gz").read_bytes()
         path = tmp_path / "cut.csv.gz"
         path.write_bytes(whole[: len(whole) // 2])
         assert "was the download cut short?" in refused(path, value_column="lca_gco2_kwh")
