@@ -71,6 +71,11 @@ std::optional<std::int64_t> scale(const Decimal& number, std::int64_t shift) {
     return number.negative ? -whole : whole;
 }
 
+/// Some tools write numbers as text.
+std::string_view without_quotes(std::string_view raw) {
+    return raw.size() >= 2 && raw.front() == '"' ? raw.substr(1, raw.size() - 2) : raw;
+}
+
 void append_utf8(std::string& out, std::uint32_t code) {
     const auto put = [&](std::uint32_t byte) { out.push_back(static_cast<char>(byte)); };
     if (code < 0x80) {
@@ -124,16 +129,17 @@ void JsonCursor::unescape(std::string& out) {
             case 't': out.push_back('\t'); break;
             case 'u': {
                 std::uint32_t code = hex4();
-                const bool is_high = code >= 0xD800 && code < 0xDC00;
-                if (is_high && text_.substr(at_, 2) == "\\u") {
+                if (code >= 0xD800 && code < 0xDC00 && text_.substr(at_, 2) == "\\u") {
+                    const std::size_t before = at_;
                     at_ += 2;
                     const std::uint32_t low = hex4();
-                    if (low < 0xDC00 || low > 0xDFFF) fail("has a broken escape");
-                    code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
-                } else if (code >= 0xD800 && code <= 0xDFFF) {
-                    fail("has a broken escape");
+                    if (low >= 0xDC00 && low <= 0xDFFF)
+                        code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+                    else
+                        at_ = before;  // not its other half: it speaks for itself
                 }
-                append_utf8(out, code);
+                // Half a pair alone is no character; a name is not worth refusing a trace for.
+                append_utf8(out, code >= 0xD800 && code <= 0xDFFF ? 0xFFFD : code);
                 break;
             }
             default: fail("has a broken escape");
@@ -144,14 +150,13 @@ void JsonCursor::unescape(std::string& out) {
 }
 
 std::optional<std::int64_t> microseconds_to_ns(std::string_view text) {
-    const Decimal number = parse_decimal(text);
+    const Decimal number = parse_decimal(without_quotes(text));
     if (!number.is_number) return std::nullopt;
     return scale(number, 3);
 }
 
 std::int64_t to_integer(std::string_view raw) {
-    if (raw.size() >= 2 && raw.front() == '"') raw = raw.substr(1, raw.size() - 2);
-    const Decimal number = parse_decimal(raw);
+    const Decimal number = parse_decimal(without_quotes(raw));
     if (!number.is_number) return -1;
     return scale(number, 0).value_or(-1);
 }

@@ -199,8 +199,12 @@ void TraceReader::read_event(std::string_view text) {
         });
     };
     const auto read_text = [&](std::string& into) {
-        if (cursor.peek() != '"') cursor.fail("has a name that is no text");
-        into = cursor.string(inner);
+        if (cursor.peek() == '"') {
+            into = cursor.string(inner);
+            return;
+        }
+        into = cursor.raw_value();
+        if (into == "null") into.clear();
     };
     cursor.object(scratch_, [&](std::string_view key) {
         if (key == "ph") {

@@ -45,6 +45,11 @@ def test_patience_ends_by_itself_and_endless_patience_is_named():
         dispatch(Never(), [0, 1], [1, 1])
 
 
+def test_fractions_are_refused_not_cut():
+    with pytest.raises(InputError, match="whole ns"):
+        dispatch("fifo", [0.1, 0.7], [0.5, 0.9])
+
+
 def test_nonsense_answers_are_named():
     class Broken:
         def decide(self, state, rng):

@@ -77,6 +77,35 @@ def test_prop_dropping_a_launch_never_makes_a_playable_graph_stick(graph, data):
         assert playable(drop(graph, gone)) is not None
 
 
+def test_a_dropped_kernel_still_gates_the_issue_of_the_next():
+    build = GraphBuilder()
+    slow = build.task("cpu 0", 100)
+    a = build.task("gpu", 1)
+    quick = build.task("cpu 1", 1)
+    b = build.task("gpu", 500)
+    sync = build.task("cpu 1", 1)
+    build.edge(slow, a, "launch")
+    build.edge(quick, b, "launch")
+    build.wait(sync, "gpu")
+    graph = build.build()
+    assert replay(graph).end_ns[sync] == 2  # b is not issued: a, before it, is not yet
+    assert replay(drop(graph, [a])).end_ns[sync - 1] == 2
+
+
+def test_a_launch_between_two_kernels_of_one_lane_may_be_dropped():
+    build = GraphBuilder()
+    first = build.task("gpu", 10)
+    launch = build.task("cpu", 100)
+    second = build.task("gpu", 50)
+    sync = build.task("cpu 2", 1)
+    build.edge(first, launch)
+    build.edge(launch, second, "launch")
+    build.wait(sync, "gpu")
+    graph = build.build()
+    assert replay(graph).end_ns[sync] == 11
+    assert replay(drop(graph, [launch])).end_ns[sync - 1] == 11
+
+
 def test_what_a_dropped_launch_launched_is_launched_by_what_came_before():
     build = GraphBuilder()
     first = build.task("cpu", 5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 import resource
 import subprocess
@@ -17,6 +18,8 @@ from hypothesis import strategies as st
 from gnomon import _core
 from gnomon.datasets import bundled
 from gnomon.errors import InputError
+from gnomon.ingest import kineto
+from gnomon.ingest.identify import identify
 from gnomon.ingest.kineto import read_kineto
 from tests.ingest.reference_kineto import reference_read_kineto
 
@@ -272,3 +275,93 @@ def test_a_broken_file_is_not_copied(cache, tmp_path):
     with pytest.raises(InputError, match="ends early"):
         read_kineto(tmp_path / "cut.json.gz")
     assert not cache.exists() or list(cache.iterdir()) == []
+
+
+def test_a_file_replaced_while_it_is_read_is_not_remembered_as_the_new_one(
+    cache, tmp_path, monkeypatch
+):
+    path = tmp_path / "t.json"
+
+    def write(name):
+        path.write_text(
+            json.dumps([{"ph": "X", "ts": 1, "dur": 1, "name": name, "pad": "p" * 300_000}])
+        )
+
+    write("old")
+    real = kineto.read_pieces
+
+    def replaced_meanwhile(place):
+        pieces = list(real(place))
+        write("new")
+        yield from pieces
+
+    monkeypatch.setattr(kineto, "read_pieces", replaced_meanwhile)
+    assert read_kineto(path).names == ("old",)
+    monkeypatch.setattr(kineto, "read_pieces", real)
+    assert read_kineto(path).names == ("new",)
+
+
+def test_a_copy_with_the_same_size_and_date_is_another_file(cache, tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(
+        json.dumps([{"ph": "X", "ts": 1, "dur": 1, "name": "a", "pad": "p" * 300_000}])
+    )
+    date = path.stat().st_mtime_ns
+    assert read_kineto(path).names == ("a",)
+    path.write_text(path.read_text().replace('"a"', '"b"'))
+    os.utime(path, ns=(date, date))
+    assert read_kineto(path).names == ("b",)
+
+
+def test_users_without_a_home_have_no_cache_and_no_trouble(monkeypatch):
+    monkeypatch.delenv("GNOMON_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("pathlib.Path.home", homeless)
+    assert len(read_kineto(TRACE)) == 8977
+    monkeypatch.setenv("GNOMON_CACHE", "/" + "x" * 300)
+    assert len(read_kineto(TRACE)) == 8977
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        '"distributedInfo": null', '"distributedInfo": {"rank": "3"}', '"deviceProperties": null',
+        '"deviceProperties": [{"name": null}]', '"distributedInfo": 7',
+    ],
+)  # fmt: skip
+def test_odd_words_about_the_machine_do_not_cost_the_trace(tmp_path, extra):
+    (tmp_path / "t.json").write_text(
+        '{%s, "traceEvents": [{"ph":"X","ts":"1.5","dur":1,"name":null},{"ph":"X","ts":2,"dur":1,"name":"\\ud800x"}]}'
+        % extra
+    )
+    trace = read_kineto(tmp_path / "t.json")
+    assert trace.names == ("", "\ufffdx")
+    assert trace.start_ns.tolist() == [0, 500]
+    assert trace.rank in (None, 3)
+
+
+def test_events_a_century_apart_are_refused(tmp_path):
+    far = (
+        '[{"ph":"X","ts":%s4500000000000000,"dur":1}, {"ph":"X","ts":4500000000000000,"dur":1}]'
+        % "-"
+    )
+    (tmp_path / "t.json").write_text(far)
+    with pytest.raises(InputError, match="century apart"):
+        read_kineto(tmp_path / "t.json")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '\ufeff{"traceEvents": []}', '{"pad": "%s", "traceEvents": []}' % ("x" * 9000),
+        " " * 5000 + '{"traceEvents": []}', '{"traceEvents": [{"name": "nodes chakra"}]}',
+        '[{"args": {"x": "%s"}, "ph": "X"}]' % ("y" * 9000),
+    ],
+)  # fmt: skip
+def test_whatever_can_be_read_is_recognised(tmp_path, text):
+    (tmp_path / "t.json").write_text(text)
+    assert identify(tmp_path / "t.json").format == "kineto"

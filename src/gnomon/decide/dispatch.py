@@ -9,7 +9,7 @@ from gnomon.decide.baselines import Hold, Pick, ReadyQueue
 from gnomon.decide.policy import Policy
 from gnomon.decide.registry import policies
 from gnomon.errors import InputError, SimulationError
-from gnomon.sim.queueing import Served, serve
+from gnomon.sim.queueing import Served, serve, whole_nanoseconds
 
 __all__ = ["dispatch"]
 
@@ -37,8 +37,8 @@ def dispatch(
     """
     chosen = policies.create(policy) if isinstance(policy, str) else policy
     rng = np.random.default_rng(seed)
-    arrival = np.ascontiguousarray(arrival_ns, np.int64)
-    size = np.ascontiguousarray(size_ns, np.int64)
+    arrival = whole_nanoseconds(arrival_ns, "arrival")
+    size = whole_nanoseconds(size_ns, "size")
 
     def choose(now_ns: int, waiting: NDArray[np.int64]) -> int:
         action = chosen.decide(ReadyQueue(arrival[waiting], size[waiting], now_ns), rng)

@@ -20,29 +20,45 @@ def bridges(
 
     For each dropped task we keep, a lane, only the latest kept task that must come before it:
     the earlier ones follow from lane order. So the work is dropped tasks x lanes, not paths.
-    What a dropped task launched is launched by what came before it: without a launch edge it
-    would count as issued from the start, and a synchronise call could wait for its own future.
+    Launches need care: a task without a launch edge counts as issued from the start, and a
+    synchronise call could then wait for its own future. What a dropped task launched is launched
+    by what came before it, and what held back the issue of a dropped task holds back that of the
+    next one on its lane.
     """
     before, after, launched = _neighbours(graph, gone)
     lane = graph.lane
-    entries: dict[int, dict[int, int]] = {}
+    # Of each dropped task, a lane: the latest kept task that must end before it runs, and the
+    # latest that must end before it counts as issued.
+    runs: dict[int, dict[int, int]] = {}
+    issues: dict[int, dict[int, int]] = {}
     for task in _in_order(np.flatnonzero(gone).tolist(), before, gone):
-        latest: dict[int, int] = {}
+        runs[task], issues[task] = {}, {}
         for source in before[task]:
-            found = entries[source].items() if gone[source] else ((int(lane[source]), source),)
-            for on, kept in found:
-                latest[on] = max(kept, latest.get(on, -1))
-        entries[task] = latest
+            reached = runs[source] if gone[source] else {int(lane[source]): source}
+            _keep_latest(runs[task], reached)
+            if (source, task) in launched:
+                _keep_latest(issues[task], reached)
+            if lane[source] == lane[task] and gone[source]:
+                # A lane is issued in order: who waited for the one before waits for this one.
+                _keep_latest(issues[task], issues[source])
     pairs: dict[str, set[tuple[int, int]]] = {LAUNCH: set(), BRIDGE: set()}
-    for task, latest in entries.items():
+    for task, reached in runs.items():
         for target in after[task]:
             if gone[target]:
                 continue
-            kind = LAUNCH if (task, target) in launched else BRIDGE
+            issuing = dict(reached) if (task, target) in launched else {}
+            if lane[task] == lane[target]:
+                _keep_latest(issuing, issues[task])
+            pairs[LAUNCH] |= {(kept, target) for kept in issuing.values()}
             # On its own lane the order says it already.
-            pairs[kind] |= {(kept, target) for on, kept in latest.items() if on != lane[target]}
+            pairs[BRIDGE] |= {(kept, target) for on, kept in reached.items() if on != lane[target]}
     pairs[BRIDGE] -= pairs[LAUNCH]
     return {kind: _columns(found) for kind, found in pairs.items() if found}
+
+
+def _keep_latest(into: dict[int, int], found: dict[int, int]) -> None:
+    for on, kept in found.items():
+        into[on] = max(kept, into.get(on, -1))
 
 
 def _columns(pairs: set[tuple[int, int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -58,7 +74,7 @@ def _neighbours(
     after: dict[int, list[int]] = defaultdict(list)
     source, target, kind = graph.edge_list()
     launch = graph.edge_kinds.index(LAUNCH) if LAUNCH in graph.edge_kinds else -1
-    issues = gone[source] & (kind == launch)
+    issues = (gone[source] | gone[target]) & (kind == launch)
     launched = set(zip(source[issues].tolist(), target[issues].tolist()))
     by_lane = np.argsort(graph.lane, kind="stable")
     same = graph.lane[by_lane[1:]] == graph.lane[by_lane[:-1]]

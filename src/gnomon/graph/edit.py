@@ -125,6 +125,9 @@ def select(graph: WorkGraph, tasks: Tasks) -> WorkGraph:
 def drop(graph: WorkGraph, tasks: Tasks, *, bridge: bool = True) -> WorkGraph:
     """Removes tasks. With `bridge`, whatever had to come before what through them still must.
 
+    That holds for edges and lane order. Who met a dropped task at a rendezvous no longer waits for
+    it, and what a dropped synchronise call waited for is waited for no more.
+
     >>> g = WorkGraph.from_columns(["a", "b", "c"], [1, 2, 3], edges=([0, 1], [1, 2]))
     >>> drop(g, [1]).successors(0).tolist(), drop(g, [1], bridge=False).successors(0).tolist()
     ([1], [])
@@ -199,6 +202,9 @@ def insert(
 
 def clone(graph: WorkGraph, tasks: Tasks, times: int = 1, *, chain: bool = True) -> WorkGraph:
     """Repeats tasks `times` more, each copy right behind the one before: layers, steps.
+
+    Where several threads launch onto one lane, a synchronise call among the copies may see other
+    tasks than the original did; a replay that sticks names them.
 
     Edges among the tasks are repeated inside each copy. An edge that enters from outside enters
     each copy from the same task; with `chain`, one that comes from the stretch just before (the

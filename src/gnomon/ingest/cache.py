@@ -1,8 +1,8 @@
 """A columnar copy of what was read, so that the second read is near-instant.
 
 Copies live in `$GNOMON_CACHE`, or `$XDG_CACHE_HOME/gnomon`, or `~/.cache/gnomon`;
-`GNOMON_CACHE=off` does without. A copy is found by the file's real path, size and time of change,
-so a file that changed is read again. The oldest copies go when all of them pass 4 GiB.
+`GNOMON_CACHE=off` does without. A copy is found by the file's real path, inode, size and times of
+change, so a file that changed is read again. The oldest copies go when all of them pass 4 GiB.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from gnomon.errors import InputError
 from gnomon.table import ArrowTable, Column, read_arrow, write_arrow
 
-__all__ = ["cache_folder", "load_copy", "save_copy"]
+__all__ = ["cache_folder", "load_copy", "place_of", "save_copy"]
 
 _MOST_BYTES = 4 << 30
 #: Below this reading the file itself is as quick.
@@ -32,11 +32,17 @@ def cache_folder() -> Path | None:
         return None
     if chosen:
         return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "gnomon"
+    base = os.environ.get("XDG_CACHE_HOME")
+    if base:
+        return Path(base) / "gnomon"
+    try:
+        return Path.home() / ".cache" / "gnomon"
+    except RuntimeError:  # a user without a home, as in containers
+        return None
 
 
-def _place(path: Path, kind: str) -> Path | None:
+def place_of(path: Path, kind: str) -> Path | None:
+    """Where the copy of a file as it is now belongs; None when there shall be none."""
     folder = cache_folder()
     if folder is None:
         return None
@@ -46,16 +52,19 @@ def _place(path: Path, kind: str) -> Path | None:
         return None
     if facts.st_size < _SMALLEST_BYTES:
         return None
-    identity = f"{kind}\0{os.path.realpath(path)}\0{facts.st_size}\0{facts.st_mtime_ns}"
-    return folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:40]}.arrow"
+    # The time of the inode's change too: a copy that kept size and date is another file.
+    known = (os.path.realpath(path), facts.st_dev, facts.st_ino, facts.st_size,
+             facts.st_mtime_ns, facts.st_ctime_ns)  # fmt: skip
+    return folder / f"{hashlib.sha256(repr((kind, known)).encode()).hexdigest()[:40]}.arrow"
 
 
-def load_copy(path: Path, kind: str) -> ArrowTable | None:
-    """The copy of a file as it is now, or None. A damaged copy counts as none."""
-    place = _place(path, kind)
-    if place is None or not place.is_file():
+def load_copy(place: Path | None, kind: str) -> ArrowTable | None:
+    """The copy kept at a place, or None; one that cannot be read counts as none."""
+    if place is None:
         return None
     try:
+        if not place.is_file():
+            return None
         table = read_arrow(place)
         os.utime(place)  # the least recently used go first
     except (InputError, OSError):
@@ -64,10 +73,13 @@ def load_copy(path: Path, kind: str) -> ArrowTable | None:
 
 
 def save_copy(
-    path: Path, kind: str, columns: Mapping[str, Column], metadata: Mapping[str, str]
+    place: Path | None, kind: str, columns: Mapping[str, Column], metadata: Mapping[str, str]
 ) -> None:
-    """Keeps a copy, whole or not at all. A cache that cannot be written is no error."""
-    place = _place(path, kind)
+    """Keeps a copy, whole or not at all. A cache that cannot be written is no error.
+
+    The place must have been asked for before the file was read, and be the same afterwards:
+    otherwise the file changed meanwhile, and the copy would be of what is no longer there.
+    """
     if place is None:
         return
     with contextlib.suppress(InputError, OSError):

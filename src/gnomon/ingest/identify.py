@@ -28,6 +28,9 @@ FORMATS = {
 }
 
 
+_FAR = 4 << 20
+
+
 class Identity(msgspec.Struct, frozen=True):
     """A format, its words, and the size on disk."""
 
@@ -61,7 +64,9 @@ def _look(place: Path) -> Identity:
         is_result = (place / "manifest.json").is_file() and (place / "result.json").is_file()
         size = sum(p.stat().st_size for p in place.rglob("*") if p.is_file())
         return Identity("result" if is_result else "folder", size)
-    head = read_head(place)
+    head = read_head(place).removeprefix(b"\xef\xbb\xbf")
+    if _format_of(head) in ("json", "unknown"):
+        head = read_head(place, _FAR).removeprefix(b"\xef\xbb\xbf")  # its marks may come late
     size = place.stat().st_size
     if size == 0:
         raise InputError("is empty", where=str(place))
@@ -77,9 +82,9 @@ def _format_of(head: bytes) -> str:
     if head[:1] == b"\x0a" and not _is_text(head):
         return "perfetto"
     if text[:1] in (b"{", b"["):
-        if b'"nodes"' in head or b"chakra" in head:
-            return "execution-trace"
-        return "kineto" if looks_like_kineto(head) else "json"
+        if looks_like_kineto(head):
+            return "kineto"
+        return "execution-trace" if b'"nodes"' in head or b"chakra" in head else "json"
     first_line = head.split(b"\n", 1)[0]
     return "csv" if _is_text(head) and first_line.count(b",") >= 1 else "unknown"
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gnomon import _core
 from gnomon.errors import InputError
-from gnomon.ingest.cache import load_copy, save_copy
+from gnomon.ingest.cache import load_copy, place_of, save_copy
 from gnomon.ingest.text import read_pieces
 from gnomon.table import ArrowTable, Column, Dictionary
 
@@ -36,7 +36,7 @@ _NUMBERS = ("start_ns", "duration_ns", "correlation", "stream", "device", "bytes
 
 
 class _Device(msgspec.Struct, gc=False):
-    name: str = ""
+    name: str | None = ""
 
 
 class _Distributed(msgspec.Struct, gc=False):
@@ -119,12 +119,13 @@ def read_kineto(path: str | os.PathLike[str], *, cache: bool = True) -> KinetoTr
     Raises:
         InputError: The file is not a trace, is cut short, or holds an event that cannot be.
     """
-    if cache and (copy := load_copy(Path(path), _KIND)) is not None:
+    place = place_of(Path(path), _KIND) if cache else None
+    if (copy := load_copy(place, _KIND)) is not None:
         with contextlib.suppress(InputError, KeyError, msgspec.DecodeError):  # then read it again
             return _from_copy(copy, str(path))
     trace = _read(path)
-    if cache:
-        save_copy(Path(path), _KIND, *_to_copy(trace))
+    if place is not None and place == place_of(Path(path), _KIND):
+        save_copy(place, _KIND, *_to_copy(trace))
     return trace
 
 
@@ -164,18 +165,20 @@ def _columns(reader: _core.TraceReader, where: str) -> KinetoTrace:
         what = "no event has both a start and an end" if any(dropped.values()) else None
         hint = "was anything profiled?"
         raise InputError(what or "the trace has no complete events", where=where, hint=hint)
+    if float(start.max()) - float(start.min()) + float(duration.max()) >= 2.0**62:
+        raise InputError("its events lie more than a century apart", where=where)
     # By start; among equals the longer first, so that a parent comes before its children.
     order = np.lexsort((-duration, start))
     names = tuple(name.decode(errors="replace") for name in reader.names())
     name = reader.take_name()[order]
     category, categories = _categories(reader, name, names, order)
-    rank, world = _distributed(reader.distributed_info(), where)
+    rank, world = _distributed(reader.distributed_info())
     return KinetoTrace(
         where, category, name, reader.take_thread()[order], start[order] - start.min(),
         duration[order], reader.take_correlation()[order], reader.take_stream()[order],
         reader.take_device()[order], reader.take_bytes()[order], categories, names,
         tuple(_thread(raw) for raw in reader.threads()),
-        _gpus(reader.device_properties(), where), rank, world,
+        _gpus(reader.device_properties()), rank, world,
         {why: count for why, count in dropped.items() if count},
     )  # fmt: skip
 
@@ -211,20 +214,21 @@ def _id(raw: bytes) -> int | str:
         return raw.decode(errors="replace")
 
 
-def _gpus(raw: bytes, where: str) -> tuple[str, ...]:
+def _gpus(raw: bytes) -> tuple[str, ...]:
+    # What is said about the machine is nice to have: a trace is not refused for want of it.
     try:
-        devices = msgspec.json.decode(raw or b"[]", type=list[_Device])
-    except msgspec.DecodeError as error:
-        raise InputError(f"deviceProperties are malformed: {error}", where=where) from None
-    return tuple(device.name for device in devices)
+        devices = msgspec.json.decode(raw or b"[]", type=list[_Device] | None)
+    except msgspec.DecodeError:
+        return ()
+    return tuple(device.name or "" for device in devices or ())
 
 
-def _distributed(raw: bytes, where: str) -> tuple[int | None, int | None]:
+def _distributed(raw: bytes) -> tuple[int | None, int | None]:
     try:
-        info = msgspec.json.decode(raw or b"{}", type=_Distributed)
-    except msgspec.DecodeError as error:
-        raise InputError(f"distributedInfo is malformed: {error}", where=where) from None
-    return info.rank, info.world_size
+        info = msgspec.json.decode(raw or b"{}", type=_Distributed | None, strict=False)
+    except msgspec.DecodeError:
+        return None, None
+    return (info.rank, info.world_size) if info is not None else (None, None)
 
 
 class _Rest(msgspec.Struct):
@@ -255,12 +259,15 @@ def _from_copy(copy: ArrowTable, where: str) -> KinetoTrace:
     category, name, thread = copy.columns["category"], copy.columns["name"], copy.columns["thread"]
     if not isinstance(category, Dictionary) or not isinstance(name, Dictionary):
         raise InputError("the copy has another shape", where=where)
+    codes = np.asarray(thread, np.int32)
+    if len(codes) and (int(codes.min()) < 0 or int(codes.max()) >= len(rest.threads)):
+        raise InputError("the copy names threads that are not there", where=where)
 
     def column(name: str) -> NDArray[np.int64]:
         return np.asarray(copy.columns[name], np.int64)
 
     return KinetoTrace(
-        where, category.codes, name.codes, np.asarray(thread, np.int32), column("start_ns"),
+        where, category.codes, name.codes, codes, column("start_ns"),
         column("duration_ns"), column("correlation"), column("stream"), column("device"),
         column("bytes"), tuple(category.values), tuple(name.values), tuple(rest.threads),
         tuple(rest.gpus), rest.rank, rest.world_size, rest.dropped,

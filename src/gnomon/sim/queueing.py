@@ -61,7 +61,7 @@ def serve(
     >>> serve([0, 1, 2], [10, 10, 1], discipline="shortest").start_ns.tolist()
     [0, 11, 10]
     """
-    arrival, size = _nanoseconds(arrival_ns, "arrival"), _nanoseconds(size_ns, "size")
+    arrival, size = whole_nanoseconds(arrival_ns, "arrival"), whole_nanoseconds(size_ns, "size")
     if len(arrival) != len(size):
         raise InputError(f"{len(arrival)} arrivals but {len(size)} sizes")
     if servers < 1:
@@ -81,7 +81,8 @@ def serve(
     return Served(arrival, start, end, server)
 
 
-def _nanoseconds(values: ArrayLike, what: str) -> NDArray[np.int64]:
+def whole_nanoseconds(values: ArrayLike, what: str) -> NDArray[np.int64]:
+    """A flat column of whole numbers as int64; fractions are refused, not cut."""
     array = np.asarray(values)
     if array.size and (array.ndim != 1 or array.dtype.kind not in "iu"):
         raise InputError(f"{what}s must be a flat column of whole ns, not {array.dtype}")

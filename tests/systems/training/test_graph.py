@@ -249,6 +249,16 @@ def test_a_trace_of_no_length_has_no_step(tmp_path):
     assert to_result(replay_trace(tmp_path / "t.json")).figure("step_ms").number == 0.0
 
 
+def test_one_marked_step_counts_for_itself_and_strange_events_are_counted(tmp_path):
+    events = [us("early", "cpu_op", 1, 0, 10), us("ProfilerStep#1", "user_annotation", 1, 1000, 200),
+              us("op", "cpu_op", 1, 1000, 150), us("x", "mtia_ccp_events", 1, 0, 1)]  # fmt: skip
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": events}))
+    result = to_result(replay_trace(tmp_path / "t.json", []))
+    assert result.figure("step_ms").number == pytest.approx(0.15)
+    assert "1 events of category 'mtia_ccp_events' are not part of the graph" in result.notes
+    assert "gpu_busy" not in [figure.name for figure in result.figures]
+
+
 def test_changes_are_made_together_and_shown_apart():
     halves = [WhatIf("p", ("product",), 0.5), WhatIf("a", ("attention",), 0.5)]
     run = replay_trace(bundled("h200-gpt-l6"), changes=halves)

@@ -68,6 +68,8 @@ def _notes(run: TrainingReplay) -> list[str]:
         notes[0] += f", one of {run.passed_over + 1} traces in its folder"
     if not run.training.step_names:
         notes.append("no step marks in the trace: the whole of it counts as one step")
+    elif len(run.training.step_names) == 2:
+        notes.append("two steps are marked, so one interval between their ends is all there is")
     return notes + list(run.training.notes)
 
 
@@ -104,12 +106,16 @@ def _figures(run: TrainingReplay, broken: Breakdown, steps: int) -> list[Figure]
     figures = [
         Figure("step_ms", "Step, replayed", step_estimate(run.training, run.timeline), "ms",
                "lower", note),
-        Figure("gpu_busy", "GPU busy", round(100.0 * busy, 2) + 0.0, "%",
-               note=f"over {steps} steady step{'s' if steps > 1 else ''}"),
         Figure("replay_error", "Replay against record", round(100.0 * error, 4) + 0.0, "%",
                note="a check of the graph, not a prediction"),
         Figure("tasks", "Tasks replayed", len(run.timeline)),
     ]  # fmt: skip
+    if any(lane.startswith("gpu") for lane in run.training.graph.lanes):
+        marked = len(run.training.step_names) > 0
+        over = f"over {steps} steady step{'s' if steps > 1 else ''}" if marked else ""
+        figures.insert(
+            1, Figure("gpu_busy", "GPU busy", round(100.0 * busy, 2) + 0.0, "%", note=over)
+        )
     if run.unprofiled_ms is not None:
         measured = Figure(
             "unprofiled_ms", "Step, measured without profiler", run.unprofiled_ms, "ms",

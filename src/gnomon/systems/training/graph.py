@@ -32,6 +32,14 @@ from gnomon.systems.training.streams import InferredWait, Span, infer_waits
 
 __all__ = ["TrainingGraph", "build_graph"]
 
+#: What becomes a task, and what only describes others: frames, marks, the profiler's own time.
+_KNOWN_CATEGORIES = frozenset(
+    {
+        *("cpu_op", "cuda_runtime", "cuda_driver", "kernel", "gpu_memcpy", "gpu_memset"),
+        *("python_function", "user_annotation", "gpu_user_annotation", "overhead", "Trace"),
+        *("cuda_sync", "cpu_instant_event", "fwdbwd", "ac2g", ""),
+    }
+)
 #: A silent host gap shorter than this is the thread's own time, not a wait for another thread.
 _SHORTEST_WAIT_NS = 20_000
 #: How long after another's end a start may come and still count as waiting for it.
@@ -354,6 +362,7 @@ class _Builder:
             (self.clipped, "kernels overlapped the next one of their stream and were cut"),
             (self.skewed, "kernels seem to start before their launch; clocks disagree"),
             *((count, what) for what, count in self.trace.dropped.items()),
+            *self._unused(),
         ):
             if count:
                 notes.append(f"{count:,} {what}")
@@ -365,6 +374,15 @@ class _Builder:
                 f"mean confidence {sure:.2f}"
             )
         return TrainingGraph(graph, recorded, step, names, tuple(notes), gpu, tuple(self.inferred))
+
+    def _unused(self) -> list[tuple[int, str]]:
+        """Events of kinds that the graph does not know, counted by category."""
+        count = np.bincount(self.trace.category, minlength=len(self.trace.categories))
+        return [
+            (int(count[code]), f"events of category {name!r} are not part of the graph")
+            for code, name in enumerate(self.trace.categories)
+            if name not in _KNOWN_CATEGORIES
+        ]
 
     def _steps(self) -> tuple[NDArray[np.int32], tuple[str, ...]]:
         """The profiler's step of each task: of a host task by its start, of a kernel by launch."""

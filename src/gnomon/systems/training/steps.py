@@ -25,11 +25,16 @@ def step_ends(training: TrainingGraph, timeline: Timeline) -> NDArray[np.int64]:
 def step_estimate(training: TrainingGraph, timeline: Timeline) -> Estimate:
     """Milliseconds a step, from end to end: a GPU that lags behind its host is counted right.
 
-    The range is that of the steps. With fewer than two marked steps the whole span counts as one.
+    The range is that of the steps. One marked step counts from its first start to its last end;
+    without any, the whole trace does.
     """
-    periods = np.diff(step_ends(training, timeline)) / 1e6
+    ends = step_ends(training, timeline)
+    periods = np.diff(ends) / 1e6
     if not len(periods):
-        return Estimate.exact(timeline.makespan_ns / 1e6)
+        inside = training.step >= 0 if len(ends) else np.ones(len(timeline), bool)
+        begin = int(timeline.start_ns[inside].min()) if inside.any() else 0
+        end = int(timeline.end_ns[inside].max()) if inside.any() else 0
+        return Estimate.exact((end - begin) / 1e6)
     middle = float(np.median(periods))
     return Estimate(float(periods.min()), middle, float(periods.max()))
 
