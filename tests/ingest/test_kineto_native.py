@@ -334,10 +334,10 @@ def test_users_without_a_home_have_no_cache_and_no_trouble(monkeypatch):
     ],
 )  # fmt: skip
 def test_odd_words_about_the_machine_do_not_cost_the_trace(tmp_path, extra):
-    (tmp_path / "t.json").write_text(
-        '{%s, "traceEvents": [{"ph":"X","ts":"1.5","dur":1,"name":null},{"ph":"X","ts":2,"dur":1,"name":"\\ud800x"}]}'
-        % extra
+    events = (
+        r'[{"ph":"X","ts":"1.5","dur":1,"name":null},{"ph":"X","ts":2,"dur":1,"name":"\ud800x"}]'
     )
+    (tmp_path / "t.json").write_text(f'{{{extra}, "traceEvents": {events}}}')
     trace = read_kineto(tmp_path / "t.json")
     assert trace.names == ("", "\ufffdx")
     assert trace.start_ns.tolist() == [0, 500]
@@ -345,10 +345,7 @@ def test_odd_words_about_the_machine_do_not_cost_the_trace(tmp_path, extra):
 
 
 def test_events_a_century_apart_are_refused(tmp_path):
-    far = (
-        '[{"ph":"X","ts":%s4500000000000000,"dur":1}, {"ph":"X","ts":4500000000000000,"dur":1}]'
-        % "-"
-    )
+    far = '[{"ph":"X","ts":-4500000000000000,"dur":1}, {"ph":"X","ts":4500000000000000,"dur":1}]'
     (tmp_path / "t.json").write_text(far)
     with pytest.raises(InputError, match="century apart"):
         read_kineto(tmp_path / "t.json")
