@@ -126,7 +126,8 @@ def drop(graph: WorkGraph, tasks: Tasks, *, bridge: bool = True) -> WorkGraph:
     """Removes tasks. With `bridge`, whatever had to come before what through them still must.
 
     That holds for edges and lane order. Who met a dropped task at a rendezvous no longer waits for
-    it, and what a dropped synchronise call waited for is waited for no more.
+    it, and what a dropped synchronise call waited for is waited for no more. What a dropped task
+    launched is launched by what came before it; with nothing before, from the start.
 
     >>> g = WorkGraph.from_columns(["a", "b", "c"], [1, 2, 3], edges=([0, 1], [1, 2]))
     >>> drop(g, [1]).successors(0).tolist(), drop(g, [1], bridge=False).successors(0).tolist()
