@@ -6,6 +6,8 @@ EXTRAS := tables,ray,zstd,dev
 NATIVE := CMakeLists.txt $(wildcard native/engine/* native/bindings/*)
 # Two BLAS threads on a busy machine cost twenty times one.
 export OMP_NUM_THREADS := 1
+# Errors are shown, chatter about indexes is not.
+QUIET := -qq --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -q
 JUNIT := build/junit
 
@@ -28,15 +30,15 @@ $(VENV)/.packages: pyproject.toml constraints.txt
 	@echo "==> installing Python packages into $(VENV) (the first time takes a few minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	  { echo "no virtual environment could be made; install the distribution's 'python3-venv'"; exit 1; }
-	@$(BIN)/python -m pip install -q -c constraints.txt pip scikit-build-core nanobind cmake ninja
-	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install -q -c constraints.txt \
+	@$(BIN)/python -m pip install $(QUIET) -c constraints.txt pip scikit-build-core nanobind cmake ninja
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install $(QUIET) -c constraints.txt \
 	  --no-build-isolation -e ".[$(EXTRAS)]"
 	@touch $@ $(VENV)/.native
 
 # The native core: again only when its sources have changed.
 $(VENV)/.native: $(VENV)/.packages $(NATIVE)
 	@echo "==> building the native core"
-	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install -q --no-deps \
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install $(QUIET) --no-deps \
 	  --no-build-isolation -e .
 	@touch $@
 

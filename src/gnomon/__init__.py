@@ -19,8 +19,9 @@ The names most people need, each loaded when it is first used:
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from gnomon.lazy import lazy_names
 
 if TYPE_CHECKING:
     from gnomon.decide import policies
@@ -67,12 +68,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'gnomon' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"gnomon.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

@@ -6,9 +6,9 @@ templates and terminal drawing are loaded when an output asks for them.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gnomon.lazy import lazy_names
 from gnomon.report.chart import BarChart, Bars, Chart, Line, LineChart, ScatterChart
 
 # Not lazy: whoever imported the submodule first would find it under this name, not the function.
@@ -67,12 +67,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _LAZY)
 
 
 def __dir__() -> list[str]:
