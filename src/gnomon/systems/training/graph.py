@@ -74,8 +74,11 @@ class _Builder:
     def __init__(self, trace: KinetoTrace) -> None:
         self.trace = trace
         self.out = Assembly()
-        self.start = trace.start_ns.tolist()
-        self.end = trace.end_ns.tolist()
+        # Plain lists: looking one number up in an array costs more than the work done with it.
+        self.start: list[int] = trace.start_ns.tolist()
+        self.end: list[int] = trace.end_ns.tolist()
+        self.correlation: list[int] = trace.correlation.tolist()
+        self.name_code: list[int] = trace.name.tolist()
         self.gpu_events = np.flatnonzero(trace.is_category("kernel", "gpu_memcpy", "gpu_memset"))
         self.kernel_of = self._kernels_by_correlation()
         self.task_of_kernel: dict[int, int] = {}
@@ -83,10 +86,13 @@ class _Builder:
         self.inferred: list[InferredWait] = []
         self.clipped = self.skewed = 0
 
+    def name_of(self, event: int) -> str:
+        return self.trace.names[self.name_code[event]]
+
     def _kernels_by_correlation(self) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
         for event in self.gpu_events.tolist():
-            correlation = int(self.trace.correlation[event])
+            correlation = self.correlation[event]
             if correlation > 0:
                 found.setdefault(correlation, []).append(event)
         return found
@@ -122,7 +128,7 @@ class _Builder:
         launches = [
             self.end[e] - self.start[e]
             for e in np.flatnonzero(self.trace.is_category("cuda_runtime", "cuda_driver")).tolist()
-            if int(self.trace.correlation[e]) in self.kernel_of
+            if self.correlation[e] in self.kernel_of
         ]
         return int(np.median(launches)) if launches else 0
 
@@ -147,7 +153,7 @@ class _Builder:
                 self._add_call(lane, piece)
             else:
                 kind = "runtime" if piece.owner in calls else "host"
-                name = self.trace.name_of(piece.owner)
+                name = self.name_of(piece.owner)
                 self.out.add(lane, piece.start_ns, piece.end_ns, kind, name)
 
     def _acting_pieces(self, pieces: list[Piece], calls: set[int]) -> dict[int, int]:
@@ -164,7 +170,7 @@ class _Builder:
             if call not in acting:
                 acting[call] = number
                 continue
-            kernels = self.kernel_of.get(int(self.trace.correlation[call]), [])
+            kernels = self.kernel_of.get(self.correlation[call], [])
             before = pieces[acting[call]]
             if kernels:
                 is_better = before.end_ns < min(self.start[k] for k in kernels)
@@ -175,12 +181,12 @@ class _Builder:
         return acting
 
     def _add_call(self, lane: str, piece: Piece) -> None:
-        name = self.trace.name_of(piece.owner)
+        name = self.name_of(piece.owner)
         if "Synchronize" in name or name in ("cudaMemcpy", "hipMemcpy"):
             task = self.out.add(lane, piece.start_ns, piece.end_ns, "sync", name)
             self.out.syncs.append((task, name))
             return
-        kernels = self.kernel_of.get(int(self.trace.correlation[piece.owner]), [])
+        kernels = self.kernel_of.get(self.correlation[piece.owner], [])
         if not kernels:
             self.out.add(lane, piece.start_ns, piece.end_ns, "runtime", name)
             return
@@ -239,7 +245,7 @@ class _Builder:
             issued = self.out.end[launch] if launch is not None else 0
             ready = max(free, issued)
             latency = self.out.add(lane, ready, max(start, ready), "latency", "device gap")
-            name = self.trace.name_of(event)
+            name = self.name_of(event)
             task = self.out.add(
                 lane, start, end, classify_kernel(name), name, bytes=int(self.trace.bytes[event])
             )
@@ -341,9 +347,9 @@ class _Builder:
         for events in host_events(self.trace).values():
             asked = False
             for event in events:
-                if int(self.trace.name[event]) in waits:
+                if self.name_code[event] in waits:
                     asked = True
-                elif kernels := self.kernel_of.get(int(self.trace.correlation[event])):
+                elif kernels := self.kernel_of.get(self.correlation[event]):
                     if asked:
                         behind.update(kernels)
                     asked = False
@@ -387,17 +393,18 @@ class _Builder:
     def _steps(self) -> tuple[NDArray[np.int32], tuple[str, ...]]:
         """The profiler's step of each task: of a host task by its start, of a kernel by launch."""
         annotations = np.flatnonzero(self.trace.is_category("user_annotation")).tolist()
-        marks = [e for e in annotations if self.trace.name_of(e).startswith("ProfilerStep#")]
+        marks = [e for e in annotations if self.name_of(e).startswith("ProfilerStep#")]
         step = np.full(len(self.out.start), -1, np.int32)
         if not marks:
             return step, ()
-        begins = [self.start[e] for e in marks]
-        for task, start in enumerate(self.out.start):
-            at = bisect_right(begins, start) - 1
-            if at >= 0 and start < self.end[marks[at]]:
-                step[task] = at
+        begins = np.asarray([self.start[e] for e in marks])
+        ends = np.asarray([self.end[e] for e in marks])
+        starts = np.asarray(self.out.start)
+        at = np.searchsorted(begins, starts, side="right") - 1
+        inside = (at >= 0) & (starts < ends[at])
+        step[inside] = at[inside]
         for kernel, task in self.task_of_kernel.items():
             launch = self.launch_task.get(kernel)
             own = step[launch] if launch is not None else -1
             step[task] = step[self.out.latency_of[task]] = own
-        return step, tuple(self.trace.name_of(e) for e in marks)
+        return step, tuple(self.name_of(e) for e in marks)
