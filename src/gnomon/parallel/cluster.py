@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import sys
+import warnings
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -31,7 +32,7 @@ def run(
     job: Job, indices: Sequence[int], address: str | None, workers: int | None
 ) -> Generator[tuple[int, Done | Fault], None, None]:
     """Yield (index, outcome) as tasks finish; Ray is shut down only if it was started here."""
-    ray = _load()
+    ray = _load(address)
     with _connected(ray, address, workers):
         # Twice the cores keeps them busy while answers travel, and holds few items in memory.
         bound = workers or max(2, 2 * int(ray.cluster_resources().get("CPU", 1)))
@@ -42,7 +43,9 @@ def run(
             flight.cancel()
 
 
-def _load() -> Any:
+def _load(address: str | None) -> Any:
+    if (address or "").startswith("ray://") and "ray" not in sys.modules:
+        os.environ.update(_token_mode())
     # By name, so that neither importing gnomon nor checking its types pulls Ray in.
     try:
         return importlib.import_module("ray")
@@ -65,17 +68,30 @@ def _connected(ray: Any, address: str | None, workers: int | None) -> Iterator[N
         paths = (os.path.abspath(path) for path in sys.path)
         variables = {"PYTHONPATH": os.pathsep.join(paths), "RAY_USAGE_STATS_ENABLED": "0"}
     try:
-        with lent(variables):
+        # Ray's client warns in three lines about what it then raises.
+        with lent(variables), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
             ray.init(address=address, **options)
     except (ConnectionError, ImportError, RuntimeError, ValueError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__qualname__])[0]
-        raise InputError(
-            f"cannot join Ray at {address!r}: {reason}", hint="is the cluster up, and reachable?"
-        ) from error
+        hint = "is the cluster up and reachable, and does it want a token (RAY_AUTH_MODE)?"
+        raise InputError(f"cannot join Ray at {address!r}: {reason}", hint=hint) from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _token_mode() -> dict[str, str]:
+    """A cluster asks for the token it was started with; its client shows one only when told to.
+
+    Ray reads the mode once, when it is imported.
+    """
+    if "RAY_AUTH_MODE" in os.environ:
+        return {}
+    place = os.environ.get("RAY_AUTH_TOKEN_PATH", os.path.expanduser("~/.ray/auth_token"))
+    has_token = "RAY_AUTH_TOKEN" in os.environ or os.path.isfile(place)
+    return {"RAY_AUTH_MODE": "token"} if has_token else {}
 
 
 class _Flight:
