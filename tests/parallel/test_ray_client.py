@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.ray]
+# Not among the ordinary Ray tests: a head of its own takes its time to answer on a busy machine.
+pytestmark = [pytest.mark.slow]
 
 
 @pytest.fixture
