@@ -84,6 +84,7 @@ std::span<const EventReplay::Need> EventReplay::needs_of(const Unit& unit, Need&
     const std::int32_t resource = limits_->resource[task];
     if (resource < 0) return {};
     single = {resource, limits_->demand.empty() ? 1 : limits_->demand[task]};
+    if (single.second == 0) return {};  // as in a group: who needs nothing queues for nothing
     return {&single, 1};
 }
 

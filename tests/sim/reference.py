@@ -76,7 +76,7 @@ def reference_replay(
         for i in unit:
             if resource[i] >= 0:
                 total[resource[i]] = total.get(resource[i], 0) + demand[i]
-        return {r: amount for r, amount in total.items() if amount > 0 or len(unit) == 1}
+        return {r: amount for r, amount in total.items() if amount > 0}
 
     def begin(i: int) -> None:
         start[i] = now
