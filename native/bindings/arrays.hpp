@@ -61,5 +61,6 @@ void bind_timeline(nb::module_& m);
 void bind_queueing(nb::module_& m);
 void bind_perfetto(nb::module_& m);
 void bind_trace_reader(nb::module_& m);
+void bind_trace_graph(nb::module_& m);
 
 }  // namespace gnomon::bindings

@@ -7,4 +7,5 @@ NB_MODULE(_core, m) {
     gnomon::bindings::bind_queueing(m);
     gnomon::bindings::bind_perfetto(m);
     gnomon::bindings::bind_trace_reader(m);
+    gnomon::bindings::bind_trace_graph(m);
 }

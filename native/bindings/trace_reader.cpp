@@ -39,12 +39,20 @@ void bind_trace_reader(nb::module_& m) {
         .def("take_stream", [](TraceReader& r) { return to_numpy(std::move(r.columns.stream)); })
         .def("take_device", [](TraceReader& r) { return to_numpy(std::move(r.columns.device)); })
         .def("take_bytes", [](TraceReader& r) { return to_numpy(std::move(r.columns.bytes)); })
+        .def("take_shape", [](TraceReader& r) { return to_numpy(std::move(r.columns.shape)); })
+        .def("take_extra", [](TraceReader& r) { return to_numpy(std::move(r.columns.extra)); })
         .def("categories", [](const TraceReader& r) { return texts_of(r.categories); },
              nb::sig("def categories(self) -> list[bytes]"))
         .def("names", [](const TraceReader& r) { return texts_of(r.names); },
              nb::sig("def names(self) -> list[bytes]"))
         .def("threads", [](const TraceReader& r) { return texts_of(r.threads); },
              nb::sig("def threads(self) -> list[bytes]"))
+        .def("shapes", [](const TraceReader& r) { return texts_of(r.shapes); },
+             nb::sig("def shapes(self) -> list[bytes]"))
+        .def("extras", [](const TraceReader& r) { return texts_of(r.extras); },
+             nb::sig("def extras(self) -> list[bytes]"))
+        .def("base_time",
+             [](const TraceReader& r) { return nb::bytes(r.base_time.data(), r.base_time.size()); })
         .def("device_properties",
              [](const TraceReader& r) {
                  return nb::bytes(r.device_properties.data(), r.device_properties.size());

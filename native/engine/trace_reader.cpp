@@ -1,5 +1,8 @@
 #include "engine/trace_reader.hpp"
 
+#include <algorithm>
+#include <array>
+#include <iterator>
 #include <optional>
 #include <stdexcept>
 
@@ -13,6 +16,28 @@ constexpr std::size_t longest_value = std::size_t{64} << 20;
 
 bool is_space(char c) { return JsonCursor::is_space(c); }
 
+/// Which bytes end a run of others.
+using Bytes = std::array<bool, 256>;
+constexpr Bytes bytes_of(std::string_view chosen) {
+    Bytes table{};
+    for (const char c : chosen) table[static_cast<unsigned char>(c)] = true;
+    return table;
+}
+constexpr Bytes ends_scalar = bytes_of(",}] \n\t\r");
+constexpr Bytes ends_string_run = bytes_of("\"\\");
+constexpr Bytes ends_structure_run = bytes_of("\"{}[]");
+unsigned char byte(char c) { return static_cast<unsigned char>(c); }
+
+/// Arguments that tell collectives and event waits apart.
+bool is_extra(std::string_view key) {
+    constexpr std::string_view kept[] = {
+        "Collective name", "dtype", "In msg nelems", "Out msg nelems", "Process Group Name",
+        "Process Group Ranks", "Src Rank", "Dst Rank", "Seq", "wait_on_stream",
+        "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id",
+    };
+    return std::find(std::begin(kept), std::end(kept), key) != std::end(kept);
+}
+
 }  // namespace
 
 std::int32_t TextTable::code(std::string_view text) {
@@ -21,6 +46,11 @@ std::int32_t TextTable::code(std::string_view text) {
     texts_.emplace_back(text);
     codes_.emplace(texts_.back(), fresh);
     return fresh;
+}
+
+TraceReader::TraceReader() {
+    shapes.code({});
+    extras.code({});
 }
 
 void TraceReader::fail(const std::string& what) const { throw std::invalid_argument(what); }
@@ -89,7 +119,8 @@ void TraceReader::step(char c) {
                 place_ = Place::want_event;
                 return;
             }
-            return begin_scan(key_ == "deviceProperties" || key_ == "distributedInfo"
+            return begin_scan(key_ == "deviceProperties" || key_ == "distributedInfo" ||
+                                      key_ == "baseTimeNanoseconds"
                                   ? Scanning::kept : Scanning::skipped, c);
         case Place::want_comma:
             if (c != ',' && c != '}') fail("not JSON: ',' was expected");
@@ -122,28 +153,48 @@ void TraceReader::begin_scan(Scanning what, char first) {
 
 /// Moves behind the value at hand, or to the end of the text; true when the value is complete.
 bool TraceReader::scan(std::string_view text, std::size_t& at) {
-    for (; at < text.size(); ++at) {
-        const char c = text[at];
-        if (in_string_) {
-            if (escaped_) {
-                escaped_ = false;
-            } else if (c == '\\') {
+    if (is_scalar_) {
+        while (at < text.size() && !ends_scalar[byte(text[at])]) ++at;
+        return at < text.size();
+    }
+    // State in registers: most of a trace's bytes pass through these two loops.
+    const char* here = text.data() + at;
+    const char* const end = text.data() + text.size();
+    std::int64_t depth = depth_;
+    bool in_string = in_string_, is_whole = false;
+    if (escaped_ && here != end) {
+        ++here;
+        escaped_ = false;
+    }
+    while (here != end && !is_whole) {
+        if (in_string) {
+            while (here != end && !ends_string_run[byte(*here)]) ++here;
+            if (here == end) break;
+            if (*here++ == '"') {
+                in_string = false;
+                is_whole = depth == 0;
+            } else if (here == end) {
                 escaped_ = true;
-            } else if (c == '"') {
-                in_string_ = false;
-                if (depth_ == 0) return ++at, true;
+            } else {
+                ++here;
             }
-        } else if (is_scalar_) {
-            if (c == ',' || c == '}' || c == ']' || is_space(c)) return true;
-        } else if (c == '"') {
-            in_string_ = true;
+            continue;
+        }
+        while (here != end && !ends_structure_run[byte(*here)]) ++here;
+        if (here == end) break;
+        const char c = *here++;
+        if (c == '"') {
+            in_string = true;
         } else if (c == '{' || c == '[') {
-            ++depth_;
-        } else if (c == '}' || c == ']') {
-            if (--depth_ == 0) return ++at, true;
+            ++depth;
+        } else {
+            is_whole = --depth == 0;
         }
     }
-    return false;
+    depth_ = depth;
+    in_string_ = in_string;
+    at = static_cast<std::size_t>(here - text.data());
+    return is_whole;
 }
 
 void TraceReader::end_scan(std::string_view value) {
@@ -156,7 +207,9 @@ void TraceReader::end_scan(std::string_view value) {
                 place_ = Place::want_colon;
                 return;
             case Scanning::kept:
-                (key_ == "deviceProperties" ? device_properties : distributed_info) = value;
+                (key_ == "deviceProperties"  ? device_properties
+                 : key_ == "distributedInfo" ? distributed_info
+                                             : base_time) = value;
                 [[fallthrough]];
             case Scanning::skipped:
                 place_ = Place::want_comma;
@@ -179,7 +232,9 @@ void TraceReader::read_event(std::string_view text) {
     JsonCursor cursor(text);
     std::string_view phase, start, duration, pid = "\"\"", tid = "\"\"";
     std::int64_t correlation = -1, stream = -1, device = -1, bytes = 0;
+    std::string_view dims, types, values;
     bool are_arguments_odd = false;
+    extra_.clear();
     name_.clear();
     category_.clear();
     std::string text_of_phase, inner;
@@ -195,7 +250,13 @@ void TraceReader::read_event(std::string_view text) {
             else if (key == "stream") stream = to_integer(cursor.raw_value());
             else if (key == "device") device = to_integer(cursor.raw_value());
             else if (key == "bytes") bytes = std::max<std::int64_t>(0, to_integer(cursor.raw_value()));
-            else cursor.raw_value();
+            else if (key == "Input Dims" || key == "Input dims") dims = cursor.raw_value();
+            else if (key == "Input type") types = cursor.raw_value();
+            else if (key == "Concrete Inputs") values = cursor.raw_value();
+            else if (is_extra(key)) {
+                extra_.append(extra_.empty() ? "{\"" : ",\"").append(key).append("\":");
+                extra_.append(cursor.raw_value());
+            } else cursor.raw_value();
         });
     };
     const auto read_text = [&](std::string& into) {
@@ -247,6 +308,14 @@ void TraceReader::read_event(std::string_view text) {
     columns.stream.push_back(stream);
     columns.device.push_back(device);
     columns.bytes.push_back(bytes);
+    columns.shape.push_back(dims.empty() ? 0 : shape_code(dims, types, values));
+    columns.extra.push_back(extra_.empty() ? 0 : extras.code(extra_.append("}")));
+}
+
+std::int32_t TraceReader::shape_code(std::string_view dims, std::string_view types,
+                                     std::string_view values) {
+    scratch_.assign(dims).append("\t").append(types).append("\t").append(values);
+    return shapes.code(scratch_);
 }
 
 void TraceReader::finish() {

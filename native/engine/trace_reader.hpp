@@ -33,10 +33,12 @@ struct TraceColumns {
     std::vector<std::int32_t> category, name, thread;
     std::vector<std::int64_t> start_ns, duration_ns;
     std::vector<std::int64_t> correlation, stream, device, bytes;  // -1 (bytes: 0) where absent
+    std::vector<std::int32_t> shape, extra;  // code 0 (of no text) where absent
 };
 
 class TraceReader {
 public:
+    TraceReader();
     /// Takes the next piece of text. Throws std::invalid_argument at what cannot be a trace.
     void feed(std::string_view text);
     /// Says that there is no more; throws when something was left open.
@@ -44,7 +46,9 @@ public:
 
     TraceColumns columns;
     TextTable categories, names, threads;  // a thread is "pid\ttid", strings keep their quotes
-    std::string device_properties, distributed_info;  // raw JSON
+    TextTable shapes;  // raw "dims\ttypes\tvalues" of an operator's inputs
+    TextTable extras;  // what tells collectives and event waits apart, a JSON object
+    std::string device_properties, distributed_info, base_time;  // raw JSON
     std::int64_t events = 0;          // objects in traceEvents
     std::int64_t without_end = 0;     // complete events that lack a duration
     std::int64_t begin_end = 0;       // events of begin/end pairs, not read
@@ -61,6 +65,7 @@ private:
     bool scan(std::string_view text, std::size_t& at);
     void end_scan(std::string_view value);
     void read_event(std::string_view text);
+    std::int32_t shape_code(std::string_view dims, std::string_view types, std::string_view values);
     [[noreturn]] void fail(const std::string& what) const;
 
     Place place_ = Place::before;
@@ -69,7 +74,7 @@ private:
     bool saw_events_ = false;
     std::string key_;
     std::string pending_;     // the value at hand, as far as earlier pieces brought it
-    std::string scratch_, name_, category_, thread_;
+    std::string scratch_, name_, category_, thread_, extra_;
     // Inside the value at hand:
     std::int64_t depth_ = 0;
     bool in_string_ = false, escaped_ = false, is_scalar_ = false;

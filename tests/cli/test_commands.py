@@ -150,8 +150,8 @@ def test_a_real_process_gives_the_same(tmp_path):
         (["training", "replay"], "path"),
         (["training", "replay", "missing.json"], "check the path"),
         (["training", "replay", "bundled:nope"], "nothing bundled is called 'nope'"),
-        (["training", "replay", str(TRACE), "--scale", "product"], "KIND=FACTOR"),
-        (["training", "replay", str(TRACE), "--scale", "prduct=2"], "no 'prduct' tasks"),
+        (["training", "replay", str(TRACE), "--scale", "product"], "PATTERN=FACTOR"),
+        (["training", "replay", str(TRACE), "--scale", "prduct=2"], "no task is called 'prduct'"),
         (["training", "replay", str(TRACE), "--perfetto", "x.txt"], "does not say which trace"),
         (["training", "sweep", str(TRACE), "--on", "moon"], "moon"),
         (["compare", str(TRACE), str(TRACE), "--max-regress", "lots"], "lots"),
@@ -231,7 +231,8 @@ def test_sweep_resumes_and_runs_anywhere(tmp_path, capsys):
     assert main([*words, "--on", "local:2"]) == 0
     assert capsys.readouterr().out == first
     steps = json.loads(first)["tables"]["Step by kind and factor"]["columns"]["step_ms"]
-    assert steps[0] < steps[1] == pytest.approx(46.24, abs=0.1)
+    # Without the profiler, as it was measured.
+    assert steps[0] < steps[1] == pytest.approx(45.83, abs=0.1)
 
 
 @pytest.mark.ray
@@ -347,7 +348,7 @@ def test_outputs_replace_nothing_but_files(tmp_path, capsys):
     (tmp_path / "link").symlink_to(tmp_path / "file")
     (tmp_path / "folder").mkdir()
     for name, message in (("pipe", "not a regular file"), ("folder", "is a folder"),
-                          ("no/such", "does the folder exist")):  # fmt: skip
+                          ("no/such", "there is no such folder")):  # fmt: skip
         assert main(["report", str(TRACE), "--html", str(tmp_path / name)]) == 2
         assert message in one_line(capsys.readouterr().err)
     assert main(["report", str(TRACE), "--html", str(tmp_path / "link")]) == 0
@@ -364,9 +365,12 @@ def test_what_the_manifest_says_can_be_run_again(tmp_path, capsys):
     words = ["training", "replay", "bundled:h200-gpt-l6", "--scale", "product=1.1"]
     assert main([*words, "--json"]) == 0
     first = json.loads(capsys.readouterr().out)
-    assert first["manifest"]["config"]["scale"] == {"product x 1.1": 1.1}
+    assert first["manifest"]["config"]["changes"] == ["product x 1.1"]
     assert main([*first["manifest"]["command"].split()[1:], "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == first
+    again = json.loads(capsys.readouterr().out)
+    for measured in ("load_s", "replay_s", "peak_mb"):
+        assert first.pop(measured) > 0 < again.pop(measured)
+    assert again == first
 
 
 def test_folders_say_which_trace_was_read(tmp_path, capsys):
@@ -375,7 +379,7 @@ def test_folders_say_which_trace_was_read(tmp_path, capsys):
     (tmp_path / "a.json").write_bytes(trace(event()))
     assert main(["training", "replay", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    assert "read a.json, one of 2 traces" in shown
+    assert "read a.json, 1 of 2 traces in its folder" in shown
     assert "no step marks" in shown
     assert main(["inspect", str(tmp_path / "b.json.zst")]) == 0
     assert "PyTorch profiler trace" in capsys.readouterr().out

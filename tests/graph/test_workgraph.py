@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gnomon import _core
 from gnomon.errors import GraphError
 from gnomon.graph import GraphBuilder, WorkGraph
+from gnomon.table import Dictionary
 from tests.strategies import graphs
 
 WRONG = {
@@ -58,6 +59,51 @@ def test_bad_input_is_told_in_one_line(case):
     with pytest.raises(GraphError, match=message) as caught:
         WorkGraph.from_columns(**columns)
     assert "\n" not in str(caught.value)
+
+
+def test_codes_that_somebody_made_already_are_taken():
+    kinds = Dictionary(np.array([2, 0, 2], np.int32), ("gap", "unused", "host"))
+    names = Dictionary(np.array([0, 1, 1], np.int64), ["x", "y"])
+    edges = ([0, 0], [1, 2], Dictionary(np.array([1, 1], np.uint8), ("launch", "queue")))
+    graph = WorkGraph.from_columns(["a", "b", "b"], [1, 2, 3], kinds, names, edges)
+    plain = WorkGraph.from_columns(
+        ["a", "b", "b"],
+        [1, 2, 3],
+        ["host", "gap", "host"],
+        ["x", "y", "y"],
+        ([0, 0], [1, 2], "queue"),
+    )
+    assert graph.kinds == ("gap", "host")  # in the table's order, without what nobody uses
+    assert [graph.kinds[code] for code in graph.kind] == ["host", "gap", "host"]
+    assert graph.names == plain.names == ("x", "y")
+    assert graph.edge_kinds == plain.edge_kinds == ("queue",)
+    for column in ("name", "duration_ns", "edge_target", "lane"):
+        assert np.array_equal(getattr(graph, column), getattr(plain, column))
+    nothing = WorkGraph.from_columns([], [], Dictionary(np.empty(0, np.int32), ("x",)))
+    assert nothing.kinds == ()
+
+
+@pytest.mark.parametrize(
+    ("codes", "values", "message"),
+    [
+        ([0, 0], ("x",), "2 kinds for 1 rows"),
+        ([1], ("x",), "a code outside its table of 1"),
+        ([-1], ("x",), "a code outside its table of 1"),
+        ([0], (), "a code outside its table of 0"),
+    ],
+)
+def test_codes_that_mean_nothing_are_refused(codes, values, message):
+    with pytest.raises(GraphError, match=message):
+        WorkGraph.from_columns(["a"], [1], Dictionary(np.array(codes, np.int32), values))
+
+
+def test_more_kinds_than_a_graph_can_tell_apart_are_refused():
+    values = [f"kind {number}" for number in range(300)]
+    codes = np.arange(300, dtype=np.int32)
+    with pytest.raises(GraphError, match="300 distinct kinds; at most 255 fit"):
+        WorkGraph.from_columns(["a"] * 300, [1] * 300, Dictionary(codes, values))
+    few = WorkGraph.from_columns(["a"] * 300, [1] * 300, Dictionary(codes % 3 + 290, values))
+    assert few.kinds == ("kind 290", "kind 291", "kind 292")
 
 
 def test_columns_are_read_only_and_shared():

@@ -80,6 +80,57 @@ def test_ranks_bare_lists_and_odd_arguments(tmp_path):
     assert read_kineto(write(tmp_path / "odd.json", odd)).stream.tolist() == [-1]
 
 
+def test_shapes_and_what_tells_exchanges_apart_are_kept_as_written(tmp_path):
+    text = """{"traceEvents": [
+      {"ph": "X", "ts": 1, "dur": 9, "name": "op", "args": {
+        "Input Dims": [[2, 3], []], "Input type": ["float", "Scalar"], "Concrete Inputs": ["", "1"]}},
+      {"ph": "X", "ts": 2, "dur": 1, "name": "old", "args": {"Input dims": [[4]], "Seq": "7"}},
+      {"ph": "X", "ts": 3, "dur": 1, "name": "nccl", "args": {
+        "stream": 7, "Collective name": "allreduce", "other": 1, "Process Group Ranks": [0, 1]}},
+      {"ph": "X", "ts": 4, "dur": 1, "name": "again", "args": {"Input Dims": [[4]], "Seq": "7"}},
+      {"ph": "X", "ts": 5, "dur": 1, "name": "types alone", "args": {"Input type": ["float"]}}
+    ]}"""
+    (tmp_path / "t.json").write_text(text)
+    trace = read_kineto(tmp_path / "t.json")
+    assert trace.shapes == ("", '[[2, 3], []]\t["float", "Scalar"]\t["", "1"]', "[[4]]\t\t")
+    assert trace.shape.tolist() == [1, 2, 0, 2, 0]
+    assert trace.extras == (
+        "", '{"Seq":"7"}', '{"Collective name":"allreduce","Process Group Ranks":[0, 1]}',
+    )  # fmt: skip
+    assert trace.extra.tolist() == [0, 1, 2, 1, 0]
+    assert json.loads(trace.extras[2])["Process Group Ranks"] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("config", "groups"),
+    [
+        ('[{"pg_name": "0", "ranks": [0, 1], "pg_size": 2}, {"pg_name": "5", "ranks": []}]',
+         (("0", (0, 1)), ("5", ()))),
+        ("null", ()),
+        ('"default_pg"', ()),
+        ('[{"pg_name": "0", "ranks": "all"}]', ()),
+    ],
+)  # fmt: skip
+def test_process_groups_are_read_where_they_make_sense(tmp_path, config, groups):
+    info = {"rank": 1, "world_size": 2, "pg_config": json.loads(config)}
+    write(tmp_path / "t.json", event(), distributedInfo=info)
+    trace = read_kineto(tmp_path / "t.json")
+    assert trace.rank == 1
+    assert tuple((group.name, group.ranks) for group in trace.groups) == groups
+
+
+@pytest.mark.parametrize(
+    ("base", "origin_ns"),
+    [(None, 3_000), (1790857026000000000, 1790857026000003000), ("x", 3_000), (2**70, 3_000)],
+)
+def test_the_clock_at_time_zero(tmp_path, base, origin_ns):
+    """The machine's clock at the first event: what times count from, plus the first time."""
+    top = {} if base is None else {"baseTimeNanoseconds": base}
+    trace = read_kineto(write(tmp_path / "t.json", event(ts=3), event(ts=5), **top))
+    assert trace.origin_ns == origin_ns
+    assert trace.start_ns.tolist() == [0, 2_000]
+
+
 def test_events_without_end_are_counted(tmp_path):
     open_end = event()
     del open_end["dur"]
@@ -117,33 +168,48 @@ def test_compressions_are_told_by_content(tmp_path, ending):
     assert identify(path).format == "kineto"
 
 
-@pytest.mark.data
-def test_every_public_trace_is_read_or_refused_by_name(public_data):
-    """Old and new, NVIDIA and AMD, with and without a GPU: all of them."""
+def public_traces(folder):
     paths = [
         p
         for part in ("hta", "kineto", "tracelens")
-        for p in (public_data / "public" / part).rglob("*.json.gz")
+        for p in (folder / "public" / part).rglob("*.json.gz")
     ]
-    paths += [p for p in public_data.glob("h200*/*/*.json.gz") if "et.json" not in p.name]
-    paths += list(public_data.glob("ranks/*/*.json.gz"))
+    paths += [p for p in folder.glob("h200*/*/*.json.gz") if "et.json" not in p.name]
+    return paths + list(folder.glob("ranks/*/*.json.gz"))
+
+
+def assert_nothing_is_lost(path):
+    trace = read_kineto(path)
+    with gzip.open(path) as file:
+        events = json.load(file)
+    events = events["traceEvents"] if isinstance(events, dict) else events
+    whole = [e for e in events if e.get("ph") == "X" and "dur" in e]
+    assert len(trace) == len(whole)
+    # Sums in float lose up to a nanosecond an event.
+    assert trace.duration_ns.sum() == pytest.approx(sum(e["dur"] for e in whole) * 1e3, rel=1e-6)
+
+
+@pytest.mark.data
+def test_every_public_trace_is_read_or_refused_by_name(public_data):
+    """Old and new, NVIDIA and AMD, with and without a GPU: all of them."""
+    paths = public_traces(public_data)
     assert len(paths) > 40
     for path in paths:
         if "_et.json" in path.name:
             with pytest.raises(ValueError, match="not a profiler trace"):
                 read_kineto(path)
             continue
-        trace = read_kineto(path)
-        assert trace.span_ns > 0
-        with gzip.open(path) as file:
-            events = json.load(file)
-        events = events["traceEvents"] if isinstance(events, dict) else events
-        whole = [e for e in events if e.get("ph") == "X" and "dur" in e]
-        assert len(trace) == len(whole)
-        # Sums in float lose up to a nanosecond an event.
-        assert trace.duration_ns.sum() == pytest.approx(
-            sum(e["dur"] for e in whole) * 1e3, rel=1e-6
-        )
+        assert read_kineto(path).span_ns > 0
+        if path.stat().st_size < 300_000:
+            assert_nothing_is_lost(path)
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_nothing_of_large_public_traces_is_lost(public_data):
+    for path in public_traces(public_data):
+        if "_et.json" not in path.name and path.stat().st_size >= 300_000:
+            assert_nothing_is_lost(path)
 
 
 @pytest.mark.data

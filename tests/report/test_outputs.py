@@ -234,6 +234,17 @@ def test_json_is_flat_and_finite(sample, tmp_path):
     assert json.loads(to_json(gap))["tables"]["t"]["columns"]["a"] == [None, 1.0]
 
 
+def test_json_begins_with_what_a_command_promises(sample):
+    found = json.loads(to_json(sample, extra={"ranks": 8, "steps": [{"step": "1"}]}))
+    assert list(found)[:3] == ["ranks", "steps", "schema"]
+    assert found["steps"] == [{"step": "1"}]
+    assert {k: v for k, v in found.items() if k not in ("ranks", "steps")} == json.loads(
+        to_json(sample)
+    )
+    with pytest.raises(InputError, match="'figures' is a key that every result has"):
+        to_json(sample, extra={"figures": 1, "ranks": 8})
+
+
 def test_csv_per_table(sample, tmp_path):
     paths = write_csv(sample, tmp_path / "csv")
     assert [p.name for p in paths] == ["what-if.csv", "kernels.csv"]

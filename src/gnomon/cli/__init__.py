@@ -17,8 +17,10 @@ __all__ = ["main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; errors become one line on stderr."""
     words = list(sys.argv[1:] if argv is None else argv)
-    verbose = "--verbose" in words
-    words = [word for word in words if word != "--verbose"]
+    # What follows "--" is somebody else's command line.
+    ours = words.index("--") if "--" in words else len(words)
+    verbose = "--verbose" in words[:ours]
+    words = [word for word in words[:ours] if word != "--verbose"] + words[ours:]
     for stream in (sys.stdout, sys.stderr):
         # A terminal that knows only ASCII gets question marks instead of an exception.
         if isinstance(stream, io.TextIOWrapper):
@@ -63,7 +65,8 @@ def _run(words: list[str]) -> int:
 
         print(f"gnomon {__version__}")
         return 0
-    if "--help" in words or "-h" in words:
+    ours = words[: words.index("--")] if "--" in words else words
+    if "--help" in ours or "-h" in ours:
         from gnomon.cli.help import help_page
 
         page = help_page(words)

@@ -35,7 +35,7 @@ def describe(path: Path) -> Result:
 
     identity = identify(path)
     if identity.format == "folder":
-        from gnomon.systems.training.pipeline import find_trace
+        from gnomon.systems.training.sources import find_trace
 
         trace, others = find_trace(path)
         result = describe(trace)

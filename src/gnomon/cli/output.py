@@ -41,11 +41,21 @@ def show(
     *,
     perfetto: Path | None = None,
     timelines: Mapping[str, Timeline] | None = None,
+    extra: Mapping[str, object] | None = None,
 ) -> None:
-    """Prints a result and writes what was asked for; says on stderr where it went."""
+    """Prints a result and writes what was asked for; says on stderr where it went.
+
+    Args:
+        result: The answer.
+        output: What was asked for.
+        perfetto: Where timelines go.
+        timelines: Timelines by name.
+        extra: Values that the JSON has at its top.
+    """
     from gnomon import report
 
     _check_apart(output.save, output.html, perfetto)
+    _check_folders(output.html, perfetto)
     # The one that may refuse comes first, so that a refusal leaves nothing behind.
     if output.save is not None:
         report.save(result, output.save, overwrite=output.overwrite)
@@ -59,7 +69,7 @@ def show(
         write_trace(perfetto, timelines)
         _say(f"wrote {perfetto}")
     if output.json:
-        print(report.to_json(result))
+        print(report.to_json(result, extra=extra))
     else:
         report.print_result(result)
 
@@ -69,6 +79,13 @@ def _check_apart(*targets: Path | None) -> None:
     for place in places:
         if places.count(place) > 1:
             raise InputError("two outputs were to be written here", where=str(place))
+
+
+def _check_folders(*targets: Path | None) -> None:
+    """Before anything is written: one that cannot be leaves nothing of the others behind."""
+    for target in targets:
+        if target is not None and not target.absolute().parent.is_dir():
+            raise InputError("there is no such folder", where=str(target.parent))
 
 
 def _say(line: str) -> None:

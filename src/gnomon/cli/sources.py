@@ -22,6 +22,8 @@ _BUNDLED = "bundled:"
 
 def _resolve(type_: Any, tokens: Sequence[Any]) -> Path:
     text: str = tokens[0].value
+    if not text.strip():
+        raise InputError("an empty path names nothing")
     if not text.startswith(_BUNDLED):
         return Path(text)
     from gnomon.datasets import bundled
@@ -50,7 +52,7 @@ def load_result(path: Path) -> Result:
         from gnomon import report
 
         return report.load(path)
-    if identity.format in ("kineto", "folder"):
+    if identity.format in ("kineto", "folder", "operation-log"):
         from gnomon.systems.training import replay_trace, to_result
 
         return to_result(replay_trace(path, []))
@@ -67,7 +69,7 @@ def load_timelines(path: Path) -> dict[str, Timeline]:
     from gnomon.ingest.identify import identify
 
     identity = identify(path)
-    if identity.format in ("kineto", "folder"):
+    if identity.format in ("kineto", "folder", "operation-log"):
         from gnomon.systems.training import replay_trace
 
         run = replay_trace(path, [])

@@ -57,6 +57,15 @@ def _training_replay() -> Result:
     )
 
 
+def _training_pipeline() -> Result:
+    from gnomon.datasets import bundled
+    from gnomon.systems.training import replay_trace, to_result
+
+    return to_result(
+        replay_trace(bundled("cpu-gpt-pp4")), "gnomon training replay bundled:cpu-gpt-pp4"
+    )
+
+
 def _training_sweep() -> Result:
     from gnomon.datasets import bundled
     from gnomon.systems.training.sweep import sweep_trace
@@ -66,5 +75,6 @@ def _training_sweep() -> Result:
 
 _STOPS: list[tuple[str, Callable[[], Result]]] = [
     ("training: replay a real H200 trace; where does the step go, and what if?", _training_replay),
+    ("training: four pipeline ranks as one job; who waits for whom?", _training_pipeline),
     ("training: which kind of kernel is worth making faster?", _training_sweep),
 ]

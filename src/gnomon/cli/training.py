@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from gnomon.cli.output import Output, show
 from gnomon.cli.sources import Source, spell
+
+if TYPE_CHECKING:
+    from gnomon.systems.training import TrainingReplay
+    from gnomon.systems.training.whatif import Change
 
 __all__ = ["app"]
 
@@ -20,28 +26,205 @@ app = App(name="training", help="How long is the step, why, and what if?")
 def replay(
     path: Source,
     *,
+    steps: str | None = None,
     scale: Annotated[list[str] | None, Parameter(negative=())] = None,
     perfetto: Path | None = None,
+    profiler_cost: Path | None = None,
+    traced_only: Annotated[bool, Parameter(negative=())] = False,
     output: Output = Output(),  # noqa: B008
 ) -> None:
-    """Replay a PyTorch profiler trace: where the step goes, and a table of what-ifs.
+    """Replay a training job from profiler traces: where the step goes, and a table of what-ifs.
 
     Args:
-        path: A trace (.json, .gz or .zst), a folder that holds one, or bundled:h200-gpt-l6.
-        scale: Replay with a change, KIND=FACTOR: `--scale product=0.5`. Repeatable; all of them
-            together make the step, and the table shows each alone.
+        path: A trace (.json, .gz or .zst), a folder of ranks, a pattern in quotes, an operation
+            log (.parquet), or bundled:h200-gpt-l6.
+        steps: The steps to count, by the numbers of their marks: 12, 12-14 or 12,14.
+        scale: Replay with a change, PATTERN=FACTOR, by kind or name: `--scale product=0.5`.
+            Repeatable; all of them together make the step, and the table shows each alone.
         perfetto: Also write recorded and replayed timelines side by side (.pftrace or .json).
+        profiler_cost: What the profiler costs, in place of what comes with gnomon (.toml).
+        traced_only: Do not let traced ranks stand in for those that were not traced.
         output: Where the answer goes.
     """
-    from gnomon.systems.training import replay_trace, to_result
     from gnomon.systems.training.whatif import parse_scale
 
     changes = [parse_scale(text) for text in scale or ()]
-    run = replay_trace(path, changes=changes)
-    options = [f"--scale {text}" for text in scale or ()]
-    result = to_result(run, spell("gnomon training replay", path, *options))
+    options = _options(steps, profiler_cost, traced_only)
+    options += [f"--scale {shlex.quote(text)}" for text in scale or ()]
+    run = _replayed(path, None, changes, steps, profiler_cost, traced_only)
+    _answer(run, spell("gnomon training replay", path, *options), perfetto, output)
+
+
+@app.command
+def whatif(
+    path: Source,
+    *,
+    scale: Annotated[list[str] | None, Parameter(negative=())] = None,
+    remove: Annotated[list[str] | None, Parameter(negative=())] = None,
+    no_host_overhead: Annotated[bool, Parameter(negative=())] = False,
+    ideal_network: Annotated[bool, Parameter(negative=())] = False,
+    no_overlap: Annotated[bool, Parameter(negative=())] = False,
+    full_overlap: Annotated[bool, Parameter(negative=())] = False,
+    no_stragglers: Annotated[bool, Parameter(negative=())] = False,
+    delay_rank: Annotated[list[str] | None, Parameter(negative=())] = None,
+    slow_rank: Annotated[list[str] | None, Parameter(negative=())] = None,
+    steps: str | None = None,
+    perfetto: Path | None = None,
+    profiler_cost: Path | None = None,
+    traced_only: Annotated[bool, Parameter(negative=())] = False,
+    output: Output = Output(),  # noqa: B008
+) -> None:
+    """Ask what the step would take: each change on its own, and all of them together.
+
+    Answers are without the profiler's own time, and scaled to the plain steps where these were
+    measured. Without any option the questions worth asking of any trace are asked.
+
+    Args:
+        path: A trace, a folder of ranks, a pattern in quotes, or bundled:h200-gpt-l6.
+        scale: PATTERN=FACTOR, by name or kind: `--scale 'nccl*=0.5'`. Repeatable.
+        remove: PATTERN: as if these took no time. Repeatable.
+        no_host_overhead: The step captured as a CUDA graph.
+        ideal_network: Transfers take no time; ranks still wait for one another.
+        no_overlap: Communication and computation take turns.
+        full_overlap: Computation never waits for communication.
+        no_stragglers: Every operation takes what its kind usually takes (operation logs).
+        delay_rank: RANK=MS: this rank begins each step later. Repeatable.
+        slow_rank: RANK=FACTOR: all that this rank computes takes longer. Repeatable.
+        steps: The steps to count, by the numbers of their marks.
+        perfetto: Also write recorded and changed timelines side by side (.pftrace or .json).
+        profiler_cost: What the profiler costs, in place of what comes with gnomon (.toml).
+        traced_only: Do not let traced ranks stand in for those that were not traced.
+        output: Where the answer goes.
+    """
+    from gnomon.systems.training import whatif as ask
+    from gnomon.systems.training.straggler import NoStragglers
+
+    asked: list[tuple[str, ask.Change]] = [
+        *((f"--scale {shlex.quote(text)}", ask.parse_scale(text)) for text in scale or ()),
+        *((f"--remove {shlex.quote(text)}", ask.ScaleNamed(text, 0.0)) for text in remove or ()),
+    ]
+    switches: list[tuple[bool, str, ask.Change]] = [
+        (no_host_overhead, "--no-host-overhead", ask.NoHostOverhead()),
+        (ideal_network, "--ideal-network", ask.IdealNetwork()),
+        (no_overlap, "--no-overlap", ask.NoOverlap()),
+        (full_overlap, "--full-overlap", ask.FullOverlap()),
+        (no_stragglers, "--no-stragglers", NoStragglers()),
+    ]
+    asked += [(option, change) for is_on, option, change in switches if is_on]
+    # Last, since a delay is host time, which other changes may take away.
+    asked += [
+        *((f"--delay-rank {t}", ask.DelayRank(*ask.parse_rank(t))) for t in delay_rank or ()),
+        *((f"--slow-rank {t}", ask.SlowRank(*ask.parse_rank(t))) for t in slow_rank or ()),
+    ]
+    options = _options(steps, profiler_cost, traced_only) + [option for option, _ in asked]
+    run = _replayed(path, None, [c for _, c in asked], steps, profiler_cost, traced_only)
+    _answer(run, spell("gnomon training whatif", path, *options), perfetto, output)
+
+
+def _options(steps: str | None, profiler_cost: Path | None, traced_only: bool) -> list[str]:
+    """What of the command line changes the answer, spelled again."""
+    options = [f"--steps {shlex.quote(steps)}"] if steps else []
+    options += [f"--profiler-cost {shlex.quote(profiler_cost.name)}"] if profiler_cost else []
+    return options + (["--traced-only"] if traced_only else [])
+
+
+def _replayed(
+    path: Path,
+    questions: list[Change] | None,
+    changes: Sequence[Change],
+    steps: str | None,
+    profiler_cost: Path | None,
+    traced_only: bool,
+) -> TrainingReplay:
+    from gnomon.model.profiler_cost import load_profiler_cost
+    from gnomon.systems.training import replay_trace
+
+    return replay_trace(
+        path,
+        questions,
+        changes,
+        cost=load_profiler_cost(profiler_cost) if profiler_cost else None,
+        complete=not traced_only,
+        steps=steps,
+    )
+
+
+def _answer(run: TrainingReplay, command: str, perfetto: Path | None, output: Output) -> None:
+    import resource
+
+    from gnomon.systems.training import to_result
+    from gnomon.systems.training.answer import to_script
+
     timelines = {"recorded": run.training.recorded, "replayed": run.timeline}
-    show(result, output, perfetto=perfetto, timelines=timelines)
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    extra = to_script(run) | {"peak_mb": round(peak_mb, 1)} if output.json else None
+    show(to_result(run, command), output, perfetto=perfetto, timelines=timelines, extra=extra)
+
+
+@app.command
+def record(
+    *command: Annotated[str, Parameter(required=True, help="What to run, after `--`.")],
+    out: Path = Path("run"),
+    plain: int = 10,
+    steps: int = 3,
+    warmup: int = 2,
+    skip: int = 3,
+    shapes: Annotated[bool, Parameter(negative=())] = False,
+    sync_events: Annotated[bool, Parameter(negative=())] = False,
+    stack: Annotated[bool, Parameter(negative=())] = False,
+    overwrite: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Run a training command unchanged; time some steps, then take a profiler trace of a few.
+
+    `gnomon training record --out run -- python train.py --lr 3e-4`. Everything after `--` is the
+    command, which may be torchrun. A step is a step of the first PyTorch optimizer in it. The exit
+    code is the command's own; 2 when that was 0 but no trace came of it.
+
+    Args:
+        command: What to run, after `--`.
+        out: Folder for the trace and `meta.json`.
+        plain: Steps to time without the profiler.
+        steps: Steps to trace.
+        warmup: Steps for the profiler to warm up.
+        skip: First steps to leave alone.
+        shapes: Also note the shapes of tensors.
+        sync_events: Also note what each CUDA synchronisation waited for.
+        stack: Also note Python's call stacks; this slows the host most.
+        overwrite: Replace a recording that is there.
+    """
+    from gnomon.errors import InputError
+    from gnomon.systems.training.launch import record_command
+    from gnomon.systems.training.recorder import RecordOptions
+
+    options = RecordOptions(
+        skip, plain, warmup, steps, shapes=shapes, sync_events=sync_events, stack=stack
+    )
+    done = record_command(command, out, options, overwrite=overwrite)
+    if done.has_stepped:
+        print(done.recording.summary(), file=sys.stderr)
+    elif done.exit_code == 0:
+        raise InputError(
+            "no step of a PyTorch optimizer was seen", where=shlex.join(command),
+            hint="call gnomon.systems.training.record in its loop instead",
+        )  # fmt: skip
+    if done.recording.traces:
+        print(f"next: gnomon training replay {shlex.quote(str(out))}", file=sys.stderr)
+    return done.exit_code or (0 if done.recording.traces else 2)
+
+
+@app.command
+def stragglers(path: Source, *, output: Output = Output()) -> None:  # noqa: B008
+    """What stragglers cost a job, and which ranks, stages and operations they are.
+
+    Args:
+        path: An operation log (.parquet or .csv) with its layout (meta-NAME.yaml) beside it.
+        output: Where the answer goes.
+    """
+    from gnomon.ingest.operation_log import read_operation_log
+    from gnomon.systems.training.straggler import straggler_report, to_result
+
+    report = straggler_report(read_operation_log(path))
+    show(to_result(report, spell("gnomon training stragglers", path)), output)
 
 
 @app.command

@@ -9,14 +9,14 @@ from gnomon.errors import InputError
 
 __all__ = ["bundled", "names"]
 
-_FOLDERS = {"h200-gpt-l6": "h200_gpt_l6"}
+_FOLDERS = {"cpu-gpt-pp4": "cpu_gpt_pp4", "h200-gpt-l6": "h200_gpt_l6"}
 
 
 def names() -> list[str]:
     """What is bundled.
 
     >>> names()
-    ['h200-gpt-l6']
+    ['cpu-gpt-pp4', 'h200-gpt-l6']
     """
     return sorted(_FOLDERS)
 
@@ -26,6 +26,9 @@ def bundled(name: str) -> Path:
 
     `h200-gpt-l6`: three steps of a six-layer GPT (hidden 2048) on one H200, PyTorch 2.11:
     `kineto.json.gz` and, in `meta.json`, step times measured without the profiler.
+
+    `cpu-gpt-pp4`: two steps of an eight-layer GPT (hidden 512) in a pipeline of four CPU ranks
+    (gloo), a trace a rank; without what a replay does not read.
 
     >>> sorted(path.name for path in bundled("h200-gpt-l6").iterdir())
     ['kineto.json.gz', 'meta.json']

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gnomon.errors import GraphError
+from gnomon.table import Dictionary
 
 Code = TypeVar("Code", np.uint8, np.int32)
 
@@ -77,9 +78,11 @@ def compact_groups(group: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def intern_codes(
-    texts: Sequence[str] | str, n: int, dtype: type[Code], what: str
+    texts: Sequence[str] | Dictionary | str, n: int, dtype: type[Code], what: str
 ) -> tuple[NDArray[Code], tuple[str, ...]]:
     """Each distinct text once, and a code a task. One text stands for all."""
+    if isinstance(texts, Dictionary):
+        return _used_codes(texts, n, dtype, what)
     if isinstance(texts, str):
         return np.zeros(n, dtype), (texts,)
     if len(texts) != n:
@@ -89,6 +92,25 @@ def intern_codes(
     if len(table) > np.iinfo(dtype).max:
         raise GraphError(f"{len(table)} distinct {what}s; at most {np.iinfo(dtype).max} fit")
     return np.asarray(codes, dtype), tuple(table) or ((what,) if n else ())
+
+
+def _used_codes(
+    texts: Dictionary, n: int, dtype: type[Code], what: str
+) -> tuple[NDArray[Code], tuple[str, ...]]:
+    """Codes that somebody made already, without the values that nobody uses."""
+    codes, values = np.asarray(texts.codes), texts.values
+    if len(codes) != n:
+        raise GraphError(f"{len(codes)} {what}s for {n} rows")
+    if n and (int(codes.min()) < 0 or int(codes.max()) >= len(values)):
+        raise GraphError(f"a {what} has a code outside its table of {len(values)}")
+    is_used = np.zeros(len(values), bool)
+    is_used[codes] = True
+    used = np.flatnonzero(is_used)
+    if len(used) > np.iinfo(dtype).max:
+        raise GraphError(f"{len(used)} distinct {what}s; at most {np.iinfo(dtype).max} fit")
+    new_code = np.zeros(len(values), dtype)
+    new_code[used] = np.arange(len(used), dtype=dtype)
+    return new_code[codes], tuple(str(values[code]) for code in used.tolist())
 
 
 def build_csr(

@@ -21,6 +21,7 @@ from gnomon.graph._columns import (
     frozen,
     intern_codes,
 )
+from gnomon.table import Dictionary
 
 if TYPE_CHECKING:
     from gnomon.table import Table
@@ -30,7 +31,8 @@ __all__ = ["LAUNCH", "WorkGraph"]
 #: The edge kind that issues a task onto its lane's queue; run-time waits look at it.
 LAUNCH = "launch"
 
-Edges = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, Sequence[str] | str]
+Texts = Sequence[str] | Dictionary | str
+Edges = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, Texts]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -86,8 +88,8 @@ class WorkGraph:
         cls,
         lane: ArrayLike | Sequence[str],
         duration_ns: ArrayLike,
-        kind: Sequence[str] | str = "task",
-        name: Sequence[str] | str = "task",
+        kind: Texts = "task",
+        name: Texts = "task",
         edges: Edges | None = None,
         *,
         lanes: Sequence[str] | None = None,
@@ -102,6 +104,7 @@ class WorkGraph:
 
         Args:
             lane: Lane of each task, by name, or by number with `lanes` naming them.
+            kind: One word for all, one a task, or codes with their table; `name` likewise.
             edges: `(source, target)` or `(source, target, kind)`; kind is one word or one an edge.
             waits: `(task, lane)` pairs: the task waits for what the lane holds when it starts.
         """
@@ -186,9 +189,8 @@ class WorkGraph:
         return None if len(hits) == 0 else self.edge_kinds[self.edge_kind[first + hits[0]]]
 
     def is_kind(self, *kinds: str) -> NDArray[np.bool_]:
-        """Which tasks are of one of these kinds; unknown kinds match nothing."""
-        codes = [code for code, kind in enumerate(self.kinds) if kind in kinds]
-        return np.isin(self.kind, codes)
+        """Which tasks are of one of these kinds; kinds that do not occur are no error."""
+        return np.asarray([kind in kinds for kind in self.kinds] or [False], bool)[self.kind]
 
     def describe(self, task: int) -> str:
         """A task in words, for messages.
@@ -266,7 +268,7 @@ def _lanes(
 
 def _edges(
     edges: Edges | None,
-) -> tuple[NDArray[np.int32], NDArray[np.int32], Sequence[str] | str]:
+) -> tuple[NDArray[np.int32], NDArray[np.int32], Texts]:
     if edges is None:
         return np.empty(0, np.int32), np.empty(0, np.int32), "edge"
     source, target = as_ids(edges[0], "edge source"), as_ids(edges[1], "edge target")

@@ -8,7 +8,6 @@ change, so a file that changed is read again. The oldest copies go when all of t
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import time
 from collections.abc import Mapping
@@ -52,6 +51,8 @@ def place_of(path: Path, kind: str) -> Path | None:
         return None
     if facts.st_size < _SMALLEST_BYTES:
         return None
+    import hashlib  # loads a library of four megabytes, which only copies need
+
     # The time of the inode's change too: a copy that kept size and date is another file.
     known = (os.path.realpath(path), facts.st_dev, facts.st_ino, facts.st_size,
              facts.st_mtime_ns, facts.st_ctime_ns)  # fmt: skip

@@ -9,6 +9,7 @@ import msgspec
 
 from gnomon.errors import InputError
 from gnomon.ingest.kineto import looks_like_kineto
+from gnomon.ingest.operation_log import looks_like_operation_log
 from gnomon.ingest.text import read_head
 
 __all__ = ["FORMATS", "Identity", "identify"]
@@ -19,6 +20,7 @@ FORMATS = {
     "execution-trace": "PyTorch execution trace",
     "perfetto": "Perfetto trace (protobuf)",
     "arrow": "Arrow file",
+    "operation-log": "operations of a training job, rank by rank",
     "parquet": "Parquet file",
     "csv": "comma-separated values",
     "json": "JSON of no known kind",
@@ -70,7 +72,10 @@ def _look(place: Path) -> Identity:
     size = place.stat().st_size
     if size == 0:
         raise InputError("is empty", where=str(place))
-    return Identity(_format_of(head), size)
+    found = _format_of(head)
+    if found in ("parquet", "csv") and looks_like_operation_log(place):
+        found = "operation-log"
+    return Identity(found, size)
 
 
 def _format_of(head: bytes) -> str:

@@ -18,7 +18,7 @@ from gnomon.ingest.cache import load_copy, place_of, save_copy
 from gnomon.ingest.text import read_pieces
 from gnomon.table import ArrowTable, Column, Dictionary
 
-__all__ = ["KinetoTrace", "looks_like_kineto", "read_kineto"]
+__all__ = ["KinetoTrace", "ProcessGroup", "looks_like_kineto", "read_kineto"]
 
 # Categories changed their names over the years; the columns hold today's.
 _TODAY = {
@@ -31,7 +31,7 @@ _STEP = "ProfilerStep#"
 _ANNOTATION = "user_annotation"
 
 
-_KIND = "kineto/1"
+_KIND = "kineto/3"
 _NUMBERS = ("start_ns", "duration_ns", "correlation", "stream", "device", "bytes")
 
 
@@ -39,9 +39,22 @@ class _Device(msgspec.Struct, gc=False):
     name: str | None = ""
 
 
+class ProcessGroup(msgspec.Struct, frozen=True):
+    """Ranks that communicate among themselves."""
+
+    name: str
+    ranks: tuple[int, ...]
+
+
+class _Group(msgspec.Struct, gc=False):
+    pg_name: str = ""
+    ranks: list[int] = []
+
+
 class _Distributed(msgspec.Struct, gc=False):
     rank: int | None = None
     world_size: int | None = None
+    pg_config: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 class KinetoTrace(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -49,7 +62,12 @@ class KinetoTrace(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     Columns: `category`, `name`, `thread` (codes into `categories`, `names`, `threads`),
     `start_ns`, `duration_ns` (int64; time zero is the earliest event), `correlation`, `stream`,
-    `device` (-1 when the event has none) and `bytes`. `dropped` counts what was left out, and why.
+    `device` (-1 when the event has none) and `bytes`. `shape` are codes into `shapes`, the raw
+    JSON of an operator's input sizes, types and values, tab between them; `extra` codes into
+    `extras`, a raw JSON object of what tells collectives and event waits apart.
+    Both tables begin with "", for none. `groups` are the process groups this rank belongs to,
+    `origin_ns` is what the recording machine's clock showed at time zero, and `dropped` counts
+    what was left out, and why.
     """
 
     source: str
@@ -62,12 +80,18 @@ class KinetoTrace(msgspec.Struct, frozen=True, eq=False, dict=True):
     stream: NDArray[np.int64]
     device: NDArray[np.int64]
     bytes: NDArray[np.int64]
+    shape: NDArray[np.int32]
+    extra: NDArray[np.int32]
     categories: tuple[str, ...]
     names: tuple[str, ...]
     threads: tuple[tuple[int | str, int | str], ...]
+    shapes: tuple[str, ...]
+    extras: tuple[str, ...]
     gpus: tuple[str, ...]
     rank: int | None
     world_size: int | None
+    groups: tuple[ProcessGroup, ...]
+    origin_ns: int
     dropped: dict[str, int]
 
     def __len__(self) -> int:
@@ -169,18 +193,25 @@ def _columns(reader: _core.TraceReader, where: str) -> KinetoTrace:
         raise InputError("its events lie more than a century apart", where=where)
     # By start; among equals the longer first, so that a parent comes before its children.
     order = np.lexsort((-duration, start))
-    names = tuple(name.decode(errors="replace") for name in reader.names())
+    names = _texts(reader.names())
     name = reader.take_name()[order]
     category, categories = _categories(reader, name, names, order)
-    rank, world = _distributed(reader.distributed_info())
+    rank, world, groups = _distributed(reader.distributed_info())
+    zero = int(start.min())
     return KinetoTrace(
-        where, category, name, reader.take_thread()[order], start[order] - start.min(),
+        where, category, name, reader.take_thread()[order], start[order] - zero,
         duration[order], reader.take_correlation()[order], reader.take_stream()[order],
-        reader.take_device()[order], reader.take_bytes()[order], categories, names,
-        tuple(_thread(raw) for raw in reader.threads()),
-        _gpus(reader.device_properties()), rank, world,
+        reader.take_device()[order], reader.take_bytes()[order], reader.take_shape()[order],
+        reader.take_extra()[order], categories, names,
+        tuple(_thread(raw) for raw in reader.threads()), _texts(reader.shapes()),
+        _texts(reader.extras()), _gpus(reader.device_properties()), rank, world, groups,
+        _base_time(reader.base_time()) + zero,
         {why: count for why, count in dropped.items() if count},
     )  # fmt: skip
+
+
+def _texts(raw: list[bytes]) -> tuple[str, ...]:
+    return tuple(text.decode(errors="replace") for text in raw)
 
 
 def _categories(
@@ -223,12 +254,29 @@ def _gpus(raw: bytes) -> tuple[str, ...]:
     return tuple(device.name or "" for device in devices or ())
 
 
-def _distributed(raw: bytes) -> tuple[int | None, int | None]:
+def _distributed(raw: bytes) -> tuple[int | None, int | None, tuple[ProcessGroup, ...]]:
     try:
         info = msgspec.json.decode(raw or b"{}", type=_Distributed | None, strict=False)
     except msgspec.DecodeError:
-        return None, None
-    return (info.rank, info.world_size) if info is not None else (None, None)
+        return None, None, ()
+    return (info.rank, info.world_size, _groups(info.pg_config)) if info else (None, None, ())
+
+
+def _groups(raw: msgspec.Raw) -> tuple[ProcessGroup, ...]:
+    try:
+        groups = msgspec.json.decode(raw, type=list[_Group] | None, strict=False)
+    except msgspec.DecodeError:
+        return ()
+    return tuple(ProcessGroup(group.pg_name, tuple(group.ranks)) for group in groups or ())
+
+
+def _base_time(raw: bytes) -> int:
+    """What a profiler's times count from; older ones count from 1970."""
+    try:
+        base = msgspec.json.decode(raw or b"0", type=int | None, strict=False) or 0
+    except msgspec.DecodeError:
+        return 0
+    return base if abs(base) < 2**62 else 0
 
 
 class _Rest(msgspec.Struct):
@@ -238,6 +286,8 @@ class _Rest(msgspec.Struct):
     gpus: list[str]
     rank: int | None
     world_size: int | None
+    groups: list[ProcessGroup]
+    origin_ns: int
     dropped: dict[str, int]
 
 
@@ -245,30 +295,38 @@ def _to_copy(trace: KinetoTrace) -> tuple[dict[str, Column], Mapping[str, str]]:
     columns: dict[str, Column] = {
         "category": Dictionary(trace.category, trace.categories),
         "name": Dictionary(trace.name, trace.names),
+        "shape": Dictionary(trace.shape, trace.shapes),
+        "extra": Dictionary(trace.extra, trace.extras),
         "thread": trace.thread,
     }
     columns |= {column: getattr(trace, column) for column in _NUMBERS}
     rest = _Rest(
-        list(trace.threads), list(trace.gpus), trace.rank, trace.world_size, trace.dropped
-    )
+        list(trace.threads), list(trace.gpus), trace.rank, trace.world_size, list(trace.groups),
+        trace.origin_ns, trace.dropped,
+    )  # fmt: skip
     return columns, {"rest": msgspec.json.encode(rest).decode()}
 
 
 def _from_copy(copy: ArrowTable, where: str) -> KinetoTrace:
     rest = msgspec.json.decode(copy.metadata["rest"], type=_Rest)
-    category, name, thread = copy.columns["category"], copy.columns["name"], copy.columns["thread"]
-    if not isinstance(category, Dictionary) or not isinstance(name, Dictionary):
-        raise InputError("the copy has another shape", where=where)
-    codes = np.asarray(thread, np.int32)
+    codes = np.asarray(copy.columns["thread"], np.int32)
     if len(codes) and (int(codes.min()) < 0 or int(codes.max()) >= len(rest.threads)):
         raise InputError("the copy names threads that are not there", where=where)
 
-    def column(name: str) -> NDArray[np.int64]:
-        return np.asarray(copy.columns[name], np.int64)
+    def texts(name: str) -> Dictionary:
+        column = copy.columns[name]
+        if not isinstance(column, Dictionary):
+            raise InputError("the copy has another shape", where=where)
+        return column
 
+    category, name, shape, extra = (texts(c) for c in ("category", "name", "shape", "extra"))
+    start, duration, correlation, stream, device, bytes = (
+        np.asarray(copy.columns[column], np.int64) for column in _NUMBERS
+    )
     return KinetoTrace(
-        where, category.codes, name.codes, codes, column("start_ns"),
-        column("duration_ns"), column("correlation"), column("stream"), column("device"),
-        column("bytes"), tuple(category.values), tuple(name.values), tuple(rest.threads),
-        tuple(rest.gpus), rest.rank, rest.world_size, rest.dropped,
+        where, category.codes, name.codes, codes, start, duration, correlation, stream, device,
+        bytes, shape.codes, extra.codes,
+        tuple(category.values), tuple(name.values), tuple(rest.threads), tuple(shape.values),
+        tuple(extra.values), tuple(rest.gpus), rest.rank, rest.world_size, tuple(rest.groups),
+        rest.origin_ns, rest.dropped,
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -19,11 +20,16 @@ __all__ = ["to_json", "write_json"]
 SCHEMA = "gnomon.result/1"
 
 
-def to_json(result: Result, tables: Literal["columns", "rows"] = "columns") -> str:
+def to_json(
+    result: Result,
+    tables: Literal["columns", "rows"] = "columns",
+    extra: Mapping[str, Any] | None = None,
+) -> str:
     """JSON that stays the same for the same result, key order included.
 
     Figures are flat keys under `figures`, ranges as `_low` and `_high`; what is not a finite
-    number is null. Timelines are counted, not written: a folder holds them.
+    number is null. Timelines are counted, not written: a folder holds them. What `extra` holds
+    comes first: what a command promises its scripts by name.
 
     >>> from gnomon.report import Figure
     >>> text = to_json(Result("training", "replay", "8 ranks", figures=[
@@ -49,7 +55,9 @@ def to_json(result: Result, tables: Literal["columns", "rows"] = "columns") -> s
         "how": result.how,
         "manifest": result.manifest,
     }
-    return encode_pretty(data, result.title).decode()
+    if twice := sorted(set(data) & set(extra or ())):
+        raise InputError(f"{twice[0]!r} is a key that every result has", where=result.title)
+    return encode_pretty({**(extra or {}), **data}, result.title).decode()
 
 
 def encode_pretty(data: object, where: str) -> bytes:

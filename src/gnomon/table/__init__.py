@@ -6,11 +6,16 @@
 
 from __future__ import annotations
 
-from gnomon.table.arrow_file import ArrowTable, read_arrow, write_arrow
-from gnomon.table.atomic import atomic_file
-from gnomon.table.column import Column, Dictionary, ListOf, equal_columns
-from gnomon.table.format import format_column, format_value
-from gnomon.table.table import Table
+from typing import TYPE_CHECKING
+
+from gnomon.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from gnomon.table.arrow_file import ArrowTable, read_arrow, write_arrow
+    from gnomon.table.atomic import atomic_file
+    from gnomon.table.column import Column, Dictionary, ListOf, equal_columns
+    from gnomon.table.format import format_column, format_value
+    from gnomon.table.table import Table
 
 __all__ = [
     "ArrowTable",
@@ -25,3 +30,20 @@ __all__ = [
     "read_arrow",
     "write_arrow",
 ]
+
+# Readers need columns only: what prints and writes tables waits until it is used.
+_HOME = {
+    "ArrowTable": "arrow_file",
+    "Column": "column",
+    "Dictionary": "column",
+    "ListOf": "column",
+    "Table": "table",
+    "atomic_file": "atomic",
+    "equal_columns": "column",
+    "format_column": "format",
+    "format_value": "format",
+    "read_arrow": "arrow_file",
+    "write_arrow": "arrow_file",
+}
+
+__getattr__ = lazy_names(__name__, _HOME)

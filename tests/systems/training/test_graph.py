@@ -6,8 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gnomon.datasets import bundled
 from gnomon.errors import InputError
@@ -15,45 +13,21 @@ from gnomon.graph import scale
 from gnomon.ingest.kineto import read_kineto
 from gnomon.sim import replay
 from gnomon.systems.training import WhatIf, build_graph, replay_trace, to_result
-from gnomon.systems.training.host import GAP, flatten, host_events
-
-
-def us(name, cat, tid, ts, dur, **args):
-    return {
-        "ph": "X",
-        "name": name,
-        "cat": cat,
-        "pid": 1,
-        "tid": tid,
-        "ts": ts,
-        "dur": dur,
-        "args": args,
-    }
-
-
-def launch(ts, dur, correlation, tid=1):
-    return us("cudaLaunchKernel", "cuda_runtime", tid, ts, dur, correlation=correlation)
-
-
-def kernel(ts, dur, correlation, stream=7, name="gemm"):
-    return us(name, "kernel", stream, ts, dur, correlation=correlation, stream=stream, device=0)
+from tests.systems.training.traces import (
+    call,
+    edges_of,
+    graph_of,
+    kernel,
+    launch,
+    mark,
+    op,
+    task_named,
+    us,
+)
 
 
 def built(tmp_path, *events):
-    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": list(events)}))
-    return build_graph(read_kineto(tmp_path / "t.json"))
-
-
-def edges_of(training, kind):
-    graph = training.graph
-    source, target, kinds = graph.edge_list()
-    wanted = [i for i, k in enumerate(kinds.tolist()) if graph.edge_kinds[k] == kind]
-    name = [graph.names[n] for n in graph.name.tolist()]
-    return [(name[source[i]], name[target[i]]) for i in wanted]
-
-
-def end_ms(training, line):
-    return line.end_ns.max() / 1e6
+    return graph_of(*events)
 
 
 def test_a_launch_bound_kernel_follows_its_launch(tmp_path):
@@ -125,7 +99,7 @@ def test_streams_are_tied_where_the_host_used_events(tmp_path):
     events = [launch(0, 5, 1), launch(30, 5, 2), kernel(10, 500, 1, 7), kernel(511.5, 50, 2, 9)]
     tied = built(tmp_path, *events, wait)
     assert edges_of(tied, "stream") == [("gemm", "device gap")]
-    assert [w.confidence for w in tied.inferred] == [0.9]
+    assert [w.confidence for w in tied.inferred] == [0.98]
     slower = scale(tied.graph, tied.graph.is_kind("product"), 2.0)
     assert replay(slower).makespan_ns == 10_000 + 1_000_000 + 1_500 + 100_000
     assert edges_of(built(tmp_path, *events), "stream") == []  # nobody asked a stream to wait
@@ -236,6 +210,69 @@ def test_a_call_with_another_inside_acts_once(tmp_path):
     assert len(built(tmp_path, kernel(0, 240, 1), sync, nested).graph.wait_task) == 1
 
 
+PAGEABLE = "Memcpy DtoH (Device -> Pageable)"
+
+
+@pytest.mark.parametrize(
+    ("call_name", "copy_name"),
+    [("cudaMemcpy", "Memcpy DtoD"), ("hipMemcpyWithStream", "CopyDeviceToHost"),
+     ("cudaMemcpyAsync", PAGEABLE)],
+)  # fmt: skip
+def test_a_call_that_waits_for_its_copy(call_name, copy_name):
+    """A slower copy holds the host up; what the call did after the copy stays."""
+    short = [event for i in range(3) for event in (launch(i, 1, i + 1), kernel(10 + i, 1, i + 1))]
+    copy = [call(call_name, 20, 100, correlation=9), kernel(40, 60, 9, name=copy_name)]
+    training = graph_of(*short, *copy, op(120, 10, "aten::add"))
+    assert (copy_name, call_name) in edges_of(training, "event")
+    assert replay(training.graph).end_ns.tolist() == training.recorded.end_ns.tolist()
+    slower = training.graph.duration_ns.copy()
+    slower[task_named(training, copy_name)] += 60_000
+    line = replay(training.graph.with_durations(slower))
+    assert line.start_ns[task_named(training, "aten::add")] == 180_000
+
+
+@pytest.mark.parametrize("copy_name", ["Memcpy DtoH (Device -> Pinned)", "gemm"])
+def test_a_call_that_does_not_wait_for_what_it_launched(copy_name):
+    short = [event for i in range(3) for event in (launch(i, 1, i + 1), kernel(10 + i, 1, i + 1))]
+    copy = [call("cudaMemcpyAsync", 20, 90, correlation=9), kernel(40, 60, 9, name=copy_name)]
+    assert edges_of(graph_of(*short, *copy), "event") == []
+
+
+def test_a_kernel_a_little_before_its_launch_was_launched_as_the_call_began():
+    """Clocks of host and device disagree by microseconds."""
+    training = graph_of(op(0, 105), launch(105, 10, 1), kernel(100, 50, 1))
+    assert edges_of(training, "launch") == [("cudaLaunchKernel", "device gap")]
+    assert training.notes == ("1 kernels seem to start before their launch; clocks disagree",)
+    line = replay(training.graph)
+    assert line.end_ns.tolist() == training.recorded.end_ns.tolist()
+    assert line.end_ns[task_named(training, "gemm")] == 150_000
+    # By more than that nobody knows who launched it.
+    assert edges_of(graph_of(op(0, 125), launch(125, 10, 1), kernel(100, 50, 1)), "launch") == []
+    assert edges_of(graph_of(op(0, 105), launch(105, 10, 1), kernel(100, 2, 1)), "launch") == []
+
+
+def test_a_marked_step_splits_the_silence_around_it():
+    training = graph_of(op(0, 10), mark(0, 30, 100), op(60, 10, "aten::add"))
+    gaps = np.flatnonzero(training.graph.is_kind("gap"))
+    line = training.recorded
+    spans = [(int(line.start_ns[g]) // 1000, int(line.end_ns[g]) // 1000) for g in gaps]
+    assert spans == [(10, 30), (30, 60), (70, 130)]
+    assert training.step[gaps].tolist() == [-1, 0, 0]
+
+
+def test_a_thread_waits_for_streams_it_launched_onto():
+    """Thread 2 waits for its own stream, though another ended later within its call."""
+    events = [
+        launch(0, 5, 1, tid=1), kernel(10, 290, 1, 7), launch(0, 5, 2, tid=2),
+        kernel(10, 90, 2, 9), call("cudaStreamSynchronize", 20, 300, tid=2),
+    ]  # fmt: skip
+    training = graph_of(*events)
+    (lane,) = training.graph.wait_lane.tolist()
+    assert training.graph.lanes[lane] == "gpu 0 stream 9"
+    events[-1] = call("cudaDeviceSynchronize", 20, 300, tid=2)
+    assert len(graph_of(*events).graph.wait_lane) == 2
+
+
 def test_many_threads_cost_no_more_than_their_events(tmp_path):
     """Counted, not timed: ties look at each gap once."""
     events = [us("op", "cpu_op", tid, 1000 * i + tid, 10) for tid in range(200) for i in range(20)]
@@ -263,10 +300,13 @@ def test_changes_are_made_together_and_shown_apart():
     halves = [WhatIf("p", ("product",), 0.5), WhatIf("a", ("attention",), 0.5)]
     run = replay_trace(bundled("h200-gpt-l6"), changes=halves)
     table = to_result(run).table("What if")
-    assert table["what_if"] == ["as recorded", "p", "a", "all of these"]
+    assert table["what_if"] == ["as it is", "p", "a", "all of these"]
     base, first, second, both = table["step_ms"].tolist()
     assert base - both == pytest.approx((base - first) + (base - second), rel=0.01)
-    assert to_result(run).figure("step_ms").number == pytest.approx(both, abs=1e-3)
+    # The figure is the changed replay of what was recorded; the table has the profiler taken out
+    # and is scaled to the measured step. The GPU sets the pace, so the two are close.
+    assert to_result(run).figure("step_ms").number == pytest.approx(both, rel=0.02)
+    assert base == pytest.approx(run.unprofiled.measured_ms, abs=1e-3)
 
 
 def test_steps_are_measured_from_end_to_end(tmp_path):
@@ -281,46 +321,6 @@ def test_steps_are_measured_from_end_to_end(tmp_path):
     assert result.figure("step_ms").number == pytest.approx(0.2)
 
 
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max_size=12))
-def test_prop_flattening_covers_each_instant_once_with_the_innermost(spans):
-    """Against looking at each instant: pieces touch, and belong to the innermost open event."""
-    nested = []  # keep those that nest: a profiler's scopes do
-    for start, length in sorted(spans, key=lambda s: (s[0], -s[1])):
-        if all(start >= b or start + length <= b for a, b in nested if a <= start) and length:
-            nested.append((start, start + length))
-    events = [us(f"e{i}", "cpu_op", 1, a, b - a) for i, (a, b) in enumerate(nested)]
-    if not events:
-        return
-    import tempfile
-    from pathlib import Path
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "t.json"
-        path.write_text(json.dumps({"traceEvents": events}))
-        trace = read_kineto(path)
-    begin = int(trace.start_ns[0])
-    events_of = next(iter(host_events(trace).values()))
-    pieces = flatten(trace.start_ns.tolist(), trace.end_ns.tolist(), events_of, begin, set())
-    assert all(a.end_ns == b.start_ns for a, b in zip(pieces, pieces[1:]))
-    for piece in pieces:
-        for t in range(piece.start_ns, piece.end_ns, 1000):
-            inside = [e for e in range(len(trace)) if trace.start_ns[e] <= t < trace.end_ns[e]]
-            innermost = max(
-                inside, key=lambda e: (trace.start_ns[e], -trace.duration_ns[e]), default=GAP
-            )
-            expected = (
-                (GAP,)
-                if innermost == GAP
-                else (trace.start_ns[innermost], trace.duration_ns[innermost])
-            )
-            found = (
-                (GAP,)
-                if piece.owner == GAP
-                else (trace.start_ns[piece.owner], trace.duration_ns[piece.owner])
-            )
-            assert found == expected
-
-
 def test_the_bundled_trace_replays_exactly():
     run = replay_trace(bundled("h200-gpt-l6"))
     assert run.timeline.makespan_ns == run.training.recorded.makespan_ns
@@ -329,31 +329,9 @@ def test_the_bundled_trace_replays_exactly():
     assert np.array_equal(run.timeline.end_ns[same], run.training.recorded.end_ns[same])
     result = to_result(run)
     # Measured without the profiler on the same GPU: 45.8 ms.
-    assert result.figure("step_ms").number == pytest.approx(run.unprofiled_ms, rel=0.03)
+    assert result.figure("step_ms").number == pytest.approx(run.unprofiled.measured_ms, rel=0.03)
     halved = {row.label: row.step_ms for row in run.what_ifs}["all kernels twice as fast"]
     assert halved == pytest.approx(result.figure("step_ms").number / 2, rel=0.05)
-
-
-@pytest.mark.data
-def test_every_real_trace_replays_exactly(public_data):
-    """A graph that does not give the record back has lost something."""
-    paths = sorted(public_data.glob("h200/*/kineto.json.gz"))
-    paths += sorted(public_data.glob("h200-pairs/*/[!t]*.json.gz"))
-    paths += sorted((public_data / "public" / "hta").rglob("*.json.gz"))
-    paths += sorted((public_data / "public" / "kineto").rglob("*.json.gz"))
-    paths += sorted(public_data.glob("ranks/*/*.json.gz"))
-    paths += sorted((public_data / "public" / "tracelens").rglob("*.json.gz"))
-    replayed = 0
-    for path in paths:
-        try:
-            training = build_graph(read_kineto(path))
-        except InputError as error:
-            assert "not a profiler trace" in str(error) or "neither operators" in str(error)
-            continue
-        line = replay(training.graph)
-        assert line.makespan_ns == training.recorded.makespan_ns, path.name
-        replayed += 1
-    assert replayed > 55
 
 
 def test_what_ifs_name_what_is_missing():

@@ -3,6 +3,7 @@
 From an ordinary PyTorch profiler trace to a graph that replays (after Lumos, arXiv 2504.09307).
 
 >>> from gnomon.datasets import bundled
+>>> from gnomon.systems.training import replay_trace
 >>> run = replay_trace(bundled("h200-gpt-l6"))
 >>> round(run.timeline.makespan_ns / run.training.recorded.makespan_ns, 3)
 1.0
@@ -10,9 +11,41 @@ From an ordinary PyTorch profiler trace to a graph that replays (after Lumos, ar
 
 from __future__ import annotations
 
-from gnomon.systems.training.answer import to_result
-from gnomon.systems.training.graph import TrainingGraph, build_graph
-from gnomon.systems.training.pipeline import TrainingReplay, replay_trace
-from gnomon.systems.training.whatif import WhatIf
+from typing import TYPE_CHECKING
 
-__all__ = ["TrainingGraph", "TrainingReplay", "WhatIf", "build_graph", "replay_trace", "to_result"]
+from gnomon.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from gnomon.systems.training.answer import to_result
+    from gnomon.systems.training.graph import TrainingGraph, build_graph
+    from gnomon.systems.training.job import TrainingJob
+    from gnomon.systems.training.pipeline import TrainingReplay, read_job, replay_trace
+    from gnomon.systems.training.recorder import record
+    from gnomon.systems.training.whatif import WhatIf
+
+__all__ = [
+    "TrainingGraph",
+    "TrainingJob",
+    "TrainingReplay",
+    "WhatIf",
+    "build_graph",
+    "read_job",
+    "record",
+    "replay_trace",
+    "to_result",
+]
+
+# Also because `record` runs in Pythons that have torch and nothing of ours.
+_HOME = {
+    "TrainingGraph": "graph",
+    "TrainingJob": "job",
+    "TrainingReplay": "pipeline",
+    "WhatIf": "whatif",
+    "build_graph": "graph",
+    "read_job": "pipeline",
+    "record": "recorder",
+    "replay_trace": "pipeline",
+    "to_result": "answer",
+}
+
+__getattr__ = lazy_names(__name__, _HOME)

@@ -3,109 +3,226 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from gnomon.errors import InputError
-from gnomon.graph import Timeline
-from gnomon.ingest.kineto import read_kineto
+from gnomon import _core
+from gnomon.estimate import Estimate
+from gnomon.graph import Timeline, WorkGraph
+from gnomon.ingest.operation_log import looks_like_operation_log, read_operation_log
+from gnomon.model.profiler_cost import ProfilerCost
 from gnomon.sim import replay
-from gnomon.systems.training.graph import TrainingGraph, build_graph
-from gnomon.systems.training.steps import steady_window
-from gnomon.systems.training.whatif import WhatIf, WhatIfRow, play, usual_questions
+from gnomon.systems.training.graph import TrainingGraph
+from gnomon.systems.training.job import TrainingJob, build_job, tie_ranks
+from gnomon.systems.training.operations import build_operations_graph
+from gnomon.systems.training.sources import find_traces, measured_ms, read_traces
+from gnomon.systems.training.steps import (
+    StepRow,
+    count_only,
+    steady_window,
+    step_estimate,
+    step_rows,
+)
+from gnomon.systems.training.unprofiled import UnprofiledStep, unprofiled_job
+from gnomon.systems.training.whatif import Change, WhatIfRow, play, usual_questions
 
-__all__ = ["TrainingReplay", "find_trace", "replay_trace"]
-
-_META = "meta.json"
-_ENDINGS = (".json", ".json.gz", ".json.zst")
+__all__ = [
+    "TrainingReplay",
+    "as_shown",
+    "read_job",
+    "replay_changed",
+    "replay_trace",
+]
 
 
 class TrainingReplay(msgspec.Struct, frozen=True, eq=False):
-    """A trace, replayed: the graph, its timelines, and the answers to what-ifs.
+    """A job, replayed: the graph, its timelines, and the answers to what-ifs.
 
     Attributes:
-        source: The trace that was read.
+        sources: The traces that were read.
         passed_over: How many other traces lay in the same folder.
-        training: The graph and what was recorded.
+        job: The ranks and the graph of them all.
         as_recorded: The unchanged graph, replayed.
+        unprofiled: The same without the profiler; None for a log no profiler wrote.
         changes: What was changed, all together.
-        timeline: The changed graph, replayed; `as_recorded` when nothing was.
-        what_ifs: Questions and their answers, each on its own.
-        unprofiled_ms: The step without the profiler, where it was measured.
+        timeline: With the changes, replayed without the profiler; `as_recorded` when there are
+            none.
+        what_ifs: Questions and their answers, each on its own, without the profiler.
+        steps: Each step recorded and replayed.
+        load_s: Seconds to read and build; `replay_s`: to replay once.
     """
 
-    source: str
+    sources: tuple[str, ...]
     passed_over: int
-    training: TrainingGraph
+    job: TrainingJob
     as_recorded: Timeline
-    changes: tuple[WhatIf, ...]
+    unprofiled: UnprofiledStep | None
+    changes: tuple[Change, ...]
     timeline: Timeline
     what_ifs: tuple[WhatIfRow, ...]
-    unprofiled_ms: float | None
+    steps: tuple[StepRow, ...]
+    load_s: float
+    replay_s: float
+
+    @property
+    def training(self) -> TrainingGraph:
+        """The graph of all ranks and what was recorded."""
+        return self.job.training
+
+    @property
+    def source(self) -> str:
+        """The first trace that was read."""
+        return self.sources[0]
+
+    @property
+    def base(self) -> tuple[WorkGraph, Timeline, float]:
+        """What what-ifs start from: a graph, its replay, and what to multiply their steps by."""
+        if self.unprofiled is None:
+            return self.training.graph, self.as_recorded, 1.0
+        return self.unprofiled.graph, self.unprofiled.timeline, self.unprofiled.factor
+
+    @property
+    def step(self) -> Estimate:
+        """The step in milliseconds: as recorded and replayed, or with the changes if any."""
+        estimate = step_estimate(self.training, self.timeline)
+        return estimate * self.base[2] if self.changes else estimate
 
     def window(self) -> tuple[Timeline, int]:
-        """The steady steps of the replay, and how many they are."""
+        """The steady steps of the replay as a profiler would show them, and how many they are."""
+        line = as_shown(self.timeline)
         begin, end, steps = steady_window(self.training, self.timeline)
-        return (self.timeline.cut(begin, end) if end > begin else self.timeline), steps
+        return (line.cut(begin, end) if end > begin else line), steps
+
+    def waiting_ns(self) -> NDArray[np.int64]:
+        """How long each rank waited for others in communication, over the steady steps."""
+        begin, end, _ = steady_window(self.training, self.timeline)
+        arrived = np.clip(as_shown(self.timeline).start_ns, begin, end)
+        met = np.clip(self.timeline.start_ns, begin, end)
+        waited = np.flatnonzero(met > arrived)
+        rank = self.training.graph.rank
+        if rank is None:
+            return np.zeros(1, np.int64)
+        ranks, place = np.unique(rank, return_inverse=True)
+        # A send and a receive may wait side by side: that is one wait.
+        spent = _core.class_overlap(
+            arrived[waited], met[waited], np.zeros(len(waited), np.uint8),
+            place[waited].astype(np.int32), len(ranks), 1,
+        ).reshape(len(ranks), -1)  # fmt: skip
+        return np.asarray(spent[:, 1], np.int64)
+
+
+def read_job(
+    path: str | os.PathLike[str], *, complete: bool = True
+) -> tuple[TrainingJob, tuple[str, ...], int]:
+    """The job at a path, the files it was read from, and how many others were passed over.
+
+    Args:
+        path: A trace, a folder of ranks, a pattern, or an operation log (.parquet, .csv).
+        complete: Let traced ranks stand in for those of the same stage that were not traced.
+    """
+    files, passed_over = find_traces(Path(path))
+    if len(files) == 1 and looks_like_operation_log(files[0]):
+        training = build_operations_graph(read_operation_log(files[0]))
+        return TrainingJob(training, ()), (str(files[0]),), 0
+    job = build_job(read_traces(files), complete=complete)
+    return job, tuple(str(file) for file in files), passed_over
 
 
 def replay_trace(
     path: str | os.PathLike[str],
-    questions: Sequence[WhatIf] | None = None,
-    changes: Sequence[WhatIf] = (),
+    questions: Sequence[Change] | None = None,
+    changes: Sequence[Change] = (),
+    *,
+    cost: ProfilerCost | None = None,
+    complete: bool = True,
+    steps: str | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> TrainingReplay:
-    """Reads a profiler trace, rebuilds its graph and plays it.
+    """Reads profiler traces, rebuilds their graph and plays it.
 
     Args:
-        path: A trace file, or a folder that holds one, perhaps with `meta.json` beside it.
+        path: A trace, a folder that holds one or one a rank, a pattern, or an operation log;
+            perhaps with `meta.json` beside it.
         questions: What-ifs to answer one by one; unless given, the changes, or the usual ones.
         changes: Made to the graph all together before it is played.
+        cost: What the profiler costs, in place of what comes with gnomon.
+        complete: Let traced ranks stand in for those of the same stage that were not traced.
+        steps: Which steps the answer is about, by the numbers of their marks: `12-14`.
+        clock: Tells how long reading and replaying took.
     """
-    file, passed_over = find_trace(Path(path))
-    training = build_graph(read_kineto(file))
-    as_recorded = timeline = replay(training.graph)
-    if changes:
-        changed = training.graph
-        for change in changes:
-            changed = change.apply(changed)
-        timeline = replay(changed)
+    begun = clock()
+    job, sources, passed_over = read_job(path, complete=complete)
+    loaded = clock()
+    if steps is not None:
+        job = msgspec.structs.replace(job, training=count_only(job.training, steps))
+    training = job.training
+    as_recorded = replay(training.graph)
+    replayed = clock()
+    unprofiled = _unprofiled(job, measured_ms(Path(sources[0])), cost)
+    is_usual = questions is None and not changes
     if questions is None:
-        questions = changes or usual_questions(training)
-    rows = play(training, list(questions), as_recorded)
-    return TrainingReplay(
-        str(file), passed_over, training, as_recorded, tuple(changes), timeline, tuple(rows),
-        _unprofiled_ms(file),
+        questions = list(changes) or usual_questions(training)
+    run = TrainingReplay(
+        sources, passed_over, job, as_recorded, unprofiled, tuple(changes), as_recorded, (),
+        tuple(step_rows(training, as_recorded)), loaded - begun, replayed - loaded,
     )  # fmt: skip
+    graph, base, factor = run.base
+    if changes:
+        run = msgspec.structs.replace(run, timeline=replay_changed(training, graph, changes))
+    answers = play(training, questions, graph, base, skip_stuck=is_usual)
+    anchored = [msgspec.structs.replace(a, step_ms=a.step_ms * factor) for a in answers]
+    return msgspec.structs.replace(run, what_ifs=tuple(anchored))
 
 
-def find_trace(path: Path) -> tuple[Path, int]:
-    """The trace itself, or one inside a folder and the number of others there."""
-    if not path.is_dir():
-        return path, 0
-    try:
-        names = sorted(p.name for p in path.iterdir() if p.name.endswith(_ENDINGS))
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    traces = [name for name in names if name != _META and not name.startswith("et.")]
-    if not traces:
-        raise InputError("no profiler trace in this folder", where=str(path))
-    # The names that profilers and we give come first.
-    traces.sort(key=lambda name: (not name.startswith("kineto"), ".pt.trace." not in name, name))
-    return path / traces[0], len(traces) - 1
+def replay_changed(
+    training: TrainingGraph, graph: WorkGraph, changes: Sequence[Change]
+) -> Timeline:
+    """Replays a graph with changes made one after the other."""
+    for change in changes:
+        graph = change.apply(training, graph)
+    return replay(graph)
 
 
-class _Meta(msgspec.Struct):
-    step_ms_median: float | None = None
-
-
-def _unprofiled_ms(file: Path) -> float | None:
-    meta = file.with_name(_META)
-    if not meta.is_file():
+def _unprofiled(
+    job: TrainingJob, measured: float | None, cost: ProfilerCost | None
+) -> UnprofiledStep | None:
+    own: dict[int, TrainingGraph] = {}
+    ranks = []
+    for part in job.parts:
+        if part.trace is None:
+            return None
+        # Ranks that stand in share a graph, and have to go on sharing it.
+        training = own.setdefault(id(part.training), part.on_its_own_clock())
+        ranks.append((part.trace, training))
+    if not ranks:
         return None
-    try:
-        return msgspec.json.decode(meta.read_bytes(), type=_Meta).step_ms_median
-    except msgspec.DecodeError as error:
-        what = f"its step_ms_median cannot be read: {error}"
-        raise InputError(what, where=str(meta)) from None
+    meeting = job.meeting
+
+    def tie(graphs: list[WorkGraph]) -> WorkGraph:
+        return graphs[0] if meeting is None else tie_ranks(graphs, job.ranks, meeting)
+
+    return unprofiled_job(job.training, ranks, tie, cost, measured)
+
+
+def as_shown(timeline: Timeline) -> Timeline:
+    """The timeline as a profiler would show it: who waits for others at a rendezvous is there.
+
+    In a replay the members of an exchange start together. A profiler shows each from the moment
+    it arrived: a kernel that waits for other ranks occupies its stream.
+    """
+    group = timeline.graph.group
+    if group is None:
+        return timeline
+    members = np.flatnonzero(group >= 0)
+    lane = timeline.graph.lane
+    follows = members[(members > 0) & (lane[members] == lane[members - 1])]
+    start = timeline.start_ns.copy()
+    start[follows] = np.minimum(start[follows], timeline.end_ns[follows - 1])
+    return Timeline(
+        timeline.graph, start, timeline.end_ns, timeline.cause, timeline.reason, timeline.method
+    )

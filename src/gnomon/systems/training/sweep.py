@@ -5,26 +5,25 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
 from gnomon.errors import InputError
-from gnomon.graph import scale
-from gnomon.ingest.kineto import read_kineto
+from gnomon.graph import Timeline, WorkGraph, scale
 from gnomon.parallel import Progress, pmap
 from gnomon.report import Figure, Line, LineChart, Manifest, Result, hash_input
 from gnomon.sim import replay
-from gnomon.systems.training.graph import TrainingGraph, build_graph
-from gnomon.systems.training.pipeline import find_trace
+from gnomon.systems.training.graph import TrainingGraph
+from gnomon.systems.training.pipeline import replay_trace
 from gnomon.systems.training.steps import step_estimate
-from gnomon.systems.training.whatif import heaviest_kinds
 from gnomon.table import Table
 from gnomon.version import __version__
 
 __all__ = ["Point", "step_at", "sweep_trace"]
 
 _FACTORS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
+#: Kinds that are varied unless some are named.
+_MOST_KINDS = 4
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -34,10 +33,10 @@ class Point(msgspec.Struct, frozen=True):
     factor: float
 
 
-def step_at(training: TrainingGraph, point: Point) -> float:
-    """Milliseconds a step at this point."""
-    changed = scale(training.graph, training.graph.is_kind(point.kind), point.factor)
-    return step_estimate(training, replay(changed)).mid
+def step_at(training: TrainingGraph, graph: WorkGraph, anchor: float, point: Point) -> float:
+    """Milliseconds a step at this point, of a graph of the training's tasks."""
+    changed = scale(graph, graph.is_kind(point.kind), point.factor)
+    return step_estimate(training, replay(changed, causes=False)).mid * anchor
 
 
 def sweep_trace(
@@ -51,9 +50,10 @@ def sweep_trace(
     command: str = "",
 ) -> Result:
     """Replays every kind at every factor, in parallel."""
-    file, _ = find_trace(Path(path))
-    training = build_graph(read_kineto(file))
-    chosen = list(kinds) if kinds else heaviest_kinds(training.graph, 4)
+    run = replay_trace(path, [])
+    training = run.training
+    graph, base, anchor = run.base
+    chosen = list(kinds) if kinds else _critical_kinds(base)
     unknown = [kind for kind in chosen if kind not in training.graph.kinds]
     if unknown:
         known = ", ".join(sorted(training.graph.kinds))
@@ -61,7 +61,7 @@ def sweep_trace(
     steps = sorted(set(factors or _FACTORS))
     points = [Point(kind, factor) for kind in chosen for factor in steps]
     # The graph travels with the function, once a worker: a cluster need not see the file.
-    play = functools.partial(step_at, training)
+    play = functools.partial(step_at, training, graph, anchor)
     times = pmap(play, points, on=on, resume=resume, progress=progress)
     table = Table.from_rows(
         "Step by kind and factor",
@@ -86,11 +86,20 @@ def sweep_trace(
             LineChart("Step against duration of one kind", lines, x_label="duration",
                       x_unit="x", y_label="step", y_unit="ms", from_zero=False)
         ],
-        how=["Each point replays the whole graph with the tasks of one kind scaled."],
+        how=["Each point replays the whole graph with the tasks of one kind scaled"
+             + (", without the profiler's own time." if run.unprofiled else ".")],
         manifest=Manifest(
-            command, {"kinds": chosen, "factors": steps}, None, __version__, [hash_input(file)]
+            command, {"kinds": chosen, "factors": steps}, None, __version__,
+            [hash_input(source) for source in run.sources],
         ),
     )  # fmt: skip
+
+
+def _critical_kinds(base: Timeline) -> list[str]:
+    """The kinds that make up most of the critical path: only these can be worth it."""
+    spent = base.critical_path().by_kind_ns
+    heavy = sorted(spent, key=lambda kind: -spent[kind])
+    return [kind for kind in heavy if spent[kind] > 0][:_MOST_KINDS]
 
 
 def _figures(
@@ -108,5 +117,6 @@ def _figures(
         slope = Figure(
             "slope_ms", "One per cent of it is worth", spread[first] / span / 100.0, "ms a step"
         )
-        figures = [Figure("most_worth", "Most worth making faster", first), slope, *figures]
+        worth = first if spread[first] > 0 else "none of these"
+        figures = [Figure("most_worth", "Most worth making faster", worth), slope, *figures]
     return figures

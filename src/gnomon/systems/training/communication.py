@@ -1,0 +1,130 @@
+"""What a rank exchanges with others: collectives, sends and receives, as its trace shows them."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import numpy as np
+
+from gnomon.ingest.kineto import KinetoTrace
+from gnomon.model.kernel_class import classify_kernel
+from gnomon.systems.training.events import EventClass, LaidOut, peer_of, step_marks
+from gnomon.systems.training.marks import asked_at, step_of_device_events
+
+__all__ = ["Communication", "communications"]
+
+_POINT_TO_POINT = ("send", "recv")
+#: Longest names first: ReduceScatter is no Reduce.
+_IN_KERNEL_NAMES = re.compile(
+    r"AllReduce|ReduceScatter|AllGather|AllToAll|SendRecv|Broadcast|Reduce|dispatch|combine", re.I
+)
+
+
+class Communication(msgspec.Struct, frozen=True):
+    """One exchange, seen from one rank.
+
+    Attributes:
+        event: The trace's event.
+        operation: `all_reduce`, `send` ... in the backend's words.
+        channel: What keeps sequences apart: the process group's name, or the stream's place.
+        ranks: Who takes part, where the trace says so.
+        peer: The other side of a send or receive, -1 for none; as a trace has it, its place in
+            the process group.
+        size: What must be equal on all sides, where the trace says so.
+        step: Name of the step that asked for it.
+        start_ns: When this rank arrived; `end_ns`: when it was through.
+        is_point_to_point: Whether it has one peer rather than a group.
+        sequence: The number that the backend gave it within its group, -1 for none.
+    """
+
+    event: int
+    operation: str
+    channel: str
+    ranks: tuple[int, ...]
+    peer: int
+    size: str
+    step: str
+    start_ns: int
+    end_ns: int
+    is_point_to_point: bool = False
+    sequence: int = -1
+
+
+class _Extra(msgspec.Struct):
+    collective: str = msgspec.field(default="", name="Collective name")
+    dtype: str = ""
+    elements_in: int = msgspec.field(default=0, name="In msg nelems")
+    elements_out: int = msgspec.field(default=0, name="Out msg nelems")
+    group: str = msgspec.field(default="", name="Process Group Name")
+    ranks: str | list[int] = msgspec.field(default="", name="Process Group Ranks")
+    source: int = msgspec.field(default=-1, name="Src Rank")
+    destination: int = msgspec.field(default=-1, name="Dst Rank")
+    sequence: int = msgspec.field(default=-1, name="Seq")
+
+
+def communications(trace: KinetoTrace, laid: LaidOut) -> list[Communication]:
+    """All exchanges of a rank, in order of their start."""
+    marks = step_marks(trace)
+    steps = step_of_device_events(trace, asked_at(trace, laid), marks)
+    names = [*(trace.name_of(mark) for mark in marks.tolist()), ""]
+
+    def step_of(event: int) -> str:
+        return names[int(steps[event])]
+
+    found = [
+        _of_backend(trace, exchange, post, step_of(exchange)) for exchange, post in laid.exchanges
+    ]
+    exchanged = {exchange for exchange, _ in laid.exchanges}
+    codes = [
+        code for code, name in enumerate(trace.names) if classify_kernel(name) == "communication"
+    ]
+    on_device = (laid.event_class == EventClass.DEVICE) & np.isin(trace.name, codes)
+    kernels = [event for event in np.flatnonzero(on_device).tolist() if event not in exchanged]
+    place: dict[int, int] = {}
+    for event in kernels:
+        lane = place.setdefault(int(laid.lane[event]), len(place))
+        found.append(_of_kernel(trace, event, lane, step_of(event)))
+    return sorted(found, key=lambda one: (one.start_ns, one.event))
+
+
+def _of_backend(trace: KinetoTrace, exchange: int, post: int, step: str) -> Communication:
+    operation = trace.name_of(exchange).partition(":")[2]
+    peer = peer_of(trace, post)
+    dims, _, _ = trace.shapes[trace.shape[exchange]].partition("\t")
+    return Communication(
+        exchange, operation, "", (), -1 if peer is None else peer, dims, step,
+        int(trace.start_ns[exchange]), int(trace.end_ns[exchange]), operation in _POINT_TO_POINT,
+    )  # fmt: skip
+
+
+def _of_kernel(trace: KinetoTrace, event: int, lane: int, step: str) -> Communication:
+    start, end = int(trace.start_ns[event]), int(trace.end_ns[event])
+    try:
+        extra = msgspec.json.decode(
+            trace.extras[trace.extra[event]] or "{}", type=_Extra, strict=False
+        )
+    except msgspec.DecodeError:
+        extra = _Extra()
+    if not extra.collective:
+        named = _IN_KERNEL_NAMES.search(trace.name_of(event))
+        operation = named.group(0) if named else "communication"
+        return Communication(event, operation, f"stream {lane}", (), -1, "", step, start, end)
+    peer = -1
+    if extra.collective in _POINT_TO_POINT:
+        peer = extra.destination if extra.collective == "send" else extra.source
+    size = f"{extra.dtype} {max(extra.elements_in, extra.elements_out)}"
+    return Communication(
+        event, extra.collective, extra.group, _ranks(extra.ranks), peer, size, step, start, end,
+        extra.collective in _POINT_TO_POINT, extra.sequence,
+    )  # fmt: skip
+
+
+def _ranks(given: str | list[int]) -> tuple[int, ...]:
+    """Ranks of a group; a long list is cut short in the trace and then tells nothing."""
+    if isinstance(given, list):
+        return tuple(given)
+    numbers = given.strip("[] ")
+    if not re.fullmatch(r"\d+( *, *\d+)*", numbers):
+        return ()
+    return tuple(int(number) for number in numbers.split(","))

@@ -1,0 +1,61 @@
+"""Steps: which one an event belongs to, and which events of other steps are its like."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnomon.ingest.kineto import KinetoTrace
+from gnomon.systems.training.events import EventClass, LaidOut
+
+__all__ = ["asked_at", "nth_of_its_kind", "step_of_device_events"]
+
+
+def asked_at(trace: KinetoTrace, laid: LaidOut) -> NDArray[np.int64]:
+    """When the host launched each device event; -1 where that lies before the trace."""
+    asked = np.full(len(trace), -1, np.int64)
+    calls = np.flatnonzero((laid.event_class == EventClass.CALL) & (laid.correlation > 0))
+    events = np.flatnonzero((laid.event_class == EventClass.DEVICE) & (laid.correlation > 0))
+    if not len(calls) or not len(events):
+        return asked
+    calls = calls[np.argsort(laid.correlation[calls], kind="stable")]
+    wanted = laid.correlation[events]
+    at = np.minimum(np.searchsorted(laid.correlation[calls], wanted), len(calls) - 1)
+    found = laid.correlation[calls[at]] == wanted
+    asked[events[found]] = trace.start_ns[calls[at[found]]]
+    return asked
+
+
+def step_of_device_events(
+    trace: KinetoTrace, asked: NDArray[np.int64], marks: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """The step that launched each device event, as its place among the marks; -1 for none."""
+    step = np.full(len(trace), -1, np.int32)
+    if len(marks):
+        at = np.searchsorted(trace.start_ns[marks], asked, side="right") - 1
+        inside = (asked >= 0) & (at >= 0) & (asked < trace.end_ns[marks][at])
+        step[inside] = at[inside]
+    return step
+
+
+def nth_of_its_kind(
+    trace: KinetoTrace, asked: NDArray[np.int64], step: NDArray[np.int32]
+) -> NDArray[np.int32]:
+    """A number that is the same for the same device event of another step; -1 without a step.
+
+    The n-th event of a name within a step, in order of launch, is the n-th of that name in the
+    others: steps repeat one another.
+    """
+    rows = np.flatnonzero(step >= 0)
+    number = np.full(len(trace), -1, np.int32)
+    if not len(rows):
+        return number
+    name = trace.name[rows].astype(np.int64)
+    order = np.lexsort((rows, asked[rows], step[rows], name))
+    within = name[order] * (int(step.max()) + 1) + step[rows][order]
+    first = np.concatenate([[True], within[1:] != within[:-1]])
+    count = np.arange(len(rows))
+    nth = count - np.maximum.accumulate(np.where(first, count, 0))
+    key = name[order] * (int(nth.max()) + 1) + nth
+    number[rows[order]] = np.unique(key, return_inverse=True)[1]
+    return number

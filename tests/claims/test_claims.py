@@ -1,0 +1,59 @@
+"""What the systems claim, measured again: the figures in each `claims.toml`."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted((ROOT / "src" / "gnomon" / "systems").glob("*/claims.toml"))
+CLAIMS = [
+    (file.parent.name, claim)
+    for file in FILES
+    for claim in tomllib.loads(file.read_text())["claim"]
+]
+#: A repeated measurement may differ by this share of the claim, or by this much of its unit.
+NEAR, SMALL = 0.05, 0.1
+
+
+@cache
+def measured(system: str, part: str) -> dict[str, float]:
+    path = ROOT / "benchmarks" / f"{system}_accuracy.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module.measure([part])[part]
+
+
+def within(claim: dict, value: float) -> bool:
+    return claim.get("at_least", -1e9) <= value <= claim.get("at_most", 1e9)
+
+
+@pytest.mark.parametrize(
+    ("system", "claim"), CLAIMS, ids=lambda x: x["name"] if isinstance(x, dict) else x
+)
+def test_a_claim_keeps_its_own_bound(system, claim):
+    """A figure that misses what it is meant to show must not be printed as if it did not."""
+    assert within(claim, claim["ours"])
+    assert (ROOT / claim["command"].split()[1]).is_file()
+    assert len(claim["statement"]) > 10
+    assert claim["theirs"]
+
+
+@pytest.mark.data
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("system", "claim"),
+    [(system, claim) for system, claim in CLAIMS if "measure" in claim],
+    ids=lambda x: x["name"] if isinstance(x, dict) else x,
+)
+def test_a_claim_holds_when_measured_again(system, claim, public_data):
+    value = abs(measured(system, claim["measure"][0])[claim["measure"][1]])
+    assert within(claim, value)
+    assert value == pytest.approx(claim["ours"], rel=NEAR, abs=SMALL)
