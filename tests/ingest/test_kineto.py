@@ -200,7 +200,7 @@ def test_every_public_trace_is_read_or_refused_by_name(public_data):
                 read_kineto(path)
             continue
         assert read_kineto(path).span_ns > 0
-        if path.stat().st_size < 300_000:
+        if path.stat().st_size < 200_000:
             assert_nothing_is_lost(path)
 
 
@@ -208,7 +208,7 @@ def test_every_public_trace_is_read_or_refused_by_name(public_data):
 @pytest.mark.slow
 def test_nothing_of_large_public_traces_is_lost(public_data):
     for path in public_traces(public_data):
-        if "_et.json" not in path.name and path.stat().st_size >= 300_000:
+        if "_et.json" not in path.name and path.stat().st_size >= 200_000:
             assert_nothing_is_lost(path)
 
 

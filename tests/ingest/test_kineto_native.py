@@ -62,7 +62,7 @@ def test_a_public_trace_of_each_folder_reads_the_same(public_data):
     """The smallest of each, unless it is large; all of them are among the slow tests."""
     smallest = {}
     for path in sorted(public_traces(public_data), key=lambda path: -path.stat().st_size):
-        if path.stat().st_size < 400_000:
+        if path.stat().st_size < 250_000:
             smallest[path.parent] = path
     assert len(smallest) > 15
     for path in smallest.values():

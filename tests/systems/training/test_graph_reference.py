@@ -145,7 +145,7 @@ def assert_replays_exactly(training):
     assert np.array_equal(line.end_ns[same], training.recorded.end_ns[same])
 
 
-@settings(max_examples=300)
+@settings(max_examples=250)
 @given(small_traces())
 def test_prop_random_traces_build_the_same_and_replay_exactly(trace):
     assert_same(trace)
