@@ -184,9 +184,14 @@ def _figures(run: TrainingReplay, window: Timeline, sides: Breakdown, steps: int
     changed = ", ".join(change.label for change in run.changes)
     note = "with the profiler running" if run.unprofiled else ""
     if changed:
-        note = f"{changed}; without the profiler" if run.unprofiled else changed
-    name = "Step, what if" if changed else "Step, replayed"
-    figures = [Figure("step_ms", name, run.step, "ms", "lower", note)]
+        note = f"{changed}; {note}" if note else changed
+    step = step_estimate(run.training, run.timeline)
+    figures = [Figure("step_ms", "Step, replayed", step, "ms", "lower", note)]
+    if run.changed_step is not None and run.unprofiled is not None:
+        note = f"{changed}; without the profiler"
+        figures.insert(
+            0, Figure("what_if_ms", "Step, what if", run.changed_step, "ms", "lower", note)
+        )
     if run.unprofiled is not None:
         measured = run.unprofiled.measured_ms is not None
         note = "measured; from meta.json beside the trace" if measured else "estimated"
@@ -299,8 +304,8 @@ def _what_if(run: TrainingReplay) -> Table:
     base_ms *= factor
     answers = [("as it is", base_ms, base)]
     answers += [(row.label, row.step_ms, row.timeline) for row in run.what_ifs]
-    if len(run.changes) > 1:
-        answers.append(("all of these", run.step.mid, run.timeline))
+    if len(run.changes) > 1 and run.changed is not None and run.changed_step is not None:
+        answers.append(("all of these", run.changed_step.mid, run.changed))
     rows = [
         {
             "what_if": label,

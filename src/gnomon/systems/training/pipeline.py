@@ -50,8 +50,8 @@ class TrainingReplay(msgspec.Struct, frozen=True, eq=False):
         as_recorded: The unchanged graph, replayed.
         unprofiled: The same without the profiler; None for a log no profiler wrote.
         changes: What was changed, all together.
-        timeline: With the changes, replayed without the profiler; `as_recorded` when there are
-            none.
+        timeline: With the changes, replayed; `as_recorded` when there are none.
+        changed: The same without the profiler; None when there are no changes.
         what_ifs: Questions and their answers, each on its own, without the profiler.
         steps: Each step recorded and replayed.
         load_s: Seconds to read and build; `replay_s`: to replay once.
@@ -68,6 +68,7 @@ class TrainingReplay(msgspec.Struct, frozen=True, eq=False):
     steps: tuple[StepRow, ...]
     load_s: float
     replay_s: float
+    changed: Timeline | None = None
 
     @property
     def training(self) -> TrainingGraph:
@@ -87,10 +88,11 @@ class TrainingReplay(msgspec.Struct, frozen=True, eq=False):
         return self.unprofiled.graph, self.unprofiled.timeline, self.unprofiled.factor
 
     @property
-    def step(self) -> Estimate:
-        """The step in milliseconds: as recorded and replayed, or with the changes if any."""
-        estimate = step_estimate(self.training, self.timeline)
-        return estimate * self.base[2] if self.changes else estimate
+    def changed_step(self) -> Estimate | None:
+        """The step with all changes, in milliseconds, without the profiler; None without any."""
+        if self.changed is None:
+            return None
+        return step_estimate(self.training, self.changed) * self.base[2]
 
     def window(self) -> tuple[Timeline, int]:
         """The steady steps of the replay as a profiler would show them, and how many they are."""
@@ -173,7 +175,9 @@ def replay_trace(
     )  # fmt: skip
     graph, base, factor = run.base
     if changes:
-        run = msgspec.structs.replace(run, timeline=replay_changed(training, graph, changes))
+        timeline = replay_changed(training, training.graph, changes)
+        changed = timeline if unprofiled is None else replay_changed(training, graph, changes)
+        run = msgspec.structs.replace(run, timeline=timeline, changed=changed)
     answers = play(training, questions, graph, base, skip_stuck=is_usual)
     anchored = [msgspec.structs.replace(a, step_ms=a.step_ms * factor) for a in answers]
     return msgspec.structs.replace(run, what_ifs=tuple(anchored))
