@@ -11,6 +11,8 @@ from gnomon.errors import InputError, MissingExtra
 
 __all__ = ["read_head", "read_pieces"]
 
+#: Compressed bytes are read so many at a time.
+_COMPRESSED = 1 << 18
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _PIECE = 1 << 20
 
@@ -66,18 +68,27 @@ def _cannot_read(error: OSError, where: str) -> InputError:
 
 
 def _gunzip(file: BinaryIO, where: str, size: int) -> Iterator[bytes]:
-    from isal import igzip, isal_zlib
+    """Decompressed pieces of at most `size` bytes; several gzip members follow one another."""
+    from isal import isal_zlib  # not its igzip: that takes longer to load than a trace to read
 
+    stream = isal_zlib.decompressobj(wbits=31)
+    raw = file.read(_COMPRESSED)
     try:
-        with igzip.GzipFile(fileobj=file, mode="rb") as stream:  # type: ignore[no-untyped-call]
-            while piece := stream.read(size):
+        while raw:
+            if piece := stream.decompress(raw, size):
                 yield piece
-    except EOFError:
-        what = "the gzip stream ends early"
-        raise InputError(what, where=where, hint="was the file cut short?") from None
-    except (isal_zlib.error, zlib.error, igzip.BadGzipFile) as error:  # type: ignore[misc]
+            raw = stream.unconsumed_tail
+            if stream.eof:
+                # Padding between members is allowed; the next begins as a file would.
+                raw = stream.unused_data.lstrip(b"\0") or file.read(_COMPRESSED).lstrip(b"\0")
+                if not raw:
+                    return
+                stream = isal_zlib.decompressobj(wbits=31)
+            raw = raw or file.read(_COMPRESSED)
+    except (isal_zlib.error, zlib.error) as error:  # type: ignore[misc]
         what = f"the gzip stream is damaged ({error})"
         raise InputError(what, where=where, hint="was the file cut short?") from None
+    raise InputError("the gzip stream ends early", where=where, hint="was the file cut short?")
 
 
 def _zstd() -> Any:
