@@ -63,6 +63,12 @@ void TraceReader::feed(std::string_view text) {
                 ++at;
                 continue;
             }
+            if (place_ == Place::want_event && text[at] == '{') {
+                if (const std::size_t used = read_event_in_place(text.substr(at))) {
+                    at += used;
+                    continue;
+                }
+            }
             step(text[at]);
             if (scanning_ == Scanning::nothing) {
                 ++at;
@@ -228,7 +234,21 @@ void TraceReader::end_scan(std::string_view value) {
     }
 }
 
-void TraceReader::read_event(std::string_view text) {
+/// Reads an event that lies whole at the beginning of the text, and says how long it is; 0 when it
+/// does not, or is wrong: whoever looks for its end first will say which.
+std::size_t TraceReader::read_event_in_place(std::string_view text) {
+    std::size_t used = 0;
+    try {
+        used = read_event(text);
+    } catch (const std::invalid_argument&) {
+        return 0;
+    }
+    ++events;
+    place_ = Place::want_event_comma;
+    return used;
+}
+
+std::size_t TraceReader::read_event(std::string_view text) {
     JsonCursor cursor(text);
     std::string_view phase, start, duration, pid = "\"\"", tid = "\"\"";
     std::int64_t correlation = -1, stream = -1, device = -1, bytes = 0;
@@ -282,19 +302,21 @@ void TraceReader::read_event(std::string_view text) {
     });
 
     if (phase.empty()) fail("has no 'ph'");
+    const std::size_t used = cursor.position();
     if (phase == "B" || phase == "E") ++begin_end;
-    if (phase != "X") return;
-    const std::string shown =
-        category_.empty() && name_.empty() ? "" : " (" + category_ + " '" + name_.substr(0, 60) + "')";
-    if (start.empty() || start == "null") fail("has no 'ts'" + shown);
+    if (phase != "X") return used;
+    const auto shown = [&]() -> std::string {
+        return category_.empty() && name_.empty() ? "" : " (" + category_ + " '" + name_.substr(0, 60) + "')";
+    };
+    if (start.empty() || start == "null") fail("has no 'ts'" + shown());
     if (duration.empty() || duration == "null") {
         ++without_end;
-        return;
+        return used;
     }
     const auto start_ns = microseconds_to_ns(start), duration_ns = microseconds_to_ns(duration);
     if (!start_ns || !duration_ns || *duration_ns < 0)
         fail("has an impossible time: ts " + std::string(start.substr(0, 40)) + ", dur " +
-             std::string(duration.substr(0, 40)) + shown);
+             std::string(duration.substr(0, 40)) + shown());
     if (are_arguments_odd) ++odd_arguments;
     thread_.assign(pid);
     thread_.push_back('\t');
@@ -310,6 +332,7 @@ void TraceReader::read_event(std::string_view text) {
     columns.bytes.push_back(bytes);
     columns.shape.push_back(dims.empty() ? 0 : shape_code(dims, types, values));
     columns.extra.push_back(extra_.empty() ? 0 : extras.code(extra_.append("}")));
+    return used;
 }
 
 std::int32_t TraceReader::shape_code(std::string_view dims, std::string_view types,

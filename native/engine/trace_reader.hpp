@@ -64,7 +64,8 @@ private:
     void begin_scan(Scanning what, char first);
     bool scan(std::string_view text, std::size_t& at);
     void end_scan(std::string_view value);
-    void read_event(std::string_view text);
+    std::size_t read_event(std::string_view text);
+    std::size_t read_event_in_place(std::string_view text);
     std::int32_t shape_code(std::string_view dims, std::string_view types, std::string_view values);
     [[noreturn]] void fail(const std::string& what) const;
 
