@@ -15,7 +15,7 @@ JUNIT := build/junit
 
 help:
 	@echo "make tour       run every system on bundled data, leave report/index.html"
-	@echo "make test       every check and test (about five minutes)"
+	@echo "make test       every check and test (about seven minutes)"
 	@echo "make install    .venv with the native build and all extras"
 	@echo "make test-slow  property tests with many more examples"
 	@echo "make bench      the engine against its peers"

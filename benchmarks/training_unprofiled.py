@@ -24,7 +24,11 @@ import numpy as np
 
 from gnomon.ingest.kineto import read_kineto
 from gnomon.model import profiler_cost
-from gnomon.model.profiler_cost import ProfilerCost, save_profiler_cost
+from gnomon.model.profiler_cost import (
+    ProfilerCost,
+    default_profiler_cost,
+    save_profiler_cost,
+)
 from gnomon.systems.training.graph import build_graph
 from gnomon.systems.training.unprofiled import unprofiled_step
 
@@ -195,6 +199,9 @@ def data_folder(given: str | None) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", help="the data folder; $GNOMON_DATA unless given")
+    parser.add_argument(
+        "--recordings", help="also a folder of what benchmarks/training_record_gpu.py wrote"
+    )
     parser.add_argument("--json", help="write everything there")
     parser.add_argument(
         "--write", action="store_true", help="write the constants as the shipped ones"
@@ -209,6 +216,12 @@ def main() -> None:
     pairs = [row(case, cost) for case in cases if case.option != "kineto"]
     show("By option, fitted to all", pairs)
     show_options([r for r in pairs if str(r["trace"]).startswith("pair-")])
+    if options.recordings:
+        files = sorted(Path(options.recordings).glob("*/kineto.json.gz"))
+        show(
+            "Recordings, never fitted",
+            [row(Case(file), default_profiler_cost()) for file in files],
+        )
     ranks = [row(Case(file), cost) for file in sorted(data.glob("ranks/*/rank0.json.gz"))]
     show("CPU ranks, rank 0 alone", ranks)
     largest = max(cases, key=lambda case: len(case.trace))

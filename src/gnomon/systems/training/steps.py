@@ -20,7 +20,6 @@ __all__ = [
     "count_only",
     "held_out",
     "steady_window",
-    "step_ends",
     "step_estimate",
     "step_periods_ms",
     "step_rows",
@@ -46,11 +45,6 @@ class StepRow(msgspec.Struct, frozen=True):
     def error_pct(self) -> float:
         """How far the replay is off."""
         return 100.0 * (self.replayed_ms / self.recorded_ms - 1.0) if self.recorded_ms else 0.0
-
-
-def step_ends(training: TrainingGraph, timeline: Timeline) -> NDArray[np.int64]:
-    """When the last task of each marked step ended, on host or GPU, of whichever rank."""
-    return np.asarray([span.end_ns for span in _spans(training, timeline)], np.int64)
 
 
 class _Span(NamedTuple):

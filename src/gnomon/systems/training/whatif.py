@@ -37,8 +37,8 @@ __all__ = [
     "usual_questions",
 ]
 
-#: Between kernels of one captured graph. On an H200 the median is 0.4 us and the mean, over a
-#: captured GPT step whose time without a profiler is known, 0.5 us (`benchmarks/training.py`).
+#: Between kernels of one captured graph: what a step takes over the sum of its kernels, a kernel.
+#: On an H200 0.4 to 0.5 us (`benchmarks/training_accuracy.py captured` prints it).
 CAPTURED_GAP_NS = 500
 #: An hour; nobody waits longer for a straggler.
 _LONGEST_DELAY_MS = 3.6e6
