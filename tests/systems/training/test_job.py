@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnomon.errors import InputError
+from gnomon.errors import InputError, SimulationError
 from gnomon.sim import replay
+from gnomon.systems.training import job as job_module
 from gnomon.systems.training.job import build_job, rank_in_name
 from gnomon.systems.training.steps import count_only, step_rows
 from gnomon.systems.training.whatif import DelayRank, IdealNetwork, SlowRank
@@ -219,3 +220,24 @@ def test_what_has_no_stand_in_is_left_out_and_said():
     assert job.ranks == (0, 1)
     said = "2 ranks were not traced, nor any of their stage; they are left out"
     assert said in job.training.notes
+
+
+@pytest.mark.parametrize("knows_who", [True, False])
+def test_exchanges_that_go_round_in_a_circle_are_left_as_recorded(monkeypatch, knows_who):
+    """Whatever the matching did wrong, a job that ran must replay, and building it must end."""
+    calls = []
+
+    def stuck(graph, **options):
+        calls.append(graph)
+        members = np.flatnonzero(graph.group >= 0) if graph.group is not None else []
+        if len(members) or not knows_who:
+            blocked = members[:1].tolist() if knows_who else []
+            raise SimulationError("stuck", blocked=blocked)
+
+    monkeypatch.setattr(job_module, "replay", stuck)
+    job = build_job([rank_trace(0, EARLY, END), rank_trace(1, LATE, END)])
+    assert len(job.meeting.task) == 0
+    assert any("would wait for one another" in note for note in job.training.notes)
+    assert len(calls) <= 3
+    line = replay(job.training.graph)
+    assert line.end_ns.tolist() == job.training.recorded.end_ns.tolist()

@@ -33,6 +33,8 @@ __all__ = ["Meeting", "RankPart", "TrainingJob", "build_job", "tie_ranks"]
 
 #: Clones of ranks beyond this many tasks in all are left out: the machine would not thank us.
 _MOST_TASKS = 50_000_000
+#: Replays spent on finding out which exchanges go round in a circle.
+_MOST_ATTEMPTS = 50
 
 
 class RankPart(msgspec.Struct, frozen=True, eq=False):
@@ -84,6 +86,11 @@ class Meeting(msgspec.Struct, frozen=True, eq=False):
     transfer_ns: NDArray[np.int64]
     sent: NDArray[np.int64]
     received: NDArray[np.int64]
+
+    @staticmethod
+    def none() -> Meeting:
+        """Nobody meets anybody."""
+        return Meeting(*(np.empty(0, np.int64) for _ in range(5)))
 
 
 class TrainingJob(msgspec.Struct, frozen=True, eq=False):
@@ -284,22 +291,23 @@ def _without_circles(parts: Sequence[RankPart], meeting: Meeting) -> tuple[Meeti
     """
     graphs, ranks = [part.training.graph for part in parts], [part.rank for part in parts]
     dropped = 0
-    while len(meeting.task) or len(meeting.sent):
-        none = np.empty(0, np.int64)
-        sent, received = meeting.sent, meeting.received
+    for attempt in range(_MOST_ATTEMPTS):
         try:
             replay(tie_ranks(graphs, ranks, meeting), causes=False)
-            break
+            return meeting, dropped
         except SimulationError as error:
             stuck = np.unique(meeting.group[np.isin(meeting.task, error.blocked)])
         except GraphError:
-            stuck, sent, received = none, none, none
-        # Where only others are stuck behind it, everything that meets has to go.
-        keep = ~np.isin(meeting.group, stuck) if len(stuck) else none
-        dropped += len(stuck) or len(np.unique(meeting.group)) + len(meeting.sent)
+            stuck = np.empty(0, np.int64)
+        # Where only others are stuck behind them, or it takes too long, all of them go.
+        if not len(stuck) or attempt == _MOST_ATTEMPTS - 1:
+            return Meeting.none(), dropped + len(np.unique(meeting.group)) + len(meeting.sent)
+        keep = ~np.isin(meeting.group, stuck)
+        dropped += len(stuck)
         meeting = Meeting(
-            meeting.task[keep], meeting.group[keep], meeting.transfer_ns[keep], sent, received
-        )
+            meeting.task[keep], meeting.group[keep], meeting.transfer_ns[keep],
+            meeting.sent, meeting.received,
+        )  # fmt: skip
     return meeting, dropped
 
 
