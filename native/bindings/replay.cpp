@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/arrays.hpp"
+#include "engine/replay_samples.hpp"
 
 namespace gnomon::bindings {
 namespace {
@@ -107,6 +108,24 @@ nb::object play(const Graph& graph, const LimitArrays* limit_arrays,
     return result;
 }
 
+auto play_samples(const Graph& graph, const In<std::int32_t>& cell, const In<double>& factor,
+                  std::int64_t cells, const Ints& mark, std::int64_t marks, double noise,
+                  std::uint64_t seed, std::uint64_t first) {
+    require(cells > 0 && marks > 0 && factor.size() % static_cast<std::size_t>(cells) == 0,
+            "factors are not a row of cells a sample");
+    require(cell.size() == graph.lane.size() && all_within(view(cell), 0, cells - 1),
+            "cells do not fit the tasks");
+    require(!mark || (mark->size() == graph.lane.size() && all_within(view(mark), 0, marks - 1)),
+            "marks do not fit the tasks");
+    const Stretch stretch{view(cell), view(factor), cells, view(mark), marks, noise, seed, first};
+    std::vector<std::int64_t> ends;
+    {
+        nb::gil_scoped_release release;
+        ends = replay_samples(graph.as_view(), stretch);
+    }
+    return to_numpy(std::move(ends));
+}
+
 }  // namespace
 
 void bind_replay(nb::module_& m) {
@@ -172,6 +191,12 @@ void bind_replay(nb::module_& m) {
           nb::sig("def replay(graph: Graph, limits: Limits | None = None, "
                   "slow_down: SlowDown | None = None, causes: bool = True) -> Played"),
           "Plays a graph; the rules are in native/engine/replay.hpp.");
+
+    m.def("replay_samples", &play_samples, nb::arg("graph"), nb::arg("cell").noconvert(),
+          nb::arg("factor").noconvert(), nb::arg("cells"),
+          nb::arg("mark").noconvert().none() = nb::none(), nb::arg("marks") = 1,
+          nb::arg("noise") = 0.0, nb::arg("seed") = 0, nb::arg("first") = 0,
+          "Latest end of each mark in every sample; empty when the graph cannot be played.");
 }
 
 }  // namespace gnomon::bindings

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <algorithm>
+#include <cmath>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "engine/perfetto.hpp"
 #include "engine/queueing.hpp"
 #include "engine/replay.hpp"
+#include "engine/replay_samples.hpp"
 #include "engine/rng.hpp"
 #include "engine/timeline.hpp"
 #include "engine/trace_graph.hpp"
@@ -122,6 +125,55 @@ void ranks_meet() {
         const gnomon::Limits pairs{resource, {}, capacity};
         const auto events = gnomon::replay(view, &pairs, nullptr, true);
         expect(events.start == worklist.start, "a limit that never binds changes nothing");
+    }
+}
+
+/// Many samples in one go end when each of them alone would.
+void samples_end_as_replays() {
+    gnomon::Rng rng(5);
+    for (int round = 0; round < 200; ++round) {
+        const RandomGraph graph(rng);
+        const auto n = graph.lane.size();
+        std::vector<std::int32_t> cell, mark;
+        for (std::size_t i = 0; i < n; ++i) {
+            cell.push_back(static_cast<std::int32_t>(rng.below(3)));
+            mark.push_back(static_cast<std::int32_t>(rng.below(2)));
+        }
+        const std::size_t samples = 1 + rng.below(20);
+        std::vector<double> factor;
+        for (std::size_t i = 0; i < 3 * samples; ++i) factor.push_back(0.5 + rng.uniform());
+        for (const bool waits : {false, true}) {
+            const auto view = graph.view(true, waits);
+            const auto ends = gnomon::replay_samples(view, {cell, factor, 3, mark, 2, 0.0, 0, 0});
+            std::vector<std::int64_t> expected;
+            bool is_whole = true;
+            for (std::size_t s = 0; s < samples && is_whole; ++s) {
+                std::vector<std::int64_t> duration(n);
+                for (std::size_t i = 0; i < n; ++i)
+                    duration[i] = std::llrint(static_cast<double>(graph.duration[i]) *
+                                              factor[3 * s + static_cast<std::size_t>(cell[i])]);
+                auto changed = view;
+                changed.duration = duration;
+                const auto one = gnomon::replay(changed, nullptr, nullptr, false);
+                is_whole = one.finished == static_cast<std::int64_t>(n);
+                std::int64_t latest[2] = {0, 0};
+                for (std::size_t i = 0; i < n && is_whole; ++i) {
+                    const auto end = one.end.empty() ? one.start[i] + duration[i] : one.end[i];
+                    latest[mark[i]] = std::max(latest[mark[i]], end);
+                }
+                expected.insert(expected.end(), latest, latest + 2);
+            }
+            expect(ends == (is_whole ? expected : std::vector<std::int64_t>{}),
+                   "samples end as replays of their own do");
+        }
+        const std::vector<double> ones(3 * samples, 1.0);
+        const gnomon::Stretch noisy{cell, ones, 3, {}, 1, 0.1, 9, 0};
+        const auto whole = gnomon::replay_samples(graph.view(false, false), noisy);
+        auto later = noisy;
+        later.first = samples - 1;
+        later.factor = std::span<const double>(ones).first(3);
+        const auto last = gnomon::replay_samples(graph.view(false, false), later);
+        expect(whole.back() == last.back(), "noise belongs to the sample, not to its batch");
     }
 }
 
@@ -352,6 +404,7 @@ void queues_and_writers_stay_in_bounds(const char* path) {
 int main() {
     replays_agree();
     ranks_meet();
+    samples_end_as_replays();
     cycles_are_found();
     events_leave_in_order();
     streams_are_apart_and_fair();

@@ -58,6 +58,11 @@ class Played:
 def replay(graph: Graph, limits: Limits | None = None, slow_down: SlowDown | None = None, causes: bool = True) -> Played:
     """Plays a graph; the rules are in native/engine/replay.hpp."""
 
+def replay_samples(graph: Graph, cell: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], cells: int, mark: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, marks: int = 1, noise: float = 0.0, seed: int = 0, first: int = 0) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
+    """
+    Latest end of each mark in every sample; empty when the graph cannot be played.
+    """
+
 def class_overlap(start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], end: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], span_class: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], device: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, devices: int, classes: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
     """
     Nanoseconds in which exactly each set of classes was active, device by device.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from gnomon.cli.output import Output, show
+from gnomon.cli.prediction import predict, search
 from gnomon.cli.sources import Source, spell
 
 if TYPE_CHECKING:
@@ -263,3 +264,7 @@ def sweep(
             )
         raise
     show(result, output)
+
+
+app.command(predict)
+app.command(search)

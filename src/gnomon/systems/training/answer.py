@@ -24,8 +24,9 @@ from gnomon.report import (
 )
 from gnomon.report.views import timeline_view
 from gnomon.systems.training.graph import HOST_KINDS
-from gnomon.systems.training.operations import COLLECTIVES, FENCE, GAP, MEETING, TRANSFERS
+from gnomon.systems.training.operations import FENCE, MEETING
 from gnomon.systems.training.pipeline import TrainingReplay, as_shown
+from gnomon.systems.training.sides import compute_and_communication
 from gnomon.systems.training.steps import step_estimate
 from gnomon.systems.training.whatif import heaviest_kinds, on_gpu
 from gnomon.table import Table
@@ -36,14 +37,12 @@ __all__ = ["to_result", "to_script"]
 #: Classes that a breakdown tells apart on their own; the rest share one.
 _OWN_CLASSES = 7
 _MOST_BINS = 2000
-_IDLE_KINDS = ("gap", "sync", "blocked", "latency", FENCE, GAP, MEETING)
-_TALK_KINDS = ("communication", *TRANSFERS, *COLLECTIVES)
 
 
 def to_result(run: TrainingReplay, command: str = "") -> Result:
     """Everything there is to say about a replayed job."""
     window, steps = run.window()
-    sides = _sides(window)
+    sides = compute_and_communication(window)
     parts, answers = _by_rank(run, sides, steps), _what_if(run)
     path = run.timeline.critical_path()
     return Result(
@@ -70,7 +69,7 @@ def to_result(run: TrainingReplay, command: str = "") -> Result:
 def to_script(run: TrainingReplay) -> dict[str, Any]:
     """The figures that scripts ask for, as plain values."""
     window, steps = run.window()
-    parts = _parts_ms(run, _sides(window), steps)
+    parts = _parts_ms(run, compute_and_communication(window), steps)
     unprofiled = run.unprofiled.estimate if run.unprofiled else None
     whole = [row for row in run.steps if row.rank is None]
     return {
@@ -130,18 +129,6 @@ def _notes(run: TrainingReplay) -> list[str]:
 
 
 # -- parts of the step -----------------------------------------------------------------------
-
-
-def _sides(window: Timeline) -> Breakdown:
-    """Compute against communication. Where there is no GPU, compute is what the host does."""
-    kinds = set(window.graph.kinds)
-    talk = [kind for kind in _TALK_KINDS if kind in kinds]
-    idle = {*_IDLE_KINDS, *talk}
-    if on_gpu(window.graph):
-        idle |= set(HOST_KINDS)
-    compute = sorted(kinds - idle)
-    classes = {"compute": compute, "communication": talk}
-    return window.breakdown({name: kinds for name, kinds in classes.items() if kinds})
 
 
 def _parts_ms(run: TrainingReplay, sides: Breakdown, steps: int) -> dict[str, list[float]]:

@@ -1,0 +1,25 @@
+"""Sides: what of a step is compute, and what is communication."""
+
+from __future__ import annotations
+
+from gnomon.graph import Breakdown, Timeline
+from gnomon.systems.training.graph import HOST_KINDS
+from gnomon.systems.training.operations import COLLECTIVES, FENCE, GAP, MEETING, TRANSFERS
+from gnomon.systems.training.whatif import on_gpu
+
+__all__ = ["IDLE_KINDS", "TALK_KINDS", "compute_and_communication"]
+
+IDLE_KINDS = ("gap", "sync", "blocked", "latency", FENCE, GAP, MEETING)
+TALK_KINDS = ("communication", *TRANSFERS, *COLLECTIVES)
+
+
+def compute_and_communication(window: Timeline) -> Breakdown:
+    """Compute against communication. Where there is no GPU, compute is what the host does."""
+    kinds = set(window.graph.kinds)
+    talk = [kind for kind in TALK_KINDS if kind in kinds]
+    idle = {*IDLE_KINDS, *talk}
+    if on_gpu(window.graph):
+        idle |= set(HOST_KINDS)
+    compute = sorted(kinds - idle)
+    classes = {"compute": compute, "communication": talk}
+    return window.breakdown({name: kinds for name, kinds in classes.items() if kinds})
