@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.systems.training.predict import Recorded, predict, read_recorded
+from gnomon.systems.training.prediction.predict import Recorded, predict, read_recorded
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("GNOMON_DATA", ROOT.parent / "shared" / "data"))

@@ -38,10 +38,10 @@ import numpy as np
 from gnomon.model.collective_time import CollectiveTimes
 from gnomon.model.kernel_time import KernelTimes
 from gnomon.sim.sample import sample_ends
-from gnomon.systems.training.assemble import Assembled, assemble
-from gnomon.systems.training.configuration import Configuration
-from gnomon.systems.training.memory import least_recompute, stage_memory
-from gnomon.systems.training.operators import (
+from gnomon.systems.training.prediction.assemble import Assembled, assemble
+from gnomon.systems.training.prediction.configuration import Configuration
+from gnomon.systems.training.prediction.memory import least_recompute, stage_memory
+from gnomon.systems.training.prediction.operators import (
     MEGATRON,
     MEGATRON_2022,
     TORCH,

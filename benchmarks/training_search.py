@@ -20,10 +20,10 @@ import os
 import time
 
 from gnomon.model.gpu import find_gpu
-from gnomon.systems.training.assemble import assemble
-from gnomon.systems.training.configuration import Configuration
-from gnomon.systems.training.search import Found, Models, Space, search
-from gnomon.systems.training.style import find_style
+from gnomon.systems.training.prediction.assemble import assemble
+from gnomon.systems.training.prediction.configuration import Configuration
+from gnomon.systems.training.prediction.search import Found, Models, Space, search
+from gnomon.systems.training.prediction.style import find_style
 
 
 def main() -> None:

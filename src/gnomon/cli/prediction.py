@@ -13,7 +13,7 @@ from gnomon.cli.sources import Source, spell
 from gnomon.errors import InputError
 
 if TYPE_CHECKING:
-    from gnomon.systems.training.predict import Source as Parts
+    from gnomon.systems.training.prediction.predict import Source as Parts
 
 __all__ = ["predict", "search"]
 
@@ -28,7 +28,7 @@ def predict(
     model: _Texts = None,
     gpu: str | None = None,
     network: str | None = None,
-    style: str = "torch",
+    style: str | None = None,
     price: float | None = None,
     zone: str | None = None,
     steps: str | None = None,
@@ -50,7 +50,8 @@ def predict(
         model: NAME=VALUE: the base configuration when there is no trace.
         gpu: The base's GPU when there is no trace: a100, h100, h200, b200 ...
         network: Between nodes: ib-hdr, ib-ndr, roce-400 ...
-        style: Without a trace, how the code runs it: torch, megatron, megatron-2022 ...
+        style: Without a trace, how the code runs it: torch, megatron, megatron-2022,
+            transformers-fp32; by the layout and the GPU unless given.
         price: USD of one GPU for an hour.
         zone: The grid for grams of carbon: DE, CAISO, PJM ... or grams a kWh.
         steps: The steps of the trace to take apart, by the numbers of their marks.
@@ -59,14 +60,14 @@ def predict(
         output: Where the answer goes.
     """
     from gnomon.series.zones import zone_intensity
-    from gnomon.systems.training.configuration import parse_settings
-    from gnomon.systems.training.predict import predict as ask
-    from gnomon.systems.training.predicted import to_result, to_script
+    from gnomon.systems.training.prediction.configuration import parse_settings
+    from gnomon.systems.training.prediction.predict import predict as ask
+    from gnomon.systems.training.prediction.predicted import to_result, to_script
 
     settings = parse_settings(set or ())
     if network is not None:
         settings.setdefault("network", network)
-    source, files = _parts(path, base, model, gpu, style, steps, profiler_cost)
+    source, files = _parts(path, base, model, gpu, style, settings, steps, profiler_cost)
     prediction = ask(source, settings)
     options = [f"--set {shlex.quote(text)}" for text in set or ()]
     options += [f"--base {shlex.quote(text)}" for text in base or ()]
@@ -91,7 +92,7 @@ def search(
     model: _Texts = None,
     gpu: str | None = None,
     network: str | None = None,
-    style: str = "torch",
+    style: str | None = None,
     global_batch: int | None = None,
     micro_batch: Annotated[list[int] | None, Parameter(negative=())] = None,
     interleave: Annotated[list[int] | None, Parameter(negative=())] = None,
@@ -116,7 +117,8 @@ def search(
         model: NAME=VALUE: the configuration when there is no trace.
         gpu: The GPU to run on; the trace's unless given.
         network: Between nodes: ib-hdr, ib-ndr, roce-400 ...
-        style: Without a trace, how the code runs it: torch, megatron, megatron-2022 ...
+        style: Without a trace, how the code runs it: torch, megatron, megatron-2022,
+            transformers-fp32; by the layout and the GPU unless given.
         global_batch: Sequences of a step over all GPUs; one a GPU unless given.
         micro_batch: Sizes of micro-batches to try. Repeatable.
         interleave: Chunks of layers a pipeline rank may hold. Repeatable.
@@ -129,15 +131,16 @@ def search(
     """
     from gnomon.parallel import RichProgress
     from gnomon.series.zones import zone_intensity
-    from gnomon.systems.training.configuration import parse_settings
-    from gnomon.systems.training.found import find_layouts, to_result, to_script
+    from gnomon.systems.training.prediction.configuration import parse_settings
+    from gnomon.systems.training.prediction.found import find_layouts, to_result, to_script
 
     settings = parse_settings(set or ())
     if gpu is not None:
         settings.setdefault("gpu", gpu)
     if network is not None:
         settings.setdefault("network", network)
-    source, files = _parts(path, base, model, gpu, style, None, None)
+    laid_out = settings | ({"pp": 2, "tp": 2} if gpus > 1 else {})
+    source, files = _parts(path, base, model, gpu, style, laid_out, None, None)
     found = find_layouts(
         source, settings, gpus, memory_gib=memory, global_batch=global_batch,
         micro_batch=tuple(micro_batch or ()), interleave=tuple(interleave or ()),
@@ -157,14 +160,15 @@ def _parts(
     base: list[str] | None,
     model: list[str] | None,
     gpu: str | None,
-    style: str,
+    style: str | None,
+    settings: dict[str, Any],
     steps: str | None,
     profiler_cost: Path | None,
 ) -> tuple[Parts, tuple[str, ...]]:
     """Where parts come from: a trace, or models alone."""
     from gnomon.model.profiler_cost import load_profiler_cost
-    from gnomon.systems.training.configuration import parse_settings
-    from gnomon.systems.training.predict import read_recorded
+    from gnomon.systems.training.prediction.configuration import parse_settings
+    from gnomon.systems.training.prediction.predict import read_recorded
 
     if path is not None:
         if model:
@@ -180,13 +184,15 @@ def _parts(
             "nothing to predict from",
             hint="give a trace, or --model layers=..,hidden=..,heads=..,seq=..,batch=.. --gpu ..",
         )
-    return _modelled(parse_settings(model, "--model"), gpu, style), ()
+    return _modelled(parse_settings(model, "--model"), gpu, style, settings), ()
 
 
-def _modelled(settings: dict[str, Any], gpu: str | None, style: str) -> Parts:
-    from gnomon.systems.training.configuration import Configuration
-    from gnomon.systems.training.operators import find_style
-    from gnomon.systems.training.predict import Modelled
+def _modelled(
+    settings: dict[str, Any], gpu: str | None, style: str | None, changes: dict[str, Any]
+) -> Parts:
+    from gnomon.systems.training.prediction.configuration import Configuration
+    from gnomon.systems.training.prediction.operators import find_style
+    from gnomon.systems.training.prediction.predict import Modelled, usual_style
 
     needed = ("layers", "hidden", "heads", "seq", "batch")
     missing = [name for name in needed if name not in settings]
@@ -196,7 +202,12 @@ def _modelled(settings: dict[str, Any], gpu: str | None, style: str) -> Parts:
         settings = settings | {"gpu": gpu}
     if not settings.get("gpu"):
         raise InputError("--model needs --gpu: a100, h100, h200, b200 ...")
-    return Modelled(Configuration(**settings), find_style(style))
+    base = Configuration(**settings)
+    if style is not None:
+        return Modelled(base, find_style(style))
+    both = settings | changes
+    splits = any(both.get(name, 1) > 1 for name in ("tp", "pp", "cp", "experts"))
+    return Modelled(base, usual_style(both["gpu"], splits_layers=splits))
 
 
 def _spelled(

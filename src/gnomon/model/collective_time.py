@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from gnomon.errors import InputError
 from gnomon.model.gpu import Gpu, Network, find_gpu, find_network
 
-__all__ = ["COLLECTIVE_KINDS", "CollectiveModel", "CollectiveTimes", "Sample"]
+__all__ = ["COLLECTIVE_KINDS", "USUAL_NETWORK", "CollectiveModel", "CollectiveTimes", "Sample"]
 
 Array = NDArray[np.float64]
 #: A measured collective: kind, bytes, ranks, microseconds.
@@ -39,7 +39,7 @@ _COEFFICIENTS = Path(__file__).with_suffix(".toml")
 #: The network that stands for ranks on CPUs of one machine: no GPU, no node to leave.
 _GLOO = "gloo-loopback"
 #: Where no network is named.
-_USUAL_NETWORK = "ib-ndr"
+USUAL_NETWORK = "ib-ndr"
 #: How sharply the slower of two pipelined levels counts.
 _PIPELINE_BLEND = 3.0
 #: A sample pulls the shipped coefficients this much: few samples leave them nearly as they are.
@@ -259,7 +259,7 @@ def _find(level: Mapping[str, CollectiveModel], kind: str) -> CollectiveModel:
 def _named_network(network: Network | str | None, *, with_gpu: bool) -> Network:
     if isinstance(network, Network):
         return network
-    return find_network(network or (_USUAL_NETWORK if with_gpu else _GLOO))
+    return find_network(network or (USUAL_NETWORK if with_gpu else _GLOO))
 
 
 def _over(wire: Network, use: _NetworkUse) -> dict[str, CollectiveModel]:

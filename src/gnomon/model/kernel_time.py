@@ -351,7 +351,7 @@ class KernelTimes(msgspec.Struct, frozen=True):
         return self._model(family, dtype, backward).spread
 
     def source(self, family: str, dtype: str = "bf16", *, backward: bool = False) -> str:
-        """ "table" where measurements of a GPU of this design were fitted, "roofline" where not."""
+        """Says "table" where a GPU of this design was measured and fitted, else "roofline"."""
         model = self._model(family, dtype, backward)
         derived = isinstance(model, AttentionModel) and model.derived
         return "roofline" if model.gpu == "*" or derived else "table"

@@ -1,0 +1,423 @@
+"""Memory: what one rank holds at its fullest moment, derived tensor by tensor.
+
+A rank's memory is fullest in one of three moments: when the loss is differentiated (every layer's
+activations are kept, and the logits exist several times), inside the backward pass of a layer
+(one layer less kept, its gradients beside), or in the optimiser's step (all gradients, no
+activations). Each is written down from what the code keeps for its backward pass; no factor is
+fitted.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import msgspec
+
+from gnomon.errors import InputError
+from gnomon.systems.training.prediction.configuration import Configuration
+from gnomon.systems.training.prediction.schedule import in_flight, split_layers
+from gnomon.systems.training.prediction.style import Style, width
+
+__all__ = [
+    "VOCAB_STEP",
+    "Memory",
+    "layer_kinds",
+    "least_recompute",
+    "parameter_counts",
+    "stage_memory",
+    "vocab_share",
+]
+
+#: What a rank's share of the vocabulary is padded to a multiple of.
+VOCAB_STEP = 128
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """Bytes of one rank at its fullest moment.
+
+    Attributes:
+        activations: Kept for the backward pass by the layers of all micro-batches in flight.
+        logits: Kept and used by the head and the loss at that moment.
+        temporary: What the running operator needs beside.
+        other: Libraries' workspaces and the like.
+        moment: "loss", "backward" or "optimizer".
+    """
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    activations: float
+    logits: float
+    temporary: float
+    other: float
+    stage: int = 0
+    moment: str = "loss"
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return (
+            self.parameters + self.gradients + self.optimizer
+            + self.activations + self.logits + self.temporary + self.other
+        )  # fmt: skip
+
+
+def layer_kinds(configuration: Configuration) -> tuple[str, ...]:
+    """The kind of each layer, first to last: `layer`, or `dense` before layers with experts."""
+    c = configuration
+    if not c.experts:
+        return ("layer",) * c.layers
+    dense = min(c.dense_layers, c.layers)
+    return ("dense",) * dense + ("layer",) * (c.layers - dense)
+
+
+class _Weights(msgspec.Struct, frozen=True):
+    """Matrices of one layer as (outputs, inputs) on one rank, how many of each; and the rest."""
+
+    matrices: tuple[tuple[int, int, int], ...]
+    experts: tuple[tuple[int, int, int], ...]
+    small: float
+
+    @property
+    def shared(self) -> float:
+        return sum(n * a * b for a, b, n in self.matrices) + self.small
+
+    @property
+    def expert(self) -> float:
+        return sum(n * a * b for a, b, n in self.experts)
+
+
+def _attention_matrices(c: Configuration) -> list[tuple[int, int, int]]:
+    t, h = c.tp, c.hidden
+    if not c.kv_rank:
+        return [
+            ((c.heads + 2 * c.kv_heads) * c.head_dim // t, h, 1),
+            (h, c.heads * c.v_dim // t, 1),
+        ]
+    query = c.heads * (c.head_dim + c.rope_dim) // t
+    queries = [(c.q_rank, h, 1), (query, c.q_rank, 1)] if c.q_rank else [(query, h, 1)]
+    return [
+        *queries,
+        (c.kv_rank + c.rope_dim, h, 1),
+        (c.heads * (c.head_dim + c.v_dim) // t, c.kv_rank, 1),
+        (h, c.heads * c.v_dim // t, 1),
+    ]
+
+
+def _feed_forward(
+    hidden: int, ffn: int, gated: bool, number: int = 1
+) -> list[tuple[int, int, int]]:
+    return [((2 if gated else 1) * ffn, hidden, number), (hidden, ffn, number)]
+
+
+@functools.lru_cache(4096)
+def _weights(c: Configuration, style: Style, kind: str) -> _Weights:
+    matrices = _attention_matrices(c)
+    experts: list[tuple[int, int, int]] = []
+    if c.experts and kind == "layer":
+        experts = _feed_forward(c.hidden, c.expert_ffn, c.gated, c.experts // c.ep)
+        if c.shared_ffn:
+            matrices += _feed_forward(c.hidden, c.shared_ffn // c.tp, c.gated)
+        matrices.append((c.experts, c.hidden, 1))
+    else:
+        matrices += _feed_forward(c.hidden, c.ffn // c.tp, c.gated)
+    norms = (2 if style.rms_norm else 4) * c.hidden + c.q_rank + c.kv_rank
+    bias = sum(n * a for a, _, n in matrices) if style.bias else 0
+    return _Weights(tuple(matrices), tuple(experts), norms + bias)
+
+
+def _head_norm(c: Configuration, style: Style) -> int:
+    return (1 if style.rms_norm else 2) * c.hidden
+
+
+def parameter_counts(configuration: Configuration, style: Style) -> dict[str, float]:
+    """Parameters of one rank's share: `embedding`, a layer of each kind, `head`.
+
+    A tied head has none of its own unless a pipeline puts it on another rank, which then holds a
+    copy of the embedding.
+
+    >>> from gnomon.systems.training.prediction.style import find_style
+    >>> c = Configuration(layers=12, hidden=2048, heads=16, seq=2048, batch=4)
+    >>> p = parameter_counts(c, find_style("torch"))
+    >>> int(p["embedding"] + 12 * p["layer"] + p["head"])
+    814542848
+    """
+    c = configuration
+    words = float(vocab_share(c, style) * c.hidden)
+    positions = 0.0 if style.rotary else float(c.seq * c.hidden)
+    own_head = not style.tied_head or c.pp > 1
+    counts = {
+        "embedding": words + positions,
+        "head": (words if own_head else 0.0) + _head_norm(c, style),
+    }
+    for kind in dict.fromkeys(layer_kinds(c)):
+        weights = _weights(c, style, kind)
+        counts[kind] = weights.shared + weights.expert
+    return counts
+
+
+def vocab_share(configuration: Configuration, style: Style) -> int:
+    """Words of the vocabulary that one tensor-parallel rank holds, padding included.
+
+    >>> from gnomon.systems.training.prediction.style import find_style
+    >>> c = Configuration(layers=2, hidden=64, heads=4, seq=8, batch=1, vocab=50257, tp=2)
+    >>> vocab_share(c, find_style("megatron")), vocab_share(c, find_style("torch"))
+    (25216, 25128)
+    """
+    c = configuration
+    if not style.padded_vocab:
+        return c.vocab // c.tp
+    return -(-c.vocab // (c.tp * VOCAB_STEP)) * VOCAB_STEP
+
+
+def stage_layers(configuration: Configuration, stage: int) -> tuple[str, ...]:
+    """Kinds of the layers that a stage holds, of all its chunks."""
+    c = configuration
+    kinds = iter(layer_kinds(c))
+    held: list[str] = []
+    for chunk, size in enumerate(split_layers(c.layers, c.pp, c.interleave)):
+        layers = [next(kinds) for _ in range(size)]
+        if chunk % c.pp == stage:
+            held += layers
+    return tuple(held)
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """What one layer keeps for one micro-batch, and what its backward pass needs beside."""
+
+    saved: float
+    recomputed: float
+    temporary: float
+
+
+@functools.lru_cache(4096)
+def _kept(c: Configuration, style: Style, kind: str) -> _Kept:
+    saved = _attention_saved(c, style) + _feed_forward_saved(c, style, kind)
+    temporary = _layer_temporary(c, style, kind)
+    if style.recompute == "full":
+        boundary = width(c.dtype) * c.tokens * c.hidden / _token_split(c, style)
+        return _Kept(boundary, saved - boundary, temporary)
+    if style.recompute == "selective" and not style.fused_attention:
+        inside = _scores_saved(c, style)
+        return _Kept(saved - inside, inside, temporary)
+    return _Kept(saved, 0.0, temporary)
+
+
+def _token_split(c: Configuration, style: Style) -> int:
+    return c.tp if style.sequence_parallel else 1
+
+
+def _scores_saved(c: Configuration, style: Style) -> float:
+    """Softmax's output, and with dropout its mask and its output."""
+    w = width(c.dtype)
+    scores = c.batch * (c.heads // c.tp) * (c.seq // c.cp) * c.seq
+    return float(scores * (2 * w + 1 if style.dropout else w))
+
+
+def _attention_saved(c: Configuration, style: Style) -> float:
+    w, tokens, t = width(c.dtype), c.tokens, c.tp
+    split = _token_split(c, style)
+    outside = w * tokens * c.hidden / split
+    norm = tokens * (4 if style.rms_norm else 8) / split
+    out = w * tokens * c.heads * c.v_dim / t
+    saved = 2 * outside + norm + out + _queries_saved(c, style)
+    if style.fused_attention:
+        saved += 4 * tokens * c.heads / t
+        # All-to-all context parallelism keeps what the kernel wrote beside what was sent back.
+        saved += out if c.cp > 1 else 0
+    else:
+        saved += _scores_saved(c, style)
+    if style.dropout:
+        saved += tokens * c.hidden / split
+    return saved
+
+
+def _queries_saved(c: Configuration, style: Style) -> float:
+    """Queries, keys and values as the attention kernel gets them, and what made them."""
+    w, tokens, t = width(c.dtype), c.tokens, c.tp
+    if not c.kv_rank:
+        return w * tokens * (c.heads + 2 * c.kv_heads) * c.head_dim / t
+    turned = c.head_dim + c.rope_dim
+    heads = w * tokens * c.heads * (2 * turned + c.head_dim + c.v_dim) / t
+    # Compressed ones before and after their norm.
+    compressed = w * tokens * (2 * c.q_rank + 2 * c.kv_rank + c.rope_dim)
+    return heads + compressed
+
+
+def _feed_forward_saved(c: Configuration, style: Style, kind: str) -> float:
+    w, tokens = width(c.dtype), c.tokens
+    split = _token_split(c, style)
+    outside = w * tokens * c.hidden / split
+    norm = tokens * (4 if style.rms_norm else 8) / split
+    saved = 2 * outside + norm + (tokens * c.hidden / split if style.dropout else 0)
+    # Before and after the activation; with a gate also what it is multiplied with, and where the
+    # product is a kernel of its own the activation's output too.
+    inner = (3 if style.fused_pointwise else 4) if c.gated else 2
+    if not c.experts or kind != "layer":
+        return saved + inner * w * tokens * c.ffn / c.tp
+    routed = tokens * c.top_k / split
+    saved += w * routed * c.hidden + inner * w * routed * c.expert_ffn
+    saved += inner * w * tokens * c.shared_ffn / c.tp
+    # The router's scores and chances in float, and the map of tokens to experts.
+    return saved + tokens / split * c.experts * (4 + 4 + 1) + 4 * routed
+
+
+def _layer_temporary(c: Configuration, style: Style, kind: str) -> float:
+    """The most that the backward pass of a layer needs beside what was kept.
+
+    It is at the activation of the feed-forward part: the gradient that came in waits for the
+    residual, the one of the wide middle exists after and before the activation. What the second
+    product had kept is gone by then.
+    """
+    w, tokens = width(c.dtype), c.tokens
+    full = float(w * tokens * c.hidden)
+    wide = 2 if c.gated else 1
+    if c.experts and kind == "layer":
+        routed = tokens * c.top_k / _token_split(c, style)
+        return full + w * routed * c.expert_ffn * wide
+    middle = w * tokens * c.ffn / c.tp * wide
+    gradients = 0.0
+    if not style.fused_gradients:
+        gradients = w * max(a * b for a, b, _ in _weights(c, style, kind).matrices)
+    return full / _token_split(c, style) + middle + gradients
+
+
+def _loss_bytes(c: Configuration, style: Style) -> float:
+    """Bytes a logit has at the loss's fullest moment."""
+    w, number = width(c.dtype), style.loss_bytes
+    if style.loss == "eager":
+        # The gradient that came, log-softmax's output, the gradient that leaves.
+        return 3.0 * number
+    if style.loss == "parallel":
+        # A wide copy of the logits becomes their exponentials in place; the gradient is made
+        # of it, and copied back to the model's dtype.
+        return 2.0 * number + (w if w < number else 0)
+    return float(w)
+
+
+def _head_memory(c: Configuration, style: Style) -> tuple[float, float]:
+    """Logits at the loss, and what the head's backward pass needs beside."""
+    w, tokens = width(c.dtype), c.tokens
+    share = vocab_share(c, style)
+    split = _token_split(c, style)
+    ends = 2 * w * tokens * c.hidden / split
+    logits = _loss_bytes(c, style) * tokens * share + ends
+    full = w * tokens * c.hidden
+    # Backward of the head's product: logits' gradient, its input gathered, the input's gradient
+    # before and after it is scattered, and a place for the weight's gradient.
+    product = w * tokens * share + ends + full * (2 if split > 1 else 1)
+    product += w * share * c.hidden
+    if style.loss == "fused":
+        return w * tokens * share + ends, product - (w * tokens * share + ends)
+    return max(logits, product), 0.0
+
+
+@functools.lru_cache(4096)
+def _dummies(c: Configuration, style: Style, kinds: tuple[str, ...]) -> float:
+    if not style.dummy_gradients:
+        return 0.0
+    shapes = {
+        (a, b)
+        for kind in set(kinds)
+        for a, b, _ in (_weights(c, style, kind).matrices + _weights(c, style, kind).experts)
+        if not (c.experts and a == c.experts)
+    }
+    return float(width(c.dtype) * sum(a * b for a, b in shapes))
+
+
+def _held(
+    c: Configuration, style: Style, stage: int, kinds: tuple[str, ...]
+) -> Mapping[str, float]:
+    """Parameters of a stage: those that all ranks of a tensor group share out, and experts'."""
+    shared = sum(_weights(c, style, k).shared for k in kinds)
+    expert = sum(_weights(c, style, k).expert for k in kinds)
+    counts = parameter_counts(c, style)
+    if stage == 0:
+        shared += counts["embedding"]
+    if stage == c.pp - 1:
+        shared += counts["head"]
+    return {"shared": shared, "expert": expert}
+
+
+def _optimizer_bytes(c: Configuration, style: Style, held: Mapping[str, float]) -> float:
+    if not style.shard_optimizer:
+        return style.state_bytes * (held["shared"] + held["expert"])
+    replicas = c.dp * c.cp
+    expert_replicas = max(1.0, c.dp * c.cp * c.tp / c.ep)
+    return style.state_bytes * (held["shared"] / replicas + held["expert"] / expert_replicas)
+
+
+def _stage(c: Configuration, style: Style, stage: int) -> Memory:
+    kinds = stage_layers(c, stage)
+    held = _held(c, style, stage, kinds)
+    number = held["shared"] + held["expert"]
+    gradients = style.gradient_bytes * number
+    kept = {k: _kept(c, style, k) for k in set(kinds)}
+    passes = in_flight(c.pp, c.accumulation, stage, c.interleave) / c.interleave
+    saved = passes * sum(kept[k].saved for k in kinds)
+    widest = max((kept[k].recomputed + kept[k].temporary for k in kinds), default=0.0)
+    backward = Memory(
+        parameters=width(c.dtype) * number,
+        # The first micro-batch's gradients stay while the others run.
+        gradients=0.0 if style.gradients_released and c.accumulation == 1 else gradients,
+        optimizer=_optimizer_bytes(c, style, held),
+        activations=saved,
+        logits=0.0,
+        temporary=widest,
+        other=style.workspace_bytes + _dummies(c, style, kinds) + _inputs(c),
+        stage=stage,
+        moment="backward",
+    )
+    replace = msgspec.structs.replace
+    moments = [
+        backward,
+        replace(backward, gradients=gradients, activations=0.0, temporary=0.0, moment="optimizer"),
+    ]
+    if stage == c.pp - 1:
+        logits, beside = _head_memory(c, style)
+        moments.append(replace(backward, logits=logits, temporary=beside, moment="loss"))
+    return max(moments, key=lambda m: m.total)
+
+
+def _inputs(c: Configuration) -> float:
+    """Token ids and labels, eight bytes each."""
+    return 16.0 * c.tokens
+
+
+def stage_memory(configuration: Configuration, style: Style, stage: int | None = None) -> Memory:
+    """The fullest moment of a pipeline stage, or of the fullest stage.
+
+    >>> from gnomon.systems.training.prediction.style import find_style
+    >>> c = Configuration(layers=12, hidden=2048, heads=16, seq=2048, batch=4)
+    >>> round(stage_memory(c, find_style("torch")).total / 2**30, 1)
+    15.3
+    """
+    if stage is None:
+        # The first stage holds the embedding and most micro-batches, the second most layers, the
+        # last the logits; those between hold what the second does, for fewer micro-batches.
+        last = configuration.pp - 1
+        stages = sorted({0, min(1, last), last})
+        return max((_stage(configuration, style, s) for s in stages), key=lambda m: m.total)
+    if not 0 <= stage < configuration.pp:
+        raise InputError(f"there is no stage {stage} in a pipeline of {configuration.pp}")
+    return _stage(configuration, style, stage)
+
+
+def least_recompute(configuration: Configuration, style: Style, memory_bytes: float) -> Style:
+    """The style with as little recomputation as fits: none, the inside of attention, or all.
+
+    Where nothing fits, all is recomputed: `stage_memory` then says by how much it is too large.
+
+    >>> from gnomon.systems.training.prediction.style import find_style
+    >>> c = Configuration(layers=24, hidden=2048, heads=16, seq=1024, batch=8, dtype="fp16")
+    >>> old = find_style("megatron-2022")
+    >>> [least_recompute(c, old, gib * 2**30).recompute for gib in (80, 32)]
+    ['none', 'full']
+    """
+    kinds = ("none", "full") if style.fused_attention else ("none", "selective", "full")
+    for kind in kinds:
+        candidate = style if style.recompute == kind else style.changed(recompute=kind)
+        if stage_memory(configuration, candidate).total <= memory_bytes:
+            return candidate
+    return candidate

@@ -1,0 +1,256 @@
+"""Retime: the parts of a recorded job, sized and timed for another configuration.
+
+A kernel that stays as it is keeps its measured time. One that changes takes its measured time
+times what a model says of the new size relative to the old one: the model's own error in level
+cancels, only its error in slope stays, and it grows with the distance. Pieces that the recorded
+job does not have (what tensor parallelism exchanges, gradients that accumulate) are the model's
+alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from gnomon.model.collective_time import CollectiveTimes
+from gnomon.model.gpu import Gpu
+from gnomon.model.kernel_time import KernelTimes
+from gnomon.systems.training.prediction.configuration import Configuration
+from gnomon.systems.training.prediction.extract import WAIT, Extracted, RecordedPart
+from gnomon.systems.training.prediction.growth import Growth, layer_matrices
+from gnomon.systems.training.prediction.placement import members_per_node
+from gnomon.systems.training.prediction.program import Part, Piece, Program
+from gnomon.systems.training.prediction.style import width
+
+__all__ = ["Machine", "Retimer"]
+
+#: A kernel's time varies by this much from one run of a process to the next (log): clocks, and
+#: what shares the machine. Seen between the workloads recorded on one H200.
+MEASURED_SPREAD = 0.02
+#: Of the spread between the runs of a part, what does not average out over a step: neighbours on
+#: a shared machine come and go slowly.
+_STEADY_SHARE = 0.6
+#: Of a model's spread, what remains in the ratio of two of its times a factor of eight apart.
+_RATIO_SHARE = 0.6
+_FAR = math.log(8.0)
+#: Sizes that differ by less than this are the same size.
+_SAME = 1e-9
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """Models of one kind of device."""
+
+    gpu: Gpu
+    kernels: KernelTimes
+
+    @classmethod
+    def of(cls, gpu: Gpu) -> Machine:
+        """The models for a device."""
+        return cls(gpu, KernelTimes.of(gpu))
+
+
+class Retimer:
+    """Sizes a recorded job for other configurations.
+
+    Args:
+        recorded: The recorded job.
+        base: Models of the device it ran on.
+    """
+
+    def __init__(self, recorded: Extracted, base: Machine) -> None:
+        self.recorded = recorded
+        self._base = base
+        self._now_us = {
+            name: _model_us(part.growths, recorded.configuration, recorded.configuration, base)
+            for name, part in recorded.parts.items()
+        }
+
+    def program(
+        self, target: Configuration, machine: Machine, collectives: CollectiveTimes
+    ) -> Program:
+        """The parts of another configuration on a device."""
+        recorded = self.recorded
+        parts: dict[str, Part] = {}
+        for name, part in recorded.parts.items():
+            if name == "optimizer":
+                continue
+            pieces = self._part(name, part, target, machine)
+            parts[name] = self._with_exchanges(name, pieces, part, target, collectives)
+        if target.accumulation > 1 and recorded.configuration.accumulation == 1:
+            parts["layer.backward"] += self._accumulate(target, machine)
+        parameters = self._parameters(target)
+        parts |= self._optimizer(target, machine, parameters)
+        overlap = recorded.overlap_gradients
+        return Program(
+            configuration=target,
+            parts=parts,
+            layer_kinds=("layer",) * target.layers,
+            parameters=parameters,
+            boundary_bytes=float(target.tokens * target.hidden * width(target.dtype)),
+            gradient_bytes=float(width(target.dtype)),
+            overlap_gradients=target.pp == 1 if overlap is None else overlap or target.pp == 1,
+            bucket_bytes=25 * 2**20,
+        )
+
+    def _part(
+        self, name: str, part: RecordedPart, target: Configuration, machine: Machine
+    ) -> list[Piece]:
+        base = self.recorded.configuration
+        then_us = _model_us(part.growths, base, target, machine)
+        own = math.hypot(MEASURED_SPREAD, _STEADY_SHARE * part.spread)
+        return [
+            self._piece(piece, growth, then / now if now > 0 else 1.0, own, target, machine)
+            for piece, growth, now, then in zip(
+                part.pieces, part.growths, self._now_us[name], then_us, strict=True
+            )
+        ]
+
+    def _piece(
+        self,
+        piece: Piece,
+        growth: Growth,
+        ratio: float,
+        own_spread: float,
+        target: Configuration,
+        machine: Machine,
+    ) -> Piece:
+        if growth.kind == "fixed" or abs(ratio - 1.0) < _SAME:
+            return msgspec.structs.replace(piece, spread=own_spread)
+        family = growth.kind if growth.kind != "memory" else growth.family
+        share = _RATIO_SHARE
+        if machine.gpu.name == self._base.gpu.name:
+            share *= min(abs(math.log(ratio)) / _FAR, 1.0)
+        spread = machine.kernels.spread(family, target.dtype) * share
+        return msgspec.structs.replace(
+            piece,
+            device_ns=piece.device_ns * ratio,
+            model=machine.kernels.source(family, target.dtype),
+            spread=math.hypot(spread, own_spread),
+        )
+
+    def _with_exchanges(
+        self,
+        name: str,
+        pieces: Sequence[Piece],
+        part: RecordedPart,
+        target: Configuration,
+        collectives: CollectiveTimes,
+    ) -> Part:
+        """Adds what tensor parallelism exchanges where the recorded job did not."""
+        if target.tp == 1 or self.recorded.configuration.tp > 1:
+            return tuple(pieces)
+        host_ns = float(np.median([p.host_ns for p in pieces])) if pieces else 0.0
+        summed = Piece(
+            name="tensor-parallel all-reduce", family="communication",
+            device_ns=1e3 * float(collectives.time_us(
+                "all-reduce", target.tokens * target.hidden * width(target.dtype), target.tp,
+                per_node=members_per_node(target, "tp", collectives.node_gpus),
+            )),
+            host_ns=host_ns, model="alpha-beta",
+            spread=collectives.spread("all-reduce", target.tp > collectives.node_gpus),
+        )  # fmt: skip
+        out: list[Piece] = []
+        last = {g.group: i for i, g in enumerate(part.growths) if g.exchange}
+        if name == "embedding.forward":
+            return (*pieces, summed)
+        for place, (piece, growth) in enumerate(zip(pieces, part.growths, strict=True)):
+            out.append(piece)
+            if growth.exchange and last[growth.group] == place:
+                out.append(summed)
+        return tuple(out)
+
+    def _accumulate(self, target: Configuration, machine: Machine) -> Part:
+        """Gradients added to those of the micro-batches before: read twice, written once."""
+        moved = 3 * width(target.dtype) * self._parameters(target)["layer"]
+        share = (target.accumulation - 1) / target.accumulation
+        time_us = float(machine.kernels.memory_us(moved, kind="elementwise"))
+        return (
+            Piece(
+                name="accumulate gradients", family="elementwise", device_ns=1e3 * time_us * share,
+                model=machine.kernels.source("elementwise", target.dtype),
+                spread=machine.kernels.spread("elementwise", target.dtype),
+            ),
+        )  # fmt: skip
+
+    def _parameters(self, target: Configuration) -> dict[str, float]:
+        base = self.recorded.configuration
+        table = target.vocab * target.hidden / (base.vocab * base.hidden) * base.tp / target.tp
+        layer = layer_matrices(target) / layer_matrices(base)
+        held = self.recorded.parameters
+        return {
+            "embedding": held["embedding"] * table,
+            "layer": held["layer"] * layer,
+            "head": held["head"] * table,
+        }
+
+    def _optimizer(
+        self, target: Configuration, machine: Machine, parameters: Mapping[str, float]
+    ) -> dict[str, Part]:
+        """The optimiser's time goes with the parameters, its host's with the tensors."""
+        recorded = self.recorded
+        base = recorded.configuration
+        held = recorded.parameters
+        everything = held["embedding"] + held["head"] + base.layers * held["layer"]
+        device_ns = sum(p.device_ns for p in recorded.parts["optimizer"].pieces)
+        host_ns = sum(p.host_ns for p in recorded.parts["optimizer"].pieces)
+        if not recorded.on_gpu or base.pp > 1:
+            everything /= base.pp
+        bandwidth = self._base.gpu.memory_gb_s / machine.gpu.memory_gb_s
+        parts: dict[str, Part] = {}
+        tensors = {"embedding": 0.1, "head": 0.1, "layer": 1.0}
+        units = sum(tensors[k] * (base.layers if k == "layer" else 1) for k in tensors) / base.pp
+        for name, count in parameters.items():
+            parts[f"optimizer.{name}"] = (
+                Piece(
+                    name=f"optimizer of {name}", family="optimizer",
+                    device_ns=device_ns * count / everything * bandwidth,
+                    host_ns=host_ns * tensors[name] / units,
+                    model="measured" if bandwidth == 1.0 else "scaled", spread=MEASURED_SPREAD,
+                ),
+            )  # fmt: skip
+        host, device = recorded.step_ns
+        parts["optimizer.step"] = (
+            Piece(
+                name="rest of the step", family="other",
+                device_ns=max(device, 0.0), host_ns=max(host, 0.0), spread=MEASURED_SPREAD,
+            ),
+        )  # fmt: skip
+        if recorded.ends_waiting:
+            parts["optimizer.step"] += (WAIT,)
+        return parts
+
+
+def _model_us(
+    growths: Iterable[Growth], base: Configuration, target: Configuration, machine: Machine
+) -> list[float]:
+    """What the models say each piece takes; 0 for what does not change."""
+    growths = list(growths)
+    sizes = [tuple(size.under(base, target) for size in growth.sizes) for growth in growths]
+    out = np.zeros(len(growths))
+    kernels = machine.kernels
+    product = [i for i, g in enumerate(growths) if g.kind == "product"]
+    if product:
+        m, n, k, batch = np.asarray([sizes[i] for i in product]).T
+        out[product] = kernels.product_us(m, n, k, batch, target.dtype)
+    for backward in (False, True):
+        chosen = [
+            i for i, g in enumerate(growths) if g.kind == "attention" and g.backward is backward
+        ]
+        if chosen:
+            batch, heads, queries, keys, head_dim = np.asarray([sizes[i] for i in chosen]).T
+            out[chosen] = kernels.attention_us(
+                batch, heads, queries, keys, head_dim, backward=backward, dtype=target.dtype
+            )
+    for family in sorted({g.family for g in growths if g.kind == "memory"}):
+        chosen = [i for i, g in enumerate(growths) if g.kind == "memory" and g.family == family]
+        moved = np.asarray([sizes[i][0] for i in chosen])
+        out[chosen] = kernels.memory_us(moved, kind=_memory_kind(family))
+    return [float(value) for value in out]
+
+
+def _memory_kind(family: str) -> str:
+    known = ("normalisation", "softmax", "optimizer", "reduction", "embedding", "copy")
+    return family if family in known else "elementwise"

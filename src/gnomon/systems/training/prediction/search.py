@@ -1,0 +1,427 @@
+"""Search: which layout trains this model fastest, cheapest, or with the least energy?"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, Unpack
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gnomon.errors import Infeasible, InputError
+from gnomon.model.collective_time import CollectiveTimes
+from gnomon.model.gpu import Gpu, find_gpu
+from gnomon.model.kernel_time import KernelTimes
+from gnomon.parallel import Options, pmap
+from gnomon.systems.training.prediction.assemble import Assembled, assemble_rounds
+from gnomon.systems.training.prediction.configuration import Configuration
+from gnomon.systems.training.prediction.memory import stage_memory
+from gnomon.systems.training.prediction.operators import build_program
+from gnomon.systems.training.prediction.program import Program
+from gnomon.systems.training.prediction.style import Style
+
+__all__ = [
+    "Dropped",
+    "Found",
+    "Models",
+    "Planner",
+    "QuickStep",
+    "Row",
+    "Space",
+    "enumerate_layouts",
+    "pareto_front",
+    "quick_step",
+    "search",
+]
+
+_GIB = 2.0**30
+#: What rows can be ranked by; more tokens are better, less of all else.
+RANKS = ("step_ms", "tokens_s", "cost_usd", "energy_j", "carbon_g")
+#: Candidates a worker takes at once: they share what was laid for the shape before.
+_BATCH = 16
+#: Fewer are done before worker processes have started.
+_FEW = 400
+#: Longer accumulations are told from two shorter ones, of so many rounds of the pipeline.
+_ROUNDS = (3, 4)
+
+
+class Planner(Protocol):
+    """What a search asks of a configuration: its program and its memory. It has to pickle."""
+
+    @property
+    def collectives(self) -> CollectiveTimes:
+        """Times of what ranks exchange."""
+        ...
+
+    @property
+    def blocking_sends(self) -> bool:
+        """Whether stages wait for what they send, see `assemble`."""
+        ...
+
+    def program(self, configuration: Configuration) -> Program:
+        """The step of a configuration in parts."""
+        ...
+
+    def memory_bytes(self, configuration: Configuration) -> float:
+        """What the fullest rank holds at its fullest moment."""
+        ...
+
+    def whole_step_ms(self, configuration: Configuration, played_ms: float) -> float:
+        """The step, given the played one: brought to a measured base, say."""
+        ...
+
+
+class Models(msgspec.Struct, frozen=True):
+    """A planner without a trace: every kernel and exchange from the models of a machine."""
+
+    kernels: KernelTimes
+    collectives: CollectiveTimes
+    style: Style
+
+    @classmethod
+    def of(cls, gpu: Gpu | str, network: str | None, style: Style) -> Models:
+        """The models of a GPU and a network."""
+        return cls(KernelTimes.of(gpu), CollectiveTimes.of(gpu, network), style)
+
+    @property
+    def blocking_sends(self) -> bool:
+        """Whether stages wait for what they send."""
+        return self.style.blocking_pipeline
+
+    def whole_step_ms(self, configuration: Configuration, played_ms: float) -> float:
+        """The played step: models leave nothing out that they know of."""
+        return played_ms
+
+    def program(self, configuration: Configuration) -> Program:
+        """The step of a configuration in parts."""
+        return build_program(configuration, self.kernels, self.collectives, self.style)
+
+    def memory_bytes(self, configuration: Configuration) -> float:
+        """What the fullest rank holds at its fullest moment."""
+        return stage_memory(configuration, self.style).total
+
+
+class Space(msgspec.Struct, frozen=True, kw_only=True):
+    """Layouts to look at.
+
+    Attributes:
+        gpus: Sizes of the job.
+        global_batch: Sequences of a step, the same for all.
+        node_gpus: Tensor parallelism stays inside a node of so many.
+        micro_batch: Sizes of a micro-batch.
+        interleave: Chunks a pipeline rank holds.
+        tp, pp: Only these; empty: all that fit.
+    """
+
+    gpus: tuple[int, ...]
+    global_batch: int
+    node_gpus: int = 8
+    micro_batch: tuple[int, ...] = (1, 2, 4, 8, 16)
+    interleave: tuple[int, ...] = (1,)
+    tp: tuple[int, ...] = ()
+    pp: tuple[int, ...] = ()
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """One layout that fits; cost, energy and carbon are those of one step of the whole job.
+
+    Attributes:
+        utilisation: Share of the step in which a GPU computes, mean of the stages.
+    """
+
+    configuration: Configuration
+    step_ms: float
+    tokens_s: float
+    memory_bytes: float
+    utilisation: float
+    cost_usd: float
+    energy_j: float
+    carbon_g: float
+
+
+class Dropped(msgspec.Struct, frozen=True, gc=False):
+    """One layout that does not fit, and by how much."""
+
+    configuration: Configuration
+    reason: str
+    over_bytes: float
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a search found.
+
+    Attributes:
+        evaluated: Layouts whose step was predicted.
+        rows: Those, best first.
+        dropped: Layouts that do not fit into memory.
+        impossible: Combinations that are no layout, counted by reason.
+        pareto: Rows that no other beats in step time, cost and energy at once.
+    """
+
+    evaluated: int
+    rows: tuple[Row, ...]
+    dropped: tuple[Dropped, ...]
+    impossible: Mapping[str, int]
+    pareto: tuple[int, ...]
+
+    @property
+    def best(self) -> Row:
+        """The first row; raises where nothing fits."""
+        if self.rows:
+            return self.rows[0]
+        if not self.dropped:
+            raise Infeasible("no layout divides the GPUs, the layers and the global batch")
+        nearest = min(self.dropped, key=lambda one: one.over_bytes)
+        raise Infeasible(
+            f"none of {len(self.dropped)} layouts fits; the nearest is over by "
+            f"{nearest.over_bytes / _GIB:.1f} GiB ({nearest.configuration.short()})"
+        )
+
+
+class _Terms(msgspec.Struct, frozen=True):
+    """What every row is judged by."""
+
+    memory_bytes: float
+    price_usd_h: float
+    power_w: float
+    idle_w: float
+    carbon_g_per_kwh: float
+
+
+def search(
+    planner: Planner,
+    configuration: Configuration,
+    space: Space,
+    *,
+    gpu: Gpu | None = None,
+    memory_gib: float | None = None,
+    price_usd_h: float | None = None,
+    carbon_g_per_kwh: float = 0.0,
+    rank_by: str = "step_ms",
+    **options: Unpack[Options],
+) -> Found:
+    """Predicts every layout of a space, and ranks those that fit.
+
+    A GPU draws its idle power all the time, and the rest up to its limit in the share of the step
+    in which it computes.
+
+    Args:
+        configuration: The model; its own layout does not matter, save context and expert
+            parallelism, which stay.
+        gpu: The catalogue's entry of `configuration.gpu` where not given; memory, price and power
+            come from it.
+        carbon_g_per_kwh: Of the electricity.
+        rank_by: One of `RANKS`.
+        options: How the map over candidates runs, see `gnomon.parallel.pmap`. Few candidates stay
+            in this process unless `on` is given.
+    """
+    if rank_by not in RANKS:
+        raise InputError(f"cannot rank by {rank_by!r}; there are {', '.join(RANKS)}")
+    machine = gpu or find_gpu(configuration.gpu)
+    terms = _Terms(
+        _GIB * (machine.memory_gib if memory_gib is None else memory_gib),
+        machine.price_usd_h if price_usd_h is None else price_usd_h,
+        machine.power_w, machine.idle_w, carbon_g_per_kwh,
+    )  # fmt: skip
+    layouts, impossible = enumerate_layouts(configuration, space)
+    # Neighbours share a program, or a shape and what was laid for it. Long pipelines take longest
+    # and come first, so that workers end together.
+    layouts.sort(key=lambda c: (-c.pp, c.tp, c.batch, c.dp, c.interleave))
+    batches = [layouts[i : i + _BATCH] for i in range(0, len(layouts), _BATCH)]
+    judge = functools.partial(_judge_all, planner, terms)
+    if len(layouts) < _FEW:
+        options.setdefault("on", "serial")
+    judged = [one for batch in pmap(judge, batches, **options) for one in batch]
+    rows = [one for one in judged if isinstance(one, Row)]
+    rows.sort(key=lambda row: (_merit(row, rank_by), row.configuration.short()))
+    return Found(
+        len(rows),
+        tuple(rows),
+        tuple(one for one in judged if isinstance(one, Dropped)),
+        impossible,
+        tuple(pareto_front([(row.step_ms, row.cost_usd, row.energy_j) for row in rows])),
+    )
+
+
+def _merit(row: Row, rank_by: str) -> float:
+    value = float(getattr(row, rank_by))
+    return -value if rank_by == "tokens_s" else value
+
+
+# -- what there is ---------------------------------------------------------------------------
+
+
+def enumerate_layouts(
+    configuration: Configuration, space: Space
+) -> tuple[list[Configuration], dict[str, int]]:
+    """Every layout of a space, and how many combinations are none, by reason.
+
+    >>> gpt = Configuration(layers=4, hidden=64, heads=4, seq=8, batch=1)
+    >>> layouts, impossible = enumerate_layouts(
+    ...     gpt, Space(gpus=(8,), global_batch=4, micro_batch=(1, 2)))
+    >>> sorted({(c.tp, c.pp, c.dp) for c in layouts})
+    [(1, 2, 4), (1, 4, 2), (2, 1, 4), (2, 2, 2), (2, 4, 1), (4, 1, 2), (4, 2, 1)]
+    >>> impossible["the global batch does not divide over dp and micro-batch"]
+    4
+    """
+    found: list[Configuration] = []
+    impossible: Counter[str] = Counter()
+    for gpus in space.gpus:
+        for settings in _combinations(configuration, space, gpus):
+            layout = _layout(configuration, space, gpus, settings)
+            if isinstance(layout, str):
+                impossible[layout] += 1
+            else:
+                found.append(layout)
+    return found, dict(impossible)
+
+
+def _combinations(
+    configuration: Configuration, space: Space, gpus: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """Degrees of tensor and pipeline parallelism that divide the GPUs, and what goes with them."""
+    if gpus < 1:
+        raise InputError(f"{gpus} GPUs; give at least 1")
+    for tp in space.tp or _powers_of_two(space.node_gpus):
+        for pp in space.pp or range(1, configuration.layers + 1):
+            if configuration.heads % tp or gpus % (tp * pp * configuration.cp):
+                continue
+            for batch in space.micro_batch:
+                for interleave in space.interleave:
+                    if interleave == 1 or pp > 1:
+                        yield tp, pp, batch, interleave
+
+
+def _powers_of_two(most: int) -> list[int]:
+    return [1 << power for power in range(max(most, 1).bit_length())]
+
+
+def _layout(
+    configuration: Configuration, space: Space, gpus: int, settings: tuple[int, int, int, int]
+) -> Configuration | str:
+    """The layout, or why it is none."""
+    tp, pp, batch, interleave = settings
+    dp = gpus // (tp * pp * configuration.cp)
+    if space.global_batch % (dp * batch):
+        return "the global batch does not divide over dp and micro-batch"
+    micro_batches = space.global_batch // (dp * batch)
+    if interleave > 1 and micro_batches % pp:
+        return "interleaving needs micro-batches in groups of pp"
+    if interleave > 1 and configuration.layers % (pp * interleave):
+        return "chunks of an interleaved pipeline would not be equal"
+    sizes = {"tp": tp, "pp": pp, "dp": dp, "batch": batch, "accumulation": micro_batches,
+             "interleave": interleave}  # fmt: skip
+    try:
+        return configuration.changed(sizes)
+    except InputError as error:
+        return str(error)
+
+
+# -- one layout ------------------------------------------------------------------------------
+
+
+def _judge_all(
+    planner: Planner, terms: _Terms, layouts: Sequence[Configuration]
+) -> list[Row | Dropped]:
+    # Chunks do not change the parts of a program, only how they are put together.
+    program = functools.lru_cache(maxsize=1)(planner.program)
+    return [_judge(planner, program, terms, layout) for layout in layouts]
+
+
+def _judge(
+    planner: Planner,
+    program_of: Callable[[Configuration], Program],
+    terms: _Terms,
+    layout: Configuration,
+) -> Row | Dropped:
+    needs = planner.memory_bytes(layout)
+    if needs > terms.memory_bytes:
+        over = needs - terms.memory_bytes
+        return Dropped(layout, f"needs {needs / _GIB:.1f} GiB, {over / _GIB:.1f} too many", over)
+    program = program_of(msgspec.structs.replace(layout, interleave=1))
+    program = msgspec.structs.replace(program, configuration=layout)
+    step = quick_step(program, planner.collectives, blocking_sends=planner.blocking_sends)
+    step_ms = planner.whole_step_ms(layout, step.step_ms)
+    seconds = step_ms / 1e3
+    utilisation = step.utilisation * min(1.0, step.step_ms / step_ms) if step_ms else 0.0
+    power_w = terms.idle_w + utilisation * (terms.power_w - terms.idle_w)
+    energy_j = layout.world * power_w * seconds
+    return Row(
+        layout,
+        step_ms,
+        layout.global_batch * layout.seq / seconds if seconds else 0.0,
+        needs,
+        utilisation,
+        layout.world * seconds / 3600.0 * terms.price_usd_h,
+        energy_j,
+        energy_j / 3.6e6 * terms.carbon_g_per_kwh,
+    )
+
+
+class QuickStep(msgspec.Struct, frozen=True):
+    """A step's length, and the share of it in which a GPU computes."""
+
+    step_ms: float
+    utilisation: float
+
+
+def quick_step(
+    program: Program, collectives: CollectiveTimes, *, blocking_sends: bool = False
+) -> QuickStep:
+    """A step from the coarse graph; of a long accumulation only the first rounds are played.
+
+    Once a pipeline runs steadily every further micro-batch takes as long as the one before, or as
+    long as the busiest lane needs for it, whichever is more.
+    """
+    c = program.configuration
+    short, long = (rounds * c.pp for rounds in _ROUNDS)
+    rounds = [short, long] if c.accumulation > long else [c.accumulation]
+    played = [
+        _Played(assembled)
+        for assembled in assemble_rounds(
+            program, collectives, rounds, blocking_sends=blocking_sends
+        )
+    ]
+    if len(played) == 1:
+        return _quick(played[0].step_ms, played[0].computes_ms, c.pp)
+    first, second = played
+    more = (c.accumulation - long) / (long - short)
+    busiest = float(np.max(second.busy_ms - first.busy_ms))
+    step_ms = second.step_ms + more * max(second.step_ms - first.step_ms, busiest)
+    computes = second.computes_ms + more * (second.computes_ms - first.computes_ms)
+    return _quick(step_ms, computes, c.pp)
+
+
+def _quick(step_ms: float, computes_ms: float, stages: int) -> QuickStep:
+    return QuickStep(step_ms, min(1.0, computes_ms / stages / step_ms) if step_ms else 0.0)
+
+
+class _Played:
+    """Sums of a played graph: the step, the work of each lane, the work that computes."""
+
+    def __init__(self, assembled: Assembled) -> None:
+        graph = assembled.graph
+        self.step_ms = assembled.step_ms
+        self.busy_ms: NDArray[np.float64] = (
+            np.bincount(graph.lane, graph.duration_ns, minlength=len(graph.lanes)) / 1e6
+        )
+        computes = ~graph.is_kind("communication", "host", "fence")
+        self.computes_ms = float(graph.duration_ns[computes].sum()) / 1e6
+
+
+def pareto_front(costs: Iterable[Sequence[float]]) -> list[int]:
+    """Rows of costs that no other row is below or equal to in all columns and below in one.
+
+    >>> pareto_front([(1, 5), (2, 2), (3, 3), (5, 1), (2, 2)])
+    [0, 1, 3, 4]
+    """
+    table = np.asarray(list(costs), np.float64)
+    front = []
+    for at, row in enumerate(table):
+        no_worse = np.all(table <= row, axis=1)
+        if not np.any(no_worse & np.any(table < row, axis=1)):
+            front.append(at)
+    return front
