@@ -1,10 +1,11 @@
 """Searching layouts: candidates a second, here, on two cores, and through a Ray of our own.
 
     python benchmarks/training_search.py [--gpus 512] [--gpu h100] [--interleave 1,2,4]
-        [--on serial,local:2,ray] [--json OUT]
+        [--trace PATH | --style megatron] [--on serial,local:2,ray] [--json OUT]
 
-The model is GPT-3 175B (96 layers of 12,288, 96 heads, 2,048 tokens, 1,536 sequences a step), run
-as Megatron does; all of tensor x pipeline x data parallelism x micro-batch (x chunks a rank) that
+The model is GPT-3 175B (96 layers of 12,288, 96 heads, 2,048 tokens, 1,536 sequences a step). Its
+parts come from one trace of a small model (the bundled one) or, with `--style`, from models alone;
+all of tensor x pipeline x data parallelism x micro-batch (x chunks a rank) that
 divide the GPUs and the batch are candidates. Those that do not fit into memory are judged without
 a prediction, so both rates are printed; `--memory-gib 100000` has all of them predicted. Wall-clock
 time of the whole search, workers and all, and CPU time, which a busy machine does not stretch as
@@ -19,10 +20,13 @@ import json
 import os
 import time
 
+from gnomon.datasets import bundled
 from gnomon.model.gpu import find_gpu
 from gnomon.systems.training.prediction.assemble import assemble
 from gnomon.systems.training.prediction.configuration import Configuration
-from gnomon.systems.training.prediction.search import Found, Models, Space, search
+from gnomon.systems.training.prediction.found import planner_of
+from gnomon.systems.training.prediction.predict import read_recorded
+from gnomon.systems.training.prediction.search import Found, Models, Planner, Space, search
 from gnomon.systems.training.prediction.style import find_style
 
 
@@ -30,13 +34,18 @@ def main() -> None:
     options = parse()
     gpu = find_gpu(options.gpu)
     model = Configuration(
-        layers=96, hidden=12288, heads=96, seq=2048, batch=1, vocab=51200, gpu=options.gpu
-    )
+        layers=96, hidden=12288, heads=96, seq=2048, batch=1, vocab=51200, gpu=options.gpu,
+        network=options.network,
+    )  # fmt: skip
     space = Space(
         gpus=tuple(options.gpus), global_batch=options.global_batch, node_gpus=gpu.node_gpus,
         interleave=tuple(options.interleave),
     )  # fmt: skip
-    planner = Models.of(options.gpu, options.network, find_style(options.style))
+    planner: Planner
+    if options.style:
+        planner = Models.of(options.gpu, options.network, find_style(options.style))
+    else:
+        planner = planner_of(read_recorded(options.trace or bundled("h200-gpt-l6"))[0], model)
     measured: dict[str, dict[str, float]] = {}
     reference: Found | None = None
     for place in options.on:
@@ -83,7 +92,7 @@ def show(found: Found) -> None:
         )
 
 
-def show_samples(planner: Models, model: Configuration, samples: int = 2000) -> None:
+def show_samples(planner: Planner, model: Configuration, samples: int = 2000) -> None:
     """Samples a second of a graph of some 20,000 tasks, every kernel and launch its own."""
     layout = model.changed({"layers": 16, "tp": 8, "pp": 2, "accumulation": 16})
     step = assemble(planner.program(layout), planner.collectives)
@@ -102,7 +111,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--gpus", type=numbers, default=[512])
     parser.add_argument("--gpu", default="h100")
     parser.add_argument("--network", default="ib-ndr")
-    parser.add_argument("--style", default="megatron")
+    parser.add_argument("--style", default=None)
+    parser.add_argument("--trace", default=None)
     parser.add_argument("--global-batch", type=int, default=1536)
     parser.add_argument("--memory-gib", type=float, default=None)
     parser.add_argument("--interleave", type=numbers, default=[1, 2, 4])

@@ -27,7 +27,7 @@ def table(claims: list[dict]) -> str:
 
 def main() -> int:
     stale = []
-    for file in sorted((ROOT / "src" / "gnomon" / "systems").glob("*/claims.toml")):
+    for file in sorted((ROOT / "src" / "gnomon" / "systems").rglob("claims.toml")):
         page = ROOT / "docs" / "systems" / f"{file.parent.name}.md"
         before = page.read_text()
         text = table(tomllib.loads(file.read_text())["claim"])

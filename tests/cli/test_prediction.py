@@ -44,7 +44,8 @@ def test_a_prediction_has_what_was_promised(tmp_path):
     assert (tmp_path / "p.pftrace").stat().st_size > 10_000
 
 
-def test_a_table_is_what_people_get(capsys):
+def test_a_table_is_what_people_get(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
     assert main(["training", "predict", TRACE, "--set", "tp=2,dp=4", "--zone", "DE"]) == 0
     text = capsys.readouterr().out
     for words in ("Step, predicted", "Peak memory of a rank", "tensor parallelism", "alpha-beta",

@@ -73,8 +73,35 @@ def _training_sweep() -> Result:
     return sweep_trace(bundled("h200-gpt-l6"), command="gnomon training sweep bundled:h200-gpt-l6")
 
 
+def _training_predict() -> Result:
+    from gnomon.datasets import bundled
+    from gnomon.systems.training.prediction.predict import predict, read_recorded
+    from gnomon.systems.training.prediction.predicted import to_result
+
+    source, files = read_recorded(bundled("h200-gpt-l6"))
+    told = predict(source, {"layers": 24, "tp": 2, "dp": 8})
+    command = "gnomon training predict bundled:h200-gpt-l6 --set layers=24,tp=2,dp=8"
+    return to_result(told, command, sources=files)
+
+
+def _training_search() -> Result:
+    from gnomon.datasets import bundled
+    from gnomon.systems.training.prediction.found import find_layouts, to_result
+    from gnomon.systems.training.prediction.predict import read_recorded
+
+    source, files = read_recorded(bundled("h200-gpt-l6"))
+    found = find_layouts(source, {"layers": 48, "hidden": 6144}, 64, memory_gib=80.0, on="serial")
+    command = "gnomon training search bundled:h200-gpt-l6 --gpus 64 --memory 80 --set "
+    return to_result(found, command + "layers=48,hidden=6144", sources=files)
+
+
 _STOPS: list[tuple[str, Callable[[], Result]]] = [
     ("training: replay a real H200 trace; where does the step go, and what if?", _training_replay),
     ("training: four pipeline ranks as one job; who waits for whom?", _training_pipeline),
     ("training: which kind of kernel is worth making faster?", _training_sweep),
+    (
+        "training: four times the layers on sixteen GPUs; how long, and does it fit?",
+        _training_predict,
+    ),
+    ("training: how should a 22B model be spread over 64 GPUs?", _training_search),
 ]

@@ -170,6 +170,88 @@ def test_buckets_fill_in_backward_order():
     assert [done for done, _ in gradient_buckets(one_each, kinds)] == [2, 3, 4, 5, 6]
 
 
+def with_experts(layout, **more):
+    """Four tenths of every layer's parameters are experts'."""
+    return even_program(layout, 1e5, pieces=1, expert_parameters={"layer": 4e5}, **more)
+
+
+def exchanged_ns(graph):
+    """Nanoseconds of every kind of exchange of gradients and parameters."""
+    names = np.asarray(graph.names)[graph.name]
+    on_lane = np.asarray([lane.endswith("gradients") for lane in graph.lanes])[graph.lane]
+    chosen = on_lane & graph.is_kind("communication")
+    return {n: graph.duration_ns[chosen & (names == n)].sum() for n in np.unique(names[chosen])}
+
+
+@pytest.mark.parametrize(("tp", "copies"), [(1, 2), (2, 4)])
+def test_experts_are_reduced_over_the_ranks_that_hold_the_same(tp, copies):
+    layout = configuration(layers=4, dp=8, ep=4, tp=tp, experts=8)
+    sharded = with_experts(layout, overlap_gradients=False, shard_optimizer=True)
+    shared, experts = 4 * 6e5 * 2 * 7 / 8 / 10.0, 4 * 4e5 * 2 * (copies - 1) / copies / 10.0
+    assert exchanged_ns(assemble(sharded, machine(10.0)).graph) == {
+        "reduce-scatter of gradients": shared,
+        "reduce-scatter of experts' gradients": experts,
+        "all-gather of parameters": shared,
+        "all-gather of experts' parameters": experts,
+    }
+
+
+def test_experts_that_no_other_rank_holds_are_not_reduced():
+    layout = configuration(layers=4, dp=4, ep=4, experts=8)
+    for overlap in (True, False):
+        graph = assemble(with_experts(layout, overlap_gradients=overlap), machine(10.0)).graph
+        assert exchanged_ns(graph) == {"all-reduce of gradients": 4 * 6e5 * 2 * 1.5 / 10.0}
+
+
+def test_experts_of_tensor_parallel_ranks_are_reduced_without_data_parallelism():
+    # Tensor parallelism does not split experts: both ranks hold all of them.
+    graph = assemble(with_experts(configuration(layers=4, tp=2, experts=8)), machine(10.0)).graph
+    assert set(exchanged_ns(graph)) == {"all-reduce of experts' gradients"}
+
+
+def test_experts_fill_buckets_of_their_own():
+    program = with_experts(configuration(layers=5), bucket_bytes=1.5e6)
+    kinds = ["head", *["layer"] * 5, "embedding"]
+    assert gradient_buckets(program, kinds) == [(3, 2.4e6), (5, 2.4e6), (7, 1.2e6)]
+    assert gradient_buckets(program, kinds, experts=True) == [(3, 1.6e6), (5, 1.6e6), (7, 0.8e6)]
+
+
+def test_copies_of_experts_on_other_nodes_take_longer():
+    def experts_ns(**layout):
+        program = with_experts(configuration(layers=4, experts=8, **layout))
+        graph = assemble(program, machine(100.0, 10.0, node_gpus=8)).graph
+        return exchanged_ns(graph)["all-reduce of experts' gradients"]
+
+    # Two copies each: within a node, as tensor-parallel neighbours, and on two nodes.
+    within = experts_ns(dp=8, ep=4)
+    assert experts_ns(dp=8, ep=8, tp=2) == within
+    assert experts_ns(dp=16, ep=8) == 10 * within
+
+
+@given(
+    st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4, 8]),
+    st.floats(0.0, 1.0), st.booleans(), st.booleans(),
+)  # fmt: skip
+@settings(max_examples=40)
+def test_prop_sharing_experts_out_never_adds_to_what_is_reduced(dp, tp, ep, share, overlap, shard):
+    def total(ep):
+        layout = configuration(layers=4, dp=dp, tp=tp, ep=ep, experts=8)
+        program = even_program(
+            layout, expert_parameters={"layer": 1e6 * share / ep} if share else {},
+            overlap_gradients=overlap, shard_optimizer=shard,
+        )  # fmt: skip
+        parameters = dict(program.parameters) | {"layer": 1e6 * (1 - share + share / ep)}
+        program = msgspec.structs.replace(program, parameters=parameters)
+        times = [
+            sum(exchanged_ns(assemble(program, machine(1.0), fine=fine).graph).values())
+            for fine in (True, False)
+        ]
+        assert times[0] == times[1]
+        return times[0]
+
+    assert total(ep) <= total(1) + 8  # a nanosecond of rounding a collective
+
+
 def test_transfers_between_nodes_take_longer():
     def step(node_gpus):
         layout = configuration(pp=4, accumulation=4)

@@ -75,6 +75,7 @@ def test_experts_and_latent_attention_make_a_program():
     # Two of the eight experts are here, each of three matrices; the router has no bias.
     more = program.parameters["layer"] - program.parameters["dense"]
     assert more == 2 * 3 * 512 * 256 + 3 * 512 * 256 + 8 * 512 - 3 * 512 * 2048
+    assert program.expert_parameters == {"layer": 2 * 3 * 512 * 256}
     waits = [p for p in program.parts["layer.forward"] if p.name == "expert up"]
     assert waits[0].device_ns > 1e3 * MEGATRON.pause_routing_us
 

@@ -112,6 +112,18 @@ def test_dense_layers_before_experts_are_a_kind_of_their_own():
     assert not any("expert" in work.name for work in parts["dense.forward"])
 
 
+def test_experts_are_updated_by_the_ranks_that_hold_the_same():
+    def updated(**layout):
+        c = BASE.changed({"experts": 8, "expert_ffn": 1024, "dp": 4, **layout})
+        return next(
+            w.sizes[0] for w in list_work(c, MEGATRON)["optimizer.layer"] if "update" in w.name
+        )
+
+    # Eight experts over four ranks or two of them on each: every rank updates two either way.
+    assert updated(ep=4) == pytest.approx(updated(ep=1))
+    assert updated(ep=4, tp=2) < 0.6 * updated(ep=4)
+
+
 def test_latent_attention_goes_through_its_ranks():
     c = BASE.changed({"q_rank": 96, "kv_rank": 64, "rope_dim": 32})
     work = {w.name: w.sizes for w in list_work(c, MEGATRON)["layer.forward"]}

@@ -13,6 +13,8 @@ from gnomon.errors import InputError
 from gnomon.graph import WorkGraph
 from gnomon.model.collective_time import CollectiveTimes
 from gnomon.sim import replay
+from gnomon.systems.training.prediction.configuration import Configuration
+from gnomon.systems.training.prediction.memory import expert_copies
 from gnomon.systems.training.prediction.placement import members_per_node, stages_share_node
 from gnomon.systems.training.prediction.program import Part, Program
 from gnomon.systems.training.prediction.tape import (
@@ -38,36 +40,55 @@ _NS = 1e3  # a microsecond
 _HOST_LANE = Words().lanes[HOST]
 
 
-def gradient_buckets(program: Program, kinds: Sequence[str]) -> list[tuple[int, float]]:
+def gradient_buckets(
+    program: Program, kinds: Sequence[str], *, experts: bool = False
+) -> list[tuple[int, float]]:
     """Where buckets of gradients are full: (items done by then, bytes), in backward order.
 
     Args:
         kinds: What the backward pass goes through: "head", kinds of layers, "embedding".
+        experts: Buckets of the experts' gradients rather than of all others'.
     """
     buckets, held = [], 0.0
     for done, kind in enumerate(kinds, start=1):
-        held += program.parameters.get(kind, 0.0) * program.gradient_bytes
+        held += _parameters(program, kind, experts) * program.gradient_bytes
         if held > 0 and (held >= program.bucket_bytes or done == len(kinds)):
             buckets.append((done, held))
             held = 0.0
     return buckets
 
 
+def _parameters(program: Program, kind: str, experts: bool) -> float:
+    own = program.expert_parameters.get(kind, 0.0)
+    return own if experts else program.parameters.get(kind, 0.0) - own
+
+
 class Exchanges:
-    """Times of what ranks exchange in this layout."""
+    """Times of what ranks exchange in this layout.
+
+    Attributes:
+        copies: Ranks that hold the same parameters: of all but experts, and of experts.
+    """
 
     def __init__(self, program: Program, collectives: CollectiveTimes, node_gpus: int) -> None:
         self._program, self._collectives, self._node_gpus = program, collectives, node_gpus
         self._configuration = c = program.configuration
-        self._per_node = members_per_node(c, "gradients", node_gpus)
-        self.copies = c.dp * c.cp
+        self.copies = (c.dp * c.cp, expert_copies(c))
+        self._per_node = (
+            members_per_node(c, "gradients", node_gpus), _experts_per_node(c, node_gpus)
+        )  # fmt: skip
 
-    def gradient(self, kind: str, size: float) -> tuple[float, float]:
-        """Nanoseconds and spread of a collective among the ranks that hold the same layers."""
+    def reduces(self, program: Program) -> bool:
+        """Whether any gradients are reduced."""
+        return self.copies[0] > 1 or (self.copies[1] > 1 and bool(program.expert_parameters))
+
+    def gradient(self, kind: str, size: float, experts: bool) -> tuple[float, float]:
+        """Nanoseconds and spread of a collective among the ranks that hold the same parameters."""
+        copies, per_node = self.copies[experts], self._per_node[experts]
         time = self._collectives.time_us(
-            kind, size, self.copies, node_gpus=self._node_gpus, per_node=self._per_node
+            kind, size, copies, node_gpus=self._node_gpus, per_node=per_node
         )
-        crosses = self._per_node < self.copies
+        crosses = per_node < copies
         return float(time) * _NS, self._collectives.spread(kind, crosses)
 
     def sends(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -80,6 +101,16 @@ class Exchanges:
         )
         spread = [self._collectives.spread("send", crosses) for crosses in (True, False)]
         return both[shares.astype(int)] * _NS, np.asarray(spread)[shares.astype(int)]
+
+
+def _experts_per_node(c: Configuration, node_gpus: int) -> int:
+    """How many of the ranks that hold the same experts share a node.
+
+    Ranks that share the experts out are `tp` apart (see `placement`), so the tensor-parallel ranks
+    between hold the same ones, unless there are too few others to share them out.
+    """
+    neighbours = min(c.tp, node_gpus) if c.ep <= c.dp * c.cp else 1
+    return min(expert_copies(c), max(neighbours, node_gpus // c.ep))
 
 
 class Block:
@@ -104,7 +135,7 @@ class Blocks:
         self._parts: dict[str, Tape] = {}
         self._sums: dict[str, Sums] = {}
         self._runs: dict[tuple[str, int], Tape] = {}
-        self._collectives: dict[tuple[str, float], Tape] = {}
+        self._collectives: dict[tuple[str, float, bool], Tape] = {}
         self._made: dict[tuple[object, ...], int] = {}
         self.blocks: list[Block] = []
 
@@ -161,7 +192,7 @@ class Blocks:
 
     @property
     def _overlaps(self) -> bool:
-        return self.program.overlap_gradients and self.exchanges.copies > 1
+        return self.program.overlap_gradients and self.exchanges.reduces(self.program)
 
     def _keep(self, block: Block) -> int:
         self.blocks.append(block)
@@ -185,13 +216,13 @@ class Blocks:
         tapes, layers = [], []
         done = 0
         is_forward = names[0].endswith("forward")
-        for stretch, bucket in self._stretches(names, reduces):
+        for stretch, buckets in self._stretches(names, reduces):
             for tape, layer in self._tapes(names, done, stretch, is_forward):
                 tapes.append(tape)
                 layers.append(layer)
             done += stretch
-            if bucket:
-                tapes.append(self._reduction(bucket))
+            for experts, size in buckets:
+                tapes.append(self._reduction(size, experts))
                 layers.append(0)
         if sends:
             tapes.append(self._send("forward" if is_forward else "backward"))
@@ -199,17 +230,20 @@ class Blocks:
         tape = join(tapes, layers)
         return Block(tape, len(tape) - 1 if sends else -1)
 
-    def _stretches(self, names: Sequence[str], reduces: bool) -> Iterator[tuple[int, float]]:
-        """Items up to each full bucket, and its bytes; all of them and none without buckets."""
-        if not reduces:
-            yield len(names), 0.0
-            return
+    def _stretches(
+        self, names: Sequence[str], reduces: bool
+    ) -> Iterator[tuple[int, list[tuple[bool, float]]]]:
+        """Items up to each full bucket, and what is reduced then: whether experts', and bytes."""
+        full: dict[int, list[tuple[bool, float]]] = {}
+        kinds = [n.split(".")[0] for n in names]
+        for experts in (False, True) if reduces else ():
+            if self.exchanges.copies[experts] > 1:
+                for done, size in gradient_buckets(self.program, kinds, experts=experts):
+                    full.setdefault(done, []).append((experts, size))
         before = 0
-        for done, size in gradient_buckets(self.program, [n.split(".")[0] for n in names]):
-            yield done - before, size
+        for done in sorted(full.keys() | {len(names)}):
+            yield done - before, full.get(done, [])
             before = done
-        if before < len(names):
-            yield len(names) - before, 0.0
 
     def _tapes(
         self, names: Sequence[str], start: int, count: int, is_forward: bool
@@ -260,18 +294,20 @@ class Blocks:
         end = int(line.end_ns[tape.last]) if tape.last >= 0 else 0
         return max(0.0, end - count * (sums.compute + sums.talk))
 
-    def _reduction(self, size: float) -> Tape:
+    def _reduction(self, size: float, experts: bool) -> Tape:
         kind = "reduce-scatter" if self.program.shard_optimizer else "all-reduce"
-        return self._collective(kind, size, "gradients")
+        return self._collective(kind, size, experts, "gradients")
 
-    def _collective(self, kind: str, size: float, what: str) -> Tape:
-        if (kind, size) not in self._collectives:
+    def _collective(self, kind: str, size: float, experts: bool, what: str) -> Tape:
+        key = (kind, size, experts)
+        if key not in self._collectives:
+            whose = f"experts' {what}" if experts else what
             write = Writer(self.words, what)
-            time, spread = self.exchanges.gradient(kind, size)
+            time, spread = self.exchanges.gradient(kind, size, experts)
             group = f"{_TALK}, {kind}"
-            write.task(GRADIENTS, time, _TALK, f"{kind} of {what}", group, spread, size)
-            self._collectives[kind, size] = write.build(hangs=True)
-        return self._collectives[kind, size]
+            write.task(GRADIENTS, time, _TALK, f"{kind} of {whose}", group, spread, size)
+            self._collectives[key] = write.build(hangs=True)
+        return self._collectives[key]
 
     def _send(self, direction: str) -> Tape:
         # How long depends on who sends: filled in when the blocks are laid.
@@ -282,19 +318,31 @@ class Blocks:
 
     def _end(self, held: Sequence[tuple[str, int]]) -> Tape:
         program = self.program
-        number = sum(program.parameters.get(kind, 0.0) for kind, _ in held)
-        reduces = self.exchanges.copies > 1 and number > 0
+        shared_out = self._shared_out(held)
         before: list[Tape] = []
-        if reduces and not program.overlap_gradients:
-            before += [self._backward_done(), self._reduction(number * program.gradient_bytes)]
+        if shared_out and not program.overlap_gradients:
+            before.append(self._backward_done())
+            before += [self._reduction(n * program.gradient_bytes, e) for e, n in shared_out]
         before.append(self._wait_beside())
         after: list[Tape] = []
-        if reduces and program.shard_optimizer:
-            size = number * _BYTES.get(program.configuration.dtype, 2.0)
-            after = [self._collective("all-gather", size, "parameters"), self._wait_beside()]
+        if shared_out and program.shard_optimizer:
+            wide = _BYTES.get(program.configuration.dtype, 2.0)
+            after = [
+                self._collective("all-gather", n * wide, e, "parameters") for e, n in shared_out
+            ]
+            after.append(self._wait_beside())
         updates = list(self._optimizer(held))
         layers = [0] * len(before) + [layer for _, layer in updates] + [0] * len(after)
         return join([*before, *(tape for tape, _ in updates), *after], layers)
+
+    def _shared_out(self, held: Sequence[tuple[str, int]]) -> list[tuple[bool, float]]:
+        """Parameters that other ranks hold too: whether experts', and how many."""
+        found = []
+        for experts in (False, True):
+            number = sum(_parameters(self.program, kind, experts) for kind, _ in held)
+            if number > 0 and self.exchanges.copies[experts] > 1:
+                found.append((experts, number))
+        return found
 
     def _optimizer(self, held: Sequence[tuple[str, int]]) -> Iterator[tuple[Tape, int]]:
         """What updates the parameters that a rank holds, with layers from its first."""

@@ -17,11 +17,11 @@ from gnomon.report import Chart, Figure, Manifest, Result, ScatterChart, hash_in
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.predict import Prediction, Source, factor_of, predict
 from gnomon.systems.training.prediction.program import Program
-from gnomon.systems.training.prediction.search import Dropped, Found, Row, Space, search
+from gnomon.systems.training.prediction.search import Dropped, Found, Planner, Row, Space, search
 from gnomon.table import Table
 from gnomon.version import __version__
 
-__all__ = ["Layouts", "find_layouts", "to_result", "to_script"]
+__all__ = ["Layouts", "find_layouts", "planner_of", "to_result", "to_script"]
 
 _GIB = 2**30
 _MICRO_BATCHES = (1, 2, 4, 8, 16)
@@ -81,6 +81,11 @@ class _Planner(msgspec.Struct, frozen=True):
         return self.source.memory(configuration).total
 
 
+def planner_of(source: Source, configuration: Configuration) -> Planner:
+    """What a search asks, answered from a source of parts."""
+    return _Planner(source, configuration, factor_of(source))
+
+
 def find_layouts(
     source: Source,
     settings: Mapping[str, Any],
@@ -124,7 +129,7 @@ def find_layouts(
     )  # fmt: skip
     begun = time.perf_counter()
     found = search(
-        _Planner(source, configuration, factor_of(source)), configuration, space, gpu=machine,
+        planner_of(source, configuration), configuration, space, gpu=machine,
         memory_gib=memory_gib, price_usd_h=price_usd_h,
         carbon_g_per_kwh=carbon.mid if carbon else 0.0, rank_by=rank_by, on=on, progress=progress,
     )  # fmt: skip

@@ -22,6 +22,8 @@ from gnomon.systems.training.prediction.style import Style, width
 __all__ = [
     "VOCAB_STEP",
     "Memory",
+    "expert_copies",
+    "expert_counts",
     "layer_kinds",
     "least_recompute",
     "parameter_counts",
@@ -155,6 +157,34 @@ def parameter_counts(configuration: Configuration, style: Style) -> dict[str, fl
         weights = _weights(c, style, kind)
         counts[kind] = weights.shared + weights.expert
     return counts
+
+
+def expert_counts(configuration: Configuration, style: Style) -> dict[str, float]:
+    """How many of `parameter_counts` are experts', by kind of layer; kinds without are left out.
+
+    >>> from gnomon.systems.training.prediction.style import find_style
+    >>> c = Configuration(
+    ...     layers=2, hidden=64, heads=4, seq=8, batch=1, experts=8, expert_ffn=32, ep=4
+    ... )
+    >>> expert_counts(c, find_style("megatron"))
+    {'layer': 8192}
+    """
+    kinds = dict.fromkeys(layer_kinds(configuration))
+    counts = {kind: _weights(configuration, style, kind).expert for kind in kinds}
+    return {kind: count for kind, count in counts.items() if count}
+
+
+def expert_copies(configuration: Configuration) -> int:
+    """Ranks of a stage that hold the same experts: tensor parallelism does not split these.
+
+    >>> c = Configuration(
+    ...     layers=2, hidden=64, heads=4, seq=8, batch=1, experts=8, dp=8, tp=2, ep=4
+    ... )
+    >>> expert_copies(c)
+    4
+    """
+    c = configuration
+    return max(1, c.dp * c.cp * c.tp // c.ep)
 
 
 def vocab_share(configuration: Configuration, style: Style) -> int:
@@ -344,8 +374,7 @@ def _optimizer_bytes(c: Configuration, style: Style, held: Mapping[str, float]) 
     if not style.shard_optimizer:
         return style.state_bytes * (held["shared"] + held["expert"])
     replicas = c.dp * c.cp
-    expert_replicas = max(1.0, c.dp * c.cp * c.tp / c.ep)
-    return style.state_bytes * (held["shared"] / replicas + held["expert"] / expert_replicas)
+    return style.state_bytes * (held["shared"] / replicas + held["expert"] / expert_copies(c))
 
 
 def _stage(c: Configuration, style: Style, stage: int) -> Memory:

@@ -15,7 +15,11 @@ import numpy as np
 from gnomon.model.collective_time import CollectiveTimes
 from gnomon.model.kernel_time import KernelTimes
 from gnomon.systems.training.prediction.configuration import Configuration
-from gnomon.systems.training.prediction.memory import layer_kinds, parameter_counts
+from gnomon.systems.training.prediction.memory import (
+    expert_counts,
+    layer_kinds,
+    parameter_counts,
+)
 from gnomon.systems.training.prediction.program import Part, Piece, Program
 from gnomon.systems.training.prediction.style import (
     MEGATRON,
@@ -74,6 +78,7 @@ def build_program(
         parts={name: _part(works, times, style, waits) for name, works in work.items()},
         layer_kinds=layer_kinds(c),
         parameters=parameter_counts(c, style),
+        expert_parameters=expert_counts(c, style),
         boundary_bytes=_boundary_bytes(c, style),
         gradient_bytes=style.gradient_bytes,
         overlap_gradients=style.overlap_gradients,

@@ -199,11 +199,11 @@ def _parts(p: Prediction) -> Table:
     }
     parts = _breakdown(p)
     rows = [
-        {"what": names[key], "ms": round(parts[key], 4),
+        {"what": names[key], "time_ms": round(parts[key], 4),
          "share_pct": round(100.0 * parts[key] / p.step.mid, 2) if p.step.mid else 0.0}
         for key in names
     ]  # fmt: skip
-    return Table.from_rows("Predicted step", rows, units={"ms": "ms", "share_pct": "%"})
+    return Table.from_rows("Predicted step", rows, units={"time_ms": "ms", "share_pct": "%"})
 
 
 def _models(p: Prediction) -> Table:
@@ -222,10 +222,11 @@ def _models(p: Prediction) -> Table:
 
 def _memory(p: Prediction) -> Table:
     rows = [
-        {"what": name, "gib": round(value / _GIB, 4)} for name, value in _memory_parts(p).items()
+        {"what": name, "memory_gib": round(value / _GIB, 4)}
+        for name, value in _memory_parts(p).items()
     ]
     return Table.from_rows(
-        "Peak memory of the fullest rank", rows, units={"gib": "GiB"},
+        "Peak memory of the fullest rank", rows, units={"memory_gib": "GiB"},
         caption=f"{p.memory.total / _GIB:.2f} GiB in all; a {p.gpu.name} has "
         f"{p.gpu.memory_gib:g} GiB.",
     )  # fmt: skip
@@ -257,7 +258,8 @@ def _waterfall_chart(p: Prediction) -> list[Chart]:
             "From base to prediction", names,
             [Bars("step", kept), Bars("added", added), Bars("saved", saved)],
             value_label="step", unit="ms",
-            caption=f"Predicted: {p.step.format('ms')}.",
+            caption=f"Predicted: {p.step.format('ms')}. Numbers beside bars are the longer of "
+            "before and after.",
         )
     ]  # fmt: skip
 

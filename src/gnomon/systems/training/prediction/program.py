@@ -76,6 +76,8 @@ class Program(msgspec.Struct, frozen=True):
             other kind of layer in `layer_kinds`.
         layer_kinds: The kind of each layer, first to last.
         parameters: Parameters of this rank's share of an embedding, a layer of each kind, a head.
+        expert_parameters: How many of them are experts', by kind of layer. Fewer ranks hold the
+            same experts than hold the same layer otherwise, so they are reduced apart.
         boundary_bytes: Activations handed from stage to stage for one micro-batch.
         gradient_bytes: Bytes of a parameter's gradient when it is reduced.
         overlap_gradients: Reductions start while the backward pass runs, bucket by bucket.
@@ -93,3 +95,4 @@ class Program(msgspec.Struct, frozen=True):
     overlap_gradients: bool = True
     bucket_bytes: float = 0.0
     shard_optimizer: bool = False
+    expert_parameters: Mapping[str, float] = {}

@@ -63,6 +63,7 @@ class Retimer:
     def __init__(self, recorded: Extracted, base: Machine) -> None:
         self.recorded = recorded
         self._base = base
+        self._sized: dict[Configuration, dict[str, Part]] = {}
         self._now_us = {
             name: _model_us(part.growths, recorded.configuration, recorded.configuration, base)
             for name, part in recorded.parts.items()
@@ -73,12 +74,7 @@ class Retimer:
     ) -> Program:
         """The parts of another configuration on a device."""
         recorded = self.recorded
-        parts: dict[str, Part] = {}
-        for name, part in recorded.parts.items():
-            if name == "optimizer":
-                continue
-            pieces = self._part(name, part, target, machine)
-            parts[name] = self._with_exchanges(name, pieces, part, target, collectives)
+        parts = dict(self._passes(target, machine, collectives))
         if target.accumulation > 1 and recorded.configuration.accumulation == 1:
             parts["layer.backward"] += self._accumulate(target, machine)
         parameters = self._parameters(target)
@@ -94,6 +90,23 @@ class Retimer:
             overlap_gradients=target.pp == 1 if overlap is None else overlap or target.pp == 1,
             bucket_bytes=25 * 2**20,
         )
+
+    def _passes(
+        self, target: Configuration, machine: Machine, collectives: CollectiveTimes
+    ) -> dict[str, Part]:
+        """Forward and backward parts. Layouts that only deal them out differently share them."""
+        same = msgspec.structs.replace(
+            target, dp=1, pp=1, interleave=1, accumulation=1, layers=1, dense_layers=0
+        )
+        if same not in self._sized:
+            self._sized[same] = {
+                name: self._with_exchanges(
+                    name, self._part(name, part, same, machine), part, same, collectives
+                )
+                for name, part in self.recorded.parts.items()
+                if name != "optimizer"
+            }
+        return self._sized[same]
 
     def _part(
         self, name: str, part: RecordedPart, target: Configuration, machine: Machine

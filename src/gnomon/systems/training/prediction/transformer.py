@@ -15,7 +15,13 @@ from collections.abc import Iterator
 import msgspec
 
 from gnomon.systems.training.prediction.configuration import Configuration
-from gnomon.systems.training.prediction.memory import layer_kinds, parameter_counts, vocab_share
+from gnomon.systems.training.prediction.memory import (
+    expert_copies,
+    expert_counts,
+    layer_kinds,
+    parameter_counts,
+    vocab_share,
+)
 from gnomon.systems.training.prediction.style import Style, width
 
 __all__ = ["Work", "list_work"]
@@ -73,14 +79,16 @@ def list_work(configuration: Configuration, style: Style) -> dict[str, tuple[Wor
         "head.forward": tuple(_head_forward(c, style)),
         "head.backward": tuple(_head_backward(c, style)),
     }
-    counts = parameter_counts(c, style)
+    counts, experts = parameter_counts(c, style), expert_counts(c, style)
     for kind in dict.fromkeys(layer_kinds(c)):
         forward = tuple(_layer_forward(c, style, kind))
         backward = tuple(_layer_backward(c, style, kind))
         parts[f"{kind}.forward"] = forward
         parts[f"{kind}.backward"] = _recomputed(c, style, forward) + backward
     for name in ("embedding", *dict.fromkeys(layer_kinds(c)), "head"):
-        parts[f"optimizer.{name}"] = tuple(_optimizer(c, style, name, counts[name]))
+        parts[f"optimizer.{name}"] = tuple(
+            _optimizer(c, style, name, counts[name], experts.get(name, 0.0))
+        )
     parts["optimizer.step"] = tuple(_optimizer_ends(c, style))
     return parts
 
@@ -623,7 +631,7 @@ def _head_backward(c: Configuration, style: Style) -> _Works:
 # --- the optimiser -----------------------------------------------------------------------------
 
 
-def _optimizer(c: Configuration, style: Style, name: str, number: float) -> _Works:
+def _optimizer(c: Configuration, style: Style, name: str, number: float, experts: float) -> _Works:
     if not style.optimizer_in_step:
         return
     w, g = width(c.dtype), style.gradient_bytes
@@ -634,7 +642,9 @@ def _optimizer(c: Configuration, style: Style, name: str, number: float) -> _Wor
         yield Work(f"norm {name}", "reduction", (g * number, 0.0))
     if not style.gradients_released:
         yield Work(f"clear gradients {name}", "copy", (g * number, 0.0), launches=0.2)
-    mine = number / (c.dp * c.cp) if style.shard_optimizer else number
+    mine = number
+    if style.shard_optimizer:
+        mine = (number - experts) / (c.dp * c.cp) + experts / expert_copies(c)
     state = 2 * style.state_bytes
     copy = w if style.state_bytes > 2 * w + 2 else 2 * w
     passes = 1.0 if style.optimizer == "fused" else 2.5

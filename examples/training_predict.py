@@ -1,0 +1,21 @@
+"""Predict training steps that nobody ran, from one trace of a small model.
+
+Scenario: a six-layer GPT was traced on one H200; what would twice the layers take, what on two
+GPUs that share every layer, and what on eight that share the batch as well?
+"""
+
+from gnomon.datasets import bundled
+from gnomon.systems.training.prediction.predict import predict, read_recorded
+
+source, _ = read_recorded(bundled("h200-gpt-l6"))
+print(f"recorded: {source.base.short()}: {source.base_ms:.1f} ms")
+for settings in ({"layers": 12}, {"layers": 12, "tp": 2}, {"layers": 12, "tp": 2, "dp": 8}):
+    told = predict(source, settings)
+    words = " ".join(f"{name}={value}" for name, value in settings.items())
+    fits = "fits" if told.fits else f"{told.over_gib:.1f} GiB too many"
+    print(
+        f"{words:22} {told.step.mid:6.1f} ms ({told.step.low:.0f} to {told.step.high:.0f}), "
+        f"{told.memory.total / 2**30:5.2f} GiB, {fits}"
+    )
+    for row in told.waterfall:
+        print(f"    {row.change:20} {row.delta_ms:+7.2f} ms")
