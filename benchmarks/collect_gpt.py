@@ -23,6 +23,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +42,9 @@ class Shape:
     llama: bool = False
     fused_attention: bool = True
     fused_optimizer: bool = True
+    tp: int = 1  # one rank's share of every matrix, without the exchanges
+    recompute: bool = False
+    compiled: bool = False
 
 
 WORKLOADS = {
@@ -65,6 +69,13 @@ WORKLOADS = {
     "foreach-l12": Shape(fused_optimizer=False),
     "unfused": Shape(seq=1024, fused_attention=False, layers=6),
     "unfused-l12": Shape(seq=1024, fused_attention=False),
+    "shard2": Shape(tp=2),
+    "shard4": Shape(tp=4),
+    "recompute": Shape(layers=6, recompute=True),
+    "recompute-l12": Shape(recompute=True),
+    "compiled": Shape(layers=6, compiled=True),
+    "compiled-l12": Shape(compiled=True),
+    "compiled-h1024": Shape(layers=6, hidden=1024, heads=8, compiled=True),
     "llama": Shape(layers=8, hidden=2048, heads=16, kv_heads=4, ffn=5632, vocab=32000, llama=True),
     "llama-l16": Shape(
         layers=16, hidden=2048, heads=16, kv_heads=4, ffn=5632, vocab=32000, llama=True
@@ -80,19 +91,21 @@ class Attention(nn.Module):
 
     def __init__(self, shape: Shape):
         super().__init__()
-        self.heads, self.keys = shape.heads, shape.kv_heads or shape.heads
+        self.heads = shape.heads // shape.tp
+        self.keys = (shape.kv_heads or shape.heads) // shape.tp
         self.width, self.fused = shape.hidden // shape.heads, shape.fused_attention
+        inner = self.heads * self.width
         bias = not shape.llama
         if shape.llama:
             self.q = nn.Linear(shape.hidden, self.heads * self.width, bias)
             self.k = nn.Linear(shape.hidden, self.keys * self.width, bias)
             self.v = nn.Linear(shape.hidden, self.keys * self.width, bias)
         else:
-            self.qkv = nn.Linear(shape.hidden, 3 * shape.hidden, bias)
-        self.out = nn.Linear(shape.hidden, shape.hidden, bias)
+            self.qkv = nn.Linear(shape.hidden, 3 * inner, bias)
+        self.out = nn.Linear(inner, shape.hidden, bias)
 
     def forward(self, x):
-        batch, seq, hidden = x.shape
+        batch, seq, _ = x.shape
         if hasattr(self, "qkv"):
             parts = self.qkv(x).view(batch, seq, 3, self.heads, self.width).unbind(2)
         else:
@@ -106,7 +119,7 @@ class Attention(nn.Module):
             scores = (q @ k.transpose(-2, -1)) * self.width**-0.5
             mask = torch.ones(seq, seq, dtype=torch.bool, device=x.device).triu(1)
             y = scores.masked_fill(mask, float("-inf")).softmax(-1) @ v
-        return self.out(y.transpose(1, 2).reshape(batch, seq, hidden))
+        return self.out(y.transpose(1, 2).reshape(batch, seq, -1))
 
 
 class Layer(nn.Module):
@@ -115,7 +128,7 @@ class Layer(nn.Module):
     def __init__(self, shape: Shape):
         super().__init__()
         norm = nn.RMSNorm if shape.llama else nn.LayerNorm
-        ffn = shape.ffn or 4 * shape.hidden
+        ffn = (shape.ffn or 4 * shape.hidden) // shape.tp
         self.before, self.between = norm(shape.hidden), norm(shape.hidden)
         self.attention = Attention(shape)
         self.up = nn.Linear(shape.hidden, ffn, bias=not shape.llama)
@@ -135,18 +148,19 @@ class Model(nn.Module):
 
     def __init__(self, shape: Shape):
         super().__init__()
-        self.tokens = nn.Embedding(shape.vocab, shape.hidden)
+        self.tokens = nn.Embedding(shape.vocab // shape.tp, shape.hidden)
         self.places = None if shape.llama else nn.Embedding(shape.seq, shape.hidden)
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
         self.norm = (nn.RMSNorm if shape.llama else nn.LayerNorm)(shape.hidden)
-        self.head = nn.Linear(shape.hidden, shape.vocab, bias=False)
+        self.head = nn.Linear(shape.hidden, shape.vocab // shape.tp, bias=False)
+        self.recompute = shape.recompute
 
     def forward(self, tokens, wanted):
         x = self.tokens(tokens)
         if self.places is not None:
             x = x + self.places(torch.arange(tokens.shape[1], device=tokens.device))
         for layer in self.layers:
-            x = layer(x)
+            x = checkpoint(layer, x, use_reentrant=False) if self.recompute else layer(x)
         logits = self.head(self.norm(x)).float()
         return F.cross_entropy(logits.flatten(0, 1), wanted.flatten())
 
@@ -157,12 +171,14 @@ def steps_of(shape: Shape):
     model = Model(shape).to("cuda", torch.bfloat16)
     options = {"fused": True} if shape.fused_optimizer else {"foreach": True}
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **options)
-    tokens = torch.randint(shape.vocab, (shape.batch, shape.seq), device="cuda")
-    wanted = torch.randint(shape.vocab, (shape.batch, shape.seq), device="cuda")
+    held = shape.vocab // shape.tp
+    tokens = torch.randint(held, (shape.batch, shape.seq), device="cuda")
+    wanted = torch.randint(held, (shape.batch, shape.seq), device="cuda")
+    forward = torch.compile(model) if shape.compiled else model
 
     def step():
         for _ in range(shape.accumulation):
-            (model(tokens, wanted) / shape.accumulation).backward()
+            (forward(tokens, wanted) / shape.accumulation).backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 

@@ -8,10 +8,12 @@ range, and the figure that the table's own authors report for their tool.
 
 - vtrain: 1,440 single-node rows (A100, tp, dp and pp to 8, 8 and 4). Four constants of how that
   table was made (time between kernels, the host's time a launch, and both for a collective) are
-  told from a seeded tenth of the rows; the others are the exam.
+  told from a seeded tenth of the rows; the others are the exam. Where `ground_truth_multi.csv`
+  (or .csv.gz) lies beside the table, its rows are examined too, with no constant told from them.
 - neusight: eleven 4-GPU steps (A100-40GB, H100), float, Megatron through Accelerate.
 - simumax: 43 steps on eight B200, with the memory that was allocated.
-- lumos: nine layouts of a 15B model on H100; totals only, and no constant told from them.
+- lumos: nine layouts of a 15B model on H100; totals only, and no constant told from them. Once
+  from sizes alone, and once from a trace of one GPU that `synthetic_trace.py` writes.
 - own: five steps of one H200 with their peak of memory, from our own recordings' `meta.json`.
 """
 
@@ -26,6 +28,7 @@ import os
 import re
 import sys
 import tarfile
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -34,7 +37,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from synthetic_trace import write_trace
 
+from gnomon.errors import InputError
 from gnomon.model.collective_time import CollectiveTimes
 from gnomon.model.kernel_time import KernelTimes
 from gnomon.sim.sample import sample_ends
@@ -49,6 +54,8 @@ from gnomon.systems.training.prediction.operators import (
     Style,
     build_program,
 )
+from gnomon.systems.training.prediction.predict import Recorded, read_recorded
+from gnomon.systems.training.prediction.predict import predict as predict_from
 
 _GIB = 2.0**30
 _SAMPLES = 200
@@ -78,13 +85,20 @@ class Case(msgspec.Struct):
 
 
 class Table(msgspec.Struct):
-    """Cases of one source, and what its authors report for their own tool."""
+    """Cases of one source, and what its authors report for their own tool.
+
+    Attributes:
+        key: What its figures' names begin with in `measure`.
+        main: Its figures stand for the exam: they are also named without the key.
+    """
 
     title: str
     cases: list[Case]
     theirs: str
     groups: tuple[str, ...] = ()
     why: str = ""
+    key: str = ""
+    main: bool = False
 
     @property
     def worst(self) -> Case:
@@ -108,6 +122,16 @@ class Table(msgspec.Struct):
             off = np.abs([case.predicted_gib / case.measured_gib - 1.0 for case in sized])
             found |= {"memory_mean": float(off.mean()), "memory_worst": float(off.max())}
         return found
+
+    def percentages(self) -> dict[str, Any]:
+        """The same in percent and without signs, named as `measure` names them."""
+        figures = self.figures()
+        names = ("mean", "median", "p90", "worst", "inside", "memory_mean", "memory_worst")
+        told = {f"{name}_pct": 100.0 * abs(figures[name]) for name in names if name in figures}
+        told |= {"cases": figures["cases"], "worst_case": figures["worst_case"]}
+        prefixes = [f"{self.key}_"] if self.key else []
+        prefixes += [""] if self.main else []
+        return {prefix + name: value for prefix in prefixes for name, value in told.items()}
 
 
 def data_folder() -> Path:
@@ -165,18 +189,35 @@ VTRAIN = MEGATRON_2022.changed(
 )  # fmt: skip
 
 
+#: Sizes of a row by the names of its columns.
+_VTRAIN_COLUMNS = {
+    "layers": "# layers", "hidden": "hidden size", "heads": "attention heads",
+    "seq": "sequence length", "batch": "micro batch", "tp": "tensor parallelism",
+    "dp": "data parallelism", "pp": "pipeline parallelism", "whole": "global batch",
+    "ms": "iteration time (ms)",
+}  # fmt: skip
+
+
 def vtrain_rows() -> list[tuple[Configuration, float]]:
-    with gzip.open(data_folder() / "vtrain" / "ground_truth_single.csv.gz", "rt") as file:
-        rows = list(csv.reader(file))[1:]
-    return [(_vtrain_configuration([int(v) for v in row[:10]]), float(row[10])) for row in rows]
+    return _read_vtrain(data_folder() / "vtrain" / "ground_truth_single.csv.gz")
 
 
-def _vtrain_configuration(row: list[int]) -> Configuration:
-    _, whole, micro, hidden, heads, layers, seq, tp, dp, pp = row
-    return Configuration(
-        layers=layers, hidden=hidden, heads=heads, seq=seq, batch=micro, vocab=50257,
-        accumulation=whole // dp // micro, tp=tp, dp=dp, pp=pp, gpu="A100", dtype="fp16",
-    )  # fmt: skip
+def _read_vtrain(path: Path, **more: Any) -> list[tuple[Configuration, float]]:
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8-sig") as file:
+        rows = [{k.strip().lower(): v for k, v in row.items()} for row in csv.DictReader(file)]
+    missing = [name for name in _VTRAIN_COLUMNS.values() if rows and name not in rows[0]]
+    if missing:
+        raise InputError(f"no column {', '.join(missing)}", where=str(path))
+    return [_vtrain_row(row, more) for row in rows]
+
+
+def _vtrain_row(row: dict[str, str], more: dict[str, Any]) -> tuple[Configuration, float]:
+    value = {name: float(row[column]) for name, column in _VTRAIN_COLUMNS.items()}
+    ms, whole = value.pop("ms"), value.pop("whole")
+    sizes: dict[str, Any] = {name: int(size) for name, size in value.items()}
+    sizes["accumulation"] = int(whole) // sizes["dp"] // sizes["batch"]
+    return Configuration(**sizes, vocab=50257, gpu="A100", dtype="fp16", **more), ms
 
 
 def vtrain(style: Style = VTRAIN) -> list[Case]:
@@ -220,9 +261,27 @@ def run_vtrain(refit: bool) -> list[Table]:
         f"profile are sums of the same numbers to {_additive_ns():.0f} ns"
     )
     return [
-        Table("vTrain single node, rows not used", unused, theirs),
-        Table("vTrain single node, all rows", cases, theirs, groups, why),
+        Table("vTrain single node, rows not used", unused, theirs, key="unused"),
+        Table("vTrain single node, all rows", cases, theirs, groups, why, key="all", main=True),
+        *vtrain_multi(),
     ]
+
+
+def vtrain_multi() -> Iterator[Table]:
+    """The table of several nodes, where it lies beside the other.
+
+    Its rows are of whole trainings, so the style is Megatron's of the time as it is: nothing is
+    told from them. Eight GPUs of a node share four adapters.
+    """
+    folder = data_folder() / "vtrain"
+    for name in ("ground_truth_multi.csv", "ground_truth_multi.csv.gz"):
+        if not (folder / name).is_file():
+            continue
+        rows = _read_vtrain(folder / name, network="ib-hdr-4")
+        cases = [_case(_name(c), c, ms, _fitting(c, MEGATRON_2022)) for c, ms in rows]
+        theirs = "vTrain reports 14.73 %"
+        yield Table("vTrain multi node", cases, theirs, ("tp", "dp", "pp", "hidden"), key="multi")
+        return
 
 
 def _additive_ns() -> float:
@@ -396,9 +455,14 @@ def run_neusight(_: bool) -> list[Table]:
         "sequence a GPU; without it the same case is short"
     )
     return [
-        Table("NeuSight 4 GPUs", neusight(), theirs, ("way",), why),
-        Table("NeuSight 4 GPUs, no labels used", neusight(labels=False), theirs),
-        Table("NeuSight 1 GPU (H100)", neusight_one_gpu(), "not among its own figures"),
+        Table("NeuSight 4 GPUs", neusight(), theirs, ("way",), why, main=True),
+        Table("NeuSight 4 GPUs, no labels used", neusight(labels=False), theirs, key="no_labels"),
+        Table(
+            "NeuSight 1 GPU (H100)",
+            neusight_one_gpu(),
+            "not among its own figures",
+            key="one_gpu",
+        ),
     ]
 
 
@@ -486,7 +550,8 @@ def simumax(style: Style = SIMUMAX) -> list[Case]:
     cases = []
     for i, row in enumerate(rows):
         c = _simumax_configuration(row["case"], row["mbc"])
-        group = {"model": row["case"].split("_l")[0][:11], "cp": c.cp, "used": bool(chosen[i])}
+        model = next(model for model in _SIMUMAX_MODELS if row["case"].startswith(model))
+        group = {"model": model, "cp": c.cp, "used": bool(chosen[i])}
         case = _case(row["case"], c, row["real_ms"], style, kernels=kernels, **group)
         case.measured_gib = row["real_alloc_gib"]
         case.predicted_gib = stage_memory(c, style).total / _GIB
@@ -518,8 +583,15 @@ def run_simumax(refit: bool) -> list[Table]:
         "is shorter"
     )
     return [
-        Table("SimuMax 8 x B200, rows not used", unused, theirs),
-        Table("SimuMax 8 x B200, all rows", cases, theirs, ("model", "tp", "pp", "cp"), why),
+        Table("SimuMax 8 x B200, rows not used", unused, theirs, key="unused"),
+        Table(
+            "SimuMax 8 x B200, all rows",
+            cases,
+            theirs,
+            ("model", "tp", "pp", "cp"),
+            why,
+            main=True,
+        ),
     ]
 
 
@@ -539,31 +611,70 @@ _LUMOS = {
 }  # fmt: skip
 
 
-def lumos(style: Style = LUMOS) -> list[Case]:
-    cases = []
+_LUMOS_15B = Configuration(
+    layers=48, hidden=6144, ffn=12288, heads=48, seq=2048, batch=1, vocab=51200, gpu="H100"
+)
+
+
+def _lumos_targets() -> Iterator[tuple[str, dict[str, Any], float]]:
+    """Name, settings and measured ms of each."""
     for (tp, pp, dp), (measured, theirs) in _LUMOS.items():
-        c = Configuration(
-            layers=48, hidden=6144, ffn=12288, heads=48, seq=2048, batch=1, vocab=51200,
-            tp=tp, pp=pp, dp=dp, accumulation=tp * pp, gpu="H100", network="roce-400",
-        )  # fmt: skip
-        name = f"15B {tp}x{pp}x{dp} (Lumos {theirs / measured - 1:+.1%}), model only"
-        cases.append(_case(name, c, measured, style))
+        settings = {"tp": tp, "pp": pp, "dp": dp, "accumulation": tp * pp, "network": "roce-400"}
+        yield f"15B {tp}x{pp}x{dp} (Lumos {theirs / measured - 1:+.1%})", settings, measured
+
+
+def lumos(style: Style = LUMOS) -> list[Case]:
+    return [
+        _case(f"{name}, model only", _LUMOS_15B.changed(settings), measured, style)
+        for name, settings, measured in _lumos_targets()
+    ]
+
+
+def lumos_from_trace() -> list[Case]:
+    """The same from a trace of one GPU, written from the models and read back.
+
+    No such trace could be recorded (the model does not fit one GPU); it shows that layouts follow
+    from one, not how fast an H100 is.
+    """
+    source = _synthetic(_LUMOS_15B)
+    cases = []
+    for name, settings, measured in _lumos_targets():
+        step = predict_from(source, settings, explain=False).step
+        sizes = {key: settings[key] for key in ("pp", "dp")}
+        cases.append(Case(name, measured, step.mid, step.low, step.high, sizes))
     return cases
 
 
+def _synthetic(c: Configuration) -> Recorded:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json.gz"
+        write_trace(path, c)
+        source, _ = read_recorded(path)
+    if source.base != c:
+        raise InputError(f"the trace of {c.short()} was read as {source.base.short()}")
+    return source
+
+
 def run_lumos(_: bool) -> list[Table]:
-    cases = lumos()
     theirs = "Lumos reports 3.7 % from a trace"
-    scale = cases[0].measured_ms / cases[0].predicted_ms
-    others = [_scaled(case, scale) for case in cases[1:]]
     why = (
         "three rows of it expose 820 to 930 ms of communication that smaller or larger jobs of "
         "the same work do not (2x8x4 takes 1446 ms, 2x8x8 1010): its network, not its sizes"
     )
-    return [
-        Table("Lumos 15B on H100, no trace", cases, theirs, why=why),
-        Table("the same as if 2x2x8 had been met", others, theirs, ("pp", "dp"), why),
-    ]
+    tables = []
+    for title, cases, key, scaled_key in (
+        ("no trace", lumos(), "model_only", "scaled"),
+        ("model-only: from a synthetic trace", lumos_from_trace(), "trace", "trace_scaled"),
+    ):
+        scale = cases[0].measured_ms / cases[0].predicted_ms
+        others = [_scaled(case, scale) for case in cases[1:]]
+        scaled = f"the same ({title}) as if 2x2x8 had been met"
+        main = key == "model_only"
+        tables += [
+            Table(f"Lumos 15B on H100, {title}", cases, theirs, why=why, key=key, main=main),
+            Table(scaled, others, theirs, ("pp", "dp"), why, key=scaled_key),
+        ]
+    return tables
 
 
 def _scaled(case: Case, by: float) -> Case:
@@ -594,7 +705,7 @@ def own(_: bool) -> list[Table]:
         case.predicted_gib = stage_memory(c, TORCH).total / _GIB
         cases.append(case)
     why = "kernel models were fitted on this GPU; the host's time on gpt-cpubound itself"
-    return [Table("one H200, our recordings", cases, "no other's figure", why=why)]
+    return [Table("one H200, our recordings", cases, "no other's figure", why=why, main=True)]
 
 
 # --- printing ------------------------------------------------------------------------------------
@@ -637,6 +748,15 @@ _EXAMS: dict[str, Callable[[bool], list[Table]]] = {
     "lumos": run_lumos,
     "own": own,
 }
+
+
+def measure(parts: list[str]) -> dict[str, dict[str, Any]]:
+    """The figures of some exams, in percent: `mean_pct`, `unused_mean_pct`, `worst_pct` ..."""
+    return {part: _merged(_EXAMS[part](False)) for part in parts}
+
+
+def _merged(tables: Iterable[Table]) -> dict[str, Any]:
+    return {name: value for table in tables for name, value in table.percentages().items()}
 
 
 def main() -> None:

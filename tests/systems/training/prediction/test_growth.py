@@ -55,6 +55,7 @@ def test_separate_queries_and_a_gate_are_named_too():
         ("aten::linear", ((2, 4, 4), (6, 4)), (8, 6, 4, 1)),
         ("aten::bmm", ((3, 8, 4), (3, 4, 2)), (8, 2, 4, 3)),
         ("aten::baddbmm", ((3, 8, 2), (3, 8, 4), (3, 4, 2)), (8, 2, 4, 3)),
+        ("aten::addmm", ((2,), (8, 4), (4, 2), (8, 2)), (8, 2, 4, 1)),
         ("aten::mm", ((8, 4), (5, 2)), None),
         ("aten::mm", ((8, 4),), None),
     ],

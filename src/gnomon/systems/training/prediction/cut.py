@@ -22,6 +22,8 @@ from gnomon.systems.training.prediction.units import Phase, Units
 __all__ = ["CutRank", "Slot", "Template", "cut_rank", "median_part"]
 
 _MESSAGES = ("send", "recv")
+#: Of the half of a layer that follows a run, the share of units that have to do the same.
+_ALIKE = 0.8
 
 
 class Slot(msgspec.Struct, frozen=True, eq=False):
@@ -144,7 +146,9 @@ def _slots(
     anchor = units.is_family("attention")[places]
     if not anchor.any():
         anchor = units.is_family("product")[places]
-    runs = _with_singles(find_repeats(units.token[places], anchor), places, units, message)
+    found = find_repeats(units.token[places], anchor)
+    torn = [_torn_layer(run, places, units, anchor, message) for run in found]
+    runs = _with_singles(found, torn, places, units, message)
     if not runs:
         return []
     bounds = _bounds(runs, places, units, message)
@@ -154,8 +158,14 @@ def _slots(
             places[run.start + i * run.period : run.start + (i + 1) * run.period]
             for i in range(run.times)
         )
-        before = places[begin : run.start]
-        after = places[run.stop : end]
+        front, back = torn[found.index(run)] if run in found else (0, 0)
+        first, last = run.start - front, run.stop + back
+        if front + back:
+            layers = (
+                np.concatenate([places[first : run.start], places[run.stop : last]]),
+                *layers,
+            )
+        before, after = places[begin:first], places[last:end]
         forward = int((units.phase[np.concatenate(layers)] == Phase.FORWARD).sum())
         slots.append(
             Slot(
@@ -169,13 +179,47 @@ def _slots(
     return slots
 
 
+def _torn_layer(
+    run: Repeat,
+    places: NDArray[np.int64],
+    units: Units,
+    anchor: NDArray[np.bool_],
+    message: NDArray[np.bool_],
+) -> tuple[int, int]:
+    """How many units before and after a run make one more layer, in two halves.
+
+    A compiler fuses the first layer's beginning with the embedding, so that what repeats exactly
+    starts inside a layer. What kernels do still matches: the end of a layer before the run, and
+    the beginning of one after it.
+    """
+    kind = units.family[places].astype(np.int64) * 3 + units.phase[places]
+    kind[message[places]] = -1
+    front = 0
+    while front < min(run.period - 1, run.start):
+        if kind[run.start - 1 - front] != kind[run.start + run.period - 1 - front]:
+            break
+        front += 1
+    back = run.period - front
+    if front == 0 or run.stop + back > len(places):
+        return 0, 0
+    halves = np.r_[run.start - front : run.start, run.stop : run.stop + back]
+    if not anchor[halves].any() or (kind[run.stop : run.stop + back] < 0).any():
+        return 0, 0
+    alike = kind[run.stop : run.stop + back] == kind[run.start : run.start + back]
+    return (front, back) if alike.mean() > _ALIKE else (0, 0)
+
+
 def _with_singles(
-    runs: list[Repeat], places: NDArray[np.int64], units: Units, message: NDArray[np.bool_]
+    runs: list[Repeat],
+    torn: list[tuple[int, int]],
+    places: NDArray[np.int64],
+    units: Units,
+    message: NDArray[np.bool_],
 ) -> list[Repeat]:
     """Adds layers that stand alone: a stage of one layer has nothing to repeat next to it."""
     covered = np.zeros(len(places), bool)
-    for run in runs:
-        covered[run.start : run.stop] = True
+    for run, (front, back) in zip(runs, torn, strict=True):
+        covered[run.start - front : run.stop + back] = True
     attention = np.flatnonzero(units.is_family("attention")[places] & ~covered)
     phase = units.phase[places]
     is_end = units.is_family("embedding", "softmax")[places] | message[places] | covered

@@ -60,6 +60,7 @@ class Extracted(msgspec.Struct, frozen=True):
     Attributes:
         configuration: Inferred, or as the user said.
         parts: By name, as in `Program`; the optimiser is one part, `optimizer`.
+        linears: A layer's products with weights.
         parameters: Parameters of one rank's share of an embedding, a layer, a head.
         step_ns: The host's and the device's time a step that belong to no part.
         overlap_gradients: Gradients were reduced while the backward pass ran; None: not at all.
@@ -71,6 +72,7 @@ class Extracted(msgspec.Struct, frozen=True):
 
     configuration: Configuration
     parts: Mapping[str, RecordedPart]
+    linears: tuple[Linear, ...]
     parameters: Mapping[str, float]
     step_ns: tuple[float, float]
     overlap_gradients: bool | None
@@ -127,6 +129,7 @@ def extract(job: TrainingJob, overrides: dict[str, Any], where: str, gpu: str) -
     return Extracted(
         configuration=configuration,
         parts=parts,
+        linears=tuple(linears),
         parameters=parameters,
         step_ns=_rest(ranks[0], parts, configuration) if len(ranks) == 1 else (0.0, 0.0),
         overlap_gradients=overlap,

@@ -129,10 +129,12 @@ def product_sizes(operator: str, shapes: Shapes) -> tuple[int, int, int, int] | 
     >>> product_sizes("aten::bmm", ((6, 8, 4), (6, 4, 8)))
     (8, 8, 4, 6)
     """
-    matrices = [s for s in shapes if len(s) >= 2]
+    # What is added comes first, where the result goes (`out=`) last.
+    factors = shapes[1:] if "addmm" in operator or "baddbmm" in operator else shapes
+    matrices = [s for s in factors if len(s) >= 2]
     if len(matrices) < 2:
         return None
-    a, b = matrices[-2:] if "addmm" in operator or "baddbmm" in operator else matrices[:2]
+    a, b = matrices[:2]
     if operator.endswith("linear"):
         rows = math.prod(a[:-1])
         return (rows, math.prod(b[:-1]), a[-1], 1) if a[-1] == b[-1] else None
@@ -177,15 +179,20 @@ class Roles:
 
     def growth(self, sizes: tuple[int, int, int, int], is_forward: bool) -> Growth | None:
         """The work of a product of these sizes; None where it is of no linear."""
-        for kind in ("forward",) if is_forward else ("input", "weight"):
-            order = range(len(self._linears))
-            for place in order if is_forward else reversed(order):
-                if kind not in self._left[place]:
-                    continue
-                found = self._match(kind, self._linears[place], sizes)
-                if found is not None:
-                    self._left[place].discard(kind)
-                    return found
+        kinds = ("forward",) if is_forward else ("input", "weight")
+        order = list(range(len(self._linears)))
+        places = order if is_forward else order[::-1]
+        for again in (False, True):
+            # Activations that are recomputed bring a forward product into the backward pass:
+            # what has no role left for it takes one a second time.
+            for kind in kinds if not again else ("forward", *kinds):
+                for place in places:
+                    if not again and kind not in self._left[place]:
+                        continue
+                    found = self._match(kind, self._linears[place], sizes)
+                    if found is not None:
+                        self._left[place].discard(kind)
+                        return found
         return None
 
     def _match(self, kind: str, linear: Linear, sizes: tuple[int, int, int, int]) -> Growth | None:
@@ -241,7 +248,7 @@ def growth_of(
                         (batch, heads, queries, keys, width), names, strict=True
                     )
                 ),
-                backward=not is_forward,
+                backward="backward" in operator.lower(),
             )
     if family in ("copy", "communication") or not shapes:
         return Growth("fixed")
@@ -287,6 +294,8 @@ def _memory_growth(
 ) -> Growth:
     # A lookup reads as much as it hands on, however large its table is.
     handed = [s for s in shapes if _is_activation(s, base)] if family == "embedding" else []
+    if family == "embedding" and not handed and len(shapes[0]) == 2 and len(shapes) > 1:
+        handed = [(base.tokens, shapes[0][1])]  # a table, and the places to look up
     largest = max(handed or shapes, key=math.prod)
     elements = math.prod(largest)
     moved = 3 * element_bytes * elements

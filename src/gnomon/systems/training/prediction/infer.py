@@ -66,9 +66,7 @@ def infer_configuration(
         values["batch"] = max(tokens // seq, 1)
     else:
         values |= {"heads": 1, "seq": tokens, "batch": 1}
-    before = _before_attention(units, layer, [place for place, _ in products])
-    linears = name_linears([p[:3] for _, p in products], before, hidden)
-    values |= _feed_forward(linears)
+    values |= _feed_forward(linears_of(units, layer, hidden))
     values["vocab"] = _vocabulary(all_units, embedding, head) or 50304
     values["accumulation"] = ranks[0].micro_batches
     values |= _parallel(ranks, values)
@@ -79,10 +77,25 @@ def infer_configuration(
 
 
 def linears_of(units: Units, layer: Template, hidden: int) -> list[Linear]:
-    """The products with weights of a layer's forward part."""
+    """The products with weights of a layer's forward part, those before the attention first."""
     products = _forward_products(units, layer)
-    before = _before_attention(units, layer, [place for place, _ in products])
-    return name_linears([p[:3] for _, p in products], before, hidden)
+    if not products:
+        return []
+    family = units.family[layer.place]
+    marks = np.flatnonzero(family == FAMILIES.index("attention"))
+    if not len(marks):
+        marks = np.flatnonzero(family == FAMILIES.index("softmax"))
+    at = marks[0] if len(marks) else products[0][0] + 1
+    ahead = [sizes for place, sizes in products if place < at]
+    behind = [sizes for place, sizes in products if place > at]
+    # A repeat may begin anywhere in a layer. What feeds the attention reads the hidden size; what
+    # stands before that is the end of the layer before.
+    own = 0
+    while own < len(ahead) and ahead[-1 - own][2] == hidden:
+        own += 1
+    own = own or len(ahead)
+    order = ahead[len(ahead) - own :] + behind + ahead[: len(ahead) - own]
+    return name_linears([sizes[:3] for sizes in order], own, hidden)
 
 
 def _forward_products(units: Units, part: Template) -> list[tuple[int, tuple[int, int, int, int]]]:
@@ -140,20 +153,6 @@ def _hidden(units: Units, layer: Template) -> int:
     return int(widths.most_common(1)[0][0]) if widths else 0
 
 
-def _before_attention(units: Units, layer: Template, products: list[int]) -> int:
-    """How many of the products come before the attention.
-
-    A repeat may begin anywhere in a layer; what counts is the order around the ring.
-    """
-    if not products:
-        return 0
-    family = units.family[layer.place]
-    marks = np.flatnonzero(family == FAMILIES.index("attention"))
-    if not len(marks):
-        marks = np.flatnonzero(family == FAMILIES.index("softmax"))
-    return sum(place < marks[0] for place in products) if len(marks) else 1
-
-
 def _feed_forward(linears: Sequence[Linear]) -> dict[str, Any]:
     down = [linear for linear in linears if linear.group == "down"]
     up = [linear for linear in linears if linear.group == "up"]
@@ -200,7 +199,8 @@ def _parallel(ranks: Sequence[CutRank], values: dict[str, Any]) -> dict[str, int
     return {
         "layers": max(held), "pp": pp, "tp": tp, "dp": dp,
         "heads": values["heads"] * tp, "kv_heads": values.get("kv_heads", values["heads"]) * tp,
-        "ffn": values.get("ffn", 0) * tp, "vocab": values["vocab"],
+        # Ranks that share heads share the vocabulary too, as Megatron's do.
+        "ffn": values.get("ffn", 0) * tp, "vocab": values["vocab"] * tp,
     }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -33,6 +34,7 @@ from gnomon.systems.training.prediction.operators import build_program
 from gnomon.systems.training.prediction.program import Program
 from gnomon.systems.training.prediction.retime import Machine, Retimer
 from gnomon.systems.training.prediction.style import MEGATRON, MEGATRON_2022, TORCH, Style
+from gnomon.systems.training.sources import measured_peak_bytes
 
 __all__ = [
     "Modelled", "Prediction", "Recorded", "Source", "Waterfall", "factor_of", "predict",
@@ -53,6 +55,11 @@ _SAMPLES = 200
 _STRANGE = 0.1
 #: A host that is busy for this share of the step sets its pace.
 _PACE = 0.97
+#: A measured peak that would need less of what is kept than this is of something else.
+_LEAST_KEPT = 0.05
+#: A loss that is fused with its gradient still has the logits themselves, a fifth of what eager
+#: code needs around them.
+_LEAST_LOGITS = 0.2
 #: A normal variable lies within so many deviations in 80 % of cases.
 _TAIL = 1.2816
 _COVERAGE = 0.8
@@ -111,6 +118,8 @@ class Recorded:
         base_ms: Its step without the profiler.
         style: How its code runs it; told from its kernels unless given.
         spread: How wrong `base_ms` may be (standard deviation of the log); 0 if measured.
+        peak_bytes: Its peak of memory, where it was measured: what is kept for the backward pass
+            is then scaled to it.
     """
 
     def __init__(
@@ -119,11 +128,13 @@ class Recorded:
         base_ms: float,
         style: Style | None = None,
         spread: float = 0.0,
+        peak_bytes: float | None = None,
     ) -> None:
         self.extracted = extracted
         self.style = style or style_of(extracted)
         self._base_ms = base_ms
         self._spread = spread
+        self._kept = _kept_shares(stage_memory(extracted.configuration, self.style), peak_bytes)
         self._machines: dict[str, Machine] = {}
         self._times: dict[tuple[str, str], CollectiveTimes] = {}
         self._retimer = Retimer(extracted, self._machine(extracted.configuration.gpu))
@@ -167,12 +178,37 @@ class Recorded:
 
     def memory(self, configuration: Configuration) -> Memory:
         """Derived from what is kept, and scaled to the recorded peak where that is known."""
-        return stage_memory(configuration, self.style)
+        told = stage_memory(configuration, self.style)
+        activations, logits = self._kept
+        return msgspec.structs.replace(
+            told,
+            activations=told.activations * activations,
+            logits=told.logits * logits,
+            temporary=told.temporary * activations,
+        )
 
     def _machine(self, gpu: str) -> Machine:
         if gpu not in self._machines:
             self._machines[gpu] = Machine.of(find_gpu(gpu))
         return self._machines[gpu]
+
+
+def _kept_shares(base: Memory, peak_bytes: float | None) -> tuple[float, float]:
+    """What code keeps of activations and of logits, relative to what we think it does.
+
+    Compilers spare the loss's temporaries before anything else, so that a peak below ours is
+    first of all fewer logits.
+    """
+    if peak_bytes is None:
+        return 1.0, 1.0
+    activations = base.activations + base.temporary
+    logits = 1.0
+    missing = base.total - peak_bytes
+    if missing > 0 and base.logits > 0:
+        logits = max(1.0 - missing / base.logits, _LEAST_LOGITS)
+        missing -= (1.0 - logits) * base.logits
+    share = 1.0 - missing / activations if activations > 0 else 1.0
+    return (share, logits) if _LEAST_KEPT < share < 1 / _LEAST_KEPT else (1.0, 1.0)
 
 
 class Modelled:
@@ -326,7 +362,8 @@ def read_recorded(
     step = run.unprofiled.estimate
     told = run.unprofiled.measured_ms is None
     wrong = math.log(step.high / step.low) / (2 * _TAIL) if told and step.low > 0 else 0.0
-    return Recorded(extracted, step.mid, spread=wrong), run.sources
+    peak = measured_peak_bytes(Path(run.source))
+    return Recorded(extracted, step.mid, spread=wrong, peak_bytes=peak), run.sources
 
 
 def predict(
@@ -510,8 +547,13 @@ def style_of(extracted: Extracted) -> Style:
     families = {piece.family for piece in forward.pieces}
     base = extracted.configuration
     wide = base.dtype in ("fp32", "tf32")
+    again = any(
+        growth.kind == "attention" and not growth.backward
+        for growth in extracted.parts["layer.backward"].growths
+    )
     return msgspec.structs.replace(
         TORCH,
+        recompute="full" if again else "none",
         fused_attention="attention" in families,
         bias=any("addmm" in name for name in names),
         rms_norm=any("rms" in name for name in names),

@@ -76,7 +76,8 @@ class Retimer:
         recorded = self.recorded
         parts = dict(self._passes(target, machine, collectives))
         if target.accumulation > 1 and recorded.configuration.accumulation == 1:
-            parts["layer.backward"] += self._accumulate(target, machine)
+            for what in ("layer", "embedding", "head"):
+                parts[f"{what}.backward"] += self._accumulate(what, target, machine)
         parameters = self._parameters(target)
         parts |= self._optimizer(target, machine, parameters)
         overlap = recorded.overlap_gradients
@@ -175,16 +176,22 @@ class Retimer:
                 out.append(summed)
         return tuple(out)
 
-    def _accumulate(self, target: Configuration, machine: Machine) -> Part:
+    def _accumulate(self, what: str, target: Configuration, machine: Machine) -> Part:
         """Gradients added to those of the micro-batches before: read twice, written once."""
-        moved = 3 * width(target.dtype) * self._parameters(target)["layer"]
+        pieces = self.recorded.parts[f"{what}.backward"].pieces
+        moved = 3 * width(target.dtype) * self._parameters(target)[what]
         share = (target.accumulation - 1) / target.accumulation
-        time_us = float(machine.kernels.memory_us(moved, kind="elementwise"))
+        kernels = machine.kernels
+        # A launch a tensor: weights, as many biases, and the norms.
+        tensors = 1 if what != "layer" else 2 * len(self.recorded.linears) + 4
+        host_ns = float(np.median([p.host_ns for p in pieces])) if pieces else 0.0
         return (
             Piece(
-                name="accumulate gradients", family="elementwise", device_ns=1e3 * time_us * share,
-                model=machine.kernels.source("elementwise", target.dtype),
-                spread=machine.kernels.spread("elementwise", target.dtype),
+                name="accumulate gradients", family="elementwise",
+                device_ns=1e3 * float(kernels.memory_us(moved, kind="elementwise")) * share,
+                host_ns=tensors * host_ns * share,
+                model=kernels.source("elementwise", target.dtype),
+                spread=kernels.spread("elementwise", target.dtype),
             ),
         )  # fmt: skip
 
