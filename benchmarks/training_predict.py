@@ -2,8 +2,9 @@
 
     python benchmarks/training_predict.py [PART ...] [--recordings DIR] [--json]
 
-Parts: shapes (one H200, other sizes), layouts (CPU ranks, other pipelines), recordings (every pair
-of what `benchmarks/collect_gpt.py` recorded into DIR). Reads the data folder (`GNOMON_DATA`, or
+Parts: shapes (one H200, other sizes), layouts (CPU ranks, other pipelines), coverage (how many of
+all known cases lie in their ranges, those of `training_predict_public.py` too), recordings (every
+pair of what `benchmarks/collect_gpt.py` recorded into DIR). Reads the data folder (`GNOMON_DATA`, or
 `../shared/data` beside the checkout). A case is measured by its plain steps, and its memory by the
 allocator's peak; nothing of the target but its configuration is used.
 """
@@ -11,8 +12,10 @@ allocator's peak; nothing of the target but its configuration is used.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -74,6 +77,28 @@ def shapes() -> Figures:
 def layouts() -> Figures:
     """Other pipelines and data parallelism of CPU ranks."""
     return _exam([(DATA / "ranks" / a, DATA / "ranks" / b) for a, b in LAYOUTS])
+
+
+def coverage() -> Figures:
+    """How many of all known cases lie in the range that is meant to hold 80 % of them."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    public = importlib.import_module("training_predict_public")
+    rows = []
+    for name, figures in public.measure(["vtrain", "neusight", "simumax"]).items():
+        rows.append({"cases": figures["cases"], "inside_pct": figures["inside_pct"], "set": name})
+    for name, part in (("shapes", shapes), ("layouts", layouts)):
+        figures = part()
+        rows.append(
+            {"cases": figures["cases"], "inside_pct": figures["inside_range_pct"], "set": name}
+        )
+    cases = np.asarray([row["cases"] for row in rows], float)
+    inside = np.asarray([row["inside_pct"] for row in rows])
+    return {
+        "rows": rows,
+        "cases": int(cases.sum()),
+        "pooled_pct": float((cases * inside).sum() / cases.sum()),
+        "mean_of_sets_pct": float(inside.mean()),
+    }
 
 
 def recordings(folder: Path) -> Figures:
@@ -146,7 +171,7 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-PARTS = {"shapes": shapes, "layouts": layouts}
+PARTS = {"shapes": shapes, "layouts": layouts, "coverage": coverage}
 
 if __name__ == "__main__":
     main()

@@ -490,29 +490,18 @@ _LATENT: dict[str, Any] = {
 }  # fmt: skip
 
 
-#: Share of the peak that products keep up on a B200 in training, where power limits the clock:
-#: the median of the 304 products above 0.5 ms that SimuMax publishes with its tool (of 514).
-_B200_SUSTAINED = 0.482
-#: Its fused attention against the model, and that with heads whose values are narrower (latent).
+#: A B200's fused attention against the model, and that with heads whose values are narrower (latent).
 _B200_ATTENTION = (1.2, 1.5)
 
 
-class SustainedKernels:
-    """A GPU's kernel times with what others measured of its products and attention.
+class MeasuredAttention:
+    """A GPU's kernel times with what others measured of its attention."""
 
-    Products are no faster than its power allows for long.
-    """
-
-    def __init__(self, kernels: KernelTimes, share: float) -> None:
+    def __init__(self, kernels: KernelTimes) -> None:
         self._kernels = kernels
-        self._flops_us = share * kernels.gpu.peak_tflops("bf16") * 1e6
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kernels, name)
-
-    def product_us(self, m: Any, n: Any, k: Any, batch: Any = 1, dtype: str = "bf16") -> Any:
-        model = self._kernels.product_us(m, n, k, batch, dtype)
-        return np.maximum(model, 2.0 * m * n * k * batch / self._flops_us)
 
     def attention_us(self, *sizes: Any, v_dim: Any, **more: Any) -> Any:
         slower = np.where(np.asarray(v_dim) < sizes[-1], *_B200_ATTENTION[::-1])
@@ -533,8 +522,8 @@ def _one_a_model(rows: list[dict[str, Any]]) -> np.ndarray:
     return chosen
 
 
-def _b200() -> SustainedKernels:
-    return SustainedKernels(_kernels("B200"), _B200_SUSTAINED)
+def _b200() -> MeasuredAttention:
+    return MeasuredAttention(_kernels("B200"))
 
 
 def fit_simumax() -> Style:

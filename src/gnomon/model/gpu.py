@@ -35,6 +35,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         sms: Its processors (streaming multiprocessors, compute units).
         link: Class of the links to the other GPUs of its node.
         node_gpus: GPUs of a usual node.
+        sustained: Share of the peak that long products keep up in training, where power limits
+            the clock; 0 where nothing is known of it beyond the tables.
         price_usd_h: One GPU for an hour; 0 where no price was looked up.
         like: The GPU of the same design whose measurements speak for it too.
 
@@ -52,6 +54,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     link: str
     node_gpus: int
     source: str
+    sustained: float = 0.0
     price_usd_h: float = 0.0
     price_source: str = ""
     aliases: tuple[str, ...] = ()

@@ -307,7 +307,14 @@ class KernelTimes(msgspec.Struct, frozen=True):
         model = self.coefficients.find_product(self.gpu, dtype)
         sizes = _sizes(m=m, n=n, k=k, batch=batch)
         device_us = model.device_us(self.gpu, dtype, *sizes)
-        return model.isolated(device_us) if isolated else device_us
+        if isolated:
+            return model.isolated(device_us)
+        if not self.gpu.sustained:
+            return device_us
+        flops = 2.0 * sizes[0] * sizes[1] * sizes[2] * sizes[3]
+        return np.maximum(
+            device_us, flops / (1e6 * self.gpu.sustained * self.gpu.peak_tflops(dtype))
+        )
 
     def attention_us(
         self, batch: ArrayLike, heads: ArrayLike, seq_q: ArrayLike, seq_k: ArrayLike,
