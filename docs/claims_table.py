@@ -17,12 +17,17 @@ MARKS = re.compile(r"(<!-- claims -->\n).*?(<!-- /claims -->)", re.DOTALL)
 def table(claims: list[dict]) -> str:
     lines = ["| what | ours | to show | theirs | command |", "| --- | --- | --- | --- | --- |"]
     for claim in claims:
-        sign, bound = ("<=", claim["at_most"]) if "at_most" in claim else (">=", claim["at_least"])
         lines.append(
             f"| {claim['statement']} | {claim['ours']:g} {claim['unit']} "
-            f"| {sign} {bound:g} {claim['unit']} | {claim['theirs']} | `{claim['command']}` |"
+            f"| {bound(claim)} {claim['unit']} | {claim['theirs']} | `{claim['command']}` |"
         )
     return "\n".join(lines) + "\n"
+
+
+def bound(claim: dict) -> str:
+    if "at_most" in claim and "at_least" in claim:
+        return f"{claim['at_least']:g} to {claim['at_most']:g}"
+    return f"<= {claim['at_most']:g}" if "at_most" in claim else f">= {claim['at_least']:g}"
 
 
 def main() -> int:
