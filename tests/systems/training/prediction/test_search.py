@@ -212,13 +212,13 @@ def test_models_of_the_catalogue_plan_a_real_model():
 
 @pytest.mark.parametrize("interleave", [1, 2])
 @pytest.mark.parametrize("layers", [8, 10, 16])
-def test_fullest_stage_is_one_of_three(layers, interleave):
+def test_the_fullest_stage_is_found(layers, interleave):
     for batch in (1, 4):
         c = configuration(
             layers=layers, hidden=512, seq=256, batch=batch, pp=4, accumulation=8,
             interleave=interleave,
         )  # fmt: skip
-        fullest = stage_memory(c, PLANNER.style).total
+        fullest = max(stage_memory(c, PLANNER.style, stage).total for stage in range(c.pp))
         assert PLANNER.memory_bytes(c) == pytest.approx(fullest)
 
 

@@ -26,6 +26,12 @@ _AT_LEAST_ONE = (
 )  # fmt: skip
 
 
+#: Sizes that follow from others unless they are set.
+_FOLLOWS = ("ffn", "kv_heads", "head_dim", "v_dim", "expert_ffn")
+#: More than these is a slip of the keyboard.
+_MOST = {"layers": 10**5, "accumulation": 10**4, "pp": 10**4}
+
+
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A transformer and its parallel layout.
 
@@ -39,8 +45,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         interleave: Chunks of layers a pipeline rank holds (virtual stages); 1 is plain 1F1B.
         cp: Ranks that share one sequence (context parallelism).
         experts: Experts of a layer; 0 means a dense model. `top_k` of them see each token,
-            `expert_ffn` is the width of one, `shared_ffn` of the part that every token sees,
-            `dense_layers` come first and have none; `ep` ranks share the experts.
+            `expert_ffn` is the width of one (0: `ffn`), `shared_ffn` of the part that every
+            token sees, `dense_layers` come first and have none; `ep` ranks share the experts.
         q_rank, kv_rank: Ranks of compressed queries and keys/values (latent attention); 0 for
             plain attention. `rope_dim` is the part of a head that carries the position,
             `v_dim` the width of a head's values (0: as `head_dim`).
@@ -83,8 +89,9 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             if getattr(self, name) < 1:
                 raise InputError(f"{name} has to be at least 1, not {getattr(self, name)}")
         for name, value in msgspec.structs.asdict(self).items():
-            if isinstance(value, int) and value < 0:
-                raise InputError(f"{name} cannot be negative, but is {value}")
+            if isinstance(value, int) and not 0 <= value <= _MOST.get(name, 10**9):
+                what = "cannot be negative" if value < 0 else "is too large"
+                raise InputError(f"{name}={value}: it {what}")
         self._fill()
         self._check_splits()
 
@@ -103,6 +110,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             set_(self, "kv_heads", self.heads)
         if not self.v_dim:
             set_(self, "v_dim", self.head_dim)
+        if self.experts and not self.expert_ffn:
+            set_(self, "expert_ffn", self.ffn)
 
     def _check_splits(self) -> None:
         if self.heads % self.kv_heads:
@@ -120,7 +129,16 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise InputError("interleave needs a pipeline: set pp too")
         if self.seq % self.cp:
             raise InputError(f"cp={self.cp} does not divide seq={self.seq}")
+        if self.dense_layers > self.layers:
+            raise InputError(f"{self.dense_layers} dense layers of only {self.layers}")
+        if not self.experts and self.ep > 1:
+            raise InputError(f"ep={self.ep} shares out experts: set experts too")
         if self.experts:
+            if self.dp * self.cp * self.tp % self.ep:
+                raise InputError(
+                    f"ep={self.ep} does not divide the {self.dp * self.cp * self.tp} ranks that "
+                    "hold a layer (dp x cp x tp)"
+                )
             if self.top_k > self.experts:
                 raise InputError(f"top_k={self.top_k} of only {self.experts} experts")
             if self.experts % self.ep:
@@ -152,7 +170,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         >>> wider.heads, wider.head_dim, wider.ffn
         (32, 128, 16384)
         """
+        # Zero asks for what follows from the rest, as where it was never set.
+        settings = {k: v for k, v in settings.items() if v or k not in _FOLLOWS}
         values = msgspec.structs.asdict(self) | dict(settings)
+        if "head_dim" in settings and "v_dim" not in settings and self.v_dim == self.head_dim:
+            values["v_dim"] = 0
         if "hidden" in settings and settings["hidden"] != self.hidden:
             self._follow_hidden(values, settings)
         elif "heads" in settings and "head_dim" not in settings:
@@ -190,10 +212,6 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """What is different in the other one: name to (here, there)."""
         mine, theirs = msgspec.structs.asdict(self), msgspec.structs.asdict(other)
         return {k: (mine[k], theirs[k]) for k in mine if mine[k] != theirs[k]}
-
-    def differences_to(self, other: Configuration) -> dict[str, Any]:
-        """The settings that make the other one of this one."""
-        return {name: there for name, (_, there) in self.differences(other).items()}
 
     def short(self) -> str:
         """The sizes in one line, without what is at its default.
@@ -236,9 +254,10 @@ def parse_settings(texts: Iterable[str], what: str = "--set") -> dict[str, Any]:
             if name not in types:
                 known = ", ".join(types)
                 raise InputError(f"{what} knows no {name!r}; it knows {known}")
-            if name in settings and settings[name] != value:
+            told = _value(name, value, types[name], what)
+            if settings.get(name, told) != told:
                 raise InputError(f"{what} gives {name} twice")
-            settings[name] = _value(name, value, types[name], what)
+            settings[name] = told
     return settings
 
 

@@ -80,6 +80,10 @@ class Extracted(msgspec.Struct, frozen=True):
     steps: int
     on_gpu: bool
     ends_waiting: bool
+    weight_bytes: float = 0.0
+    state_bytes: float = 0.0
+    tied_head: bool = False
+    notes: tuple[str, ...] = ()
 
 
 _Runs = list[tuple[int, NDArray[np.int64]]]

@@ -81,6 +81,28 @@ class _Planner(msgspec.Struct, frozen=True):
         return self.source.memory(configuration).total
 
 
+#: Columns are called otherwise than what they are ranked by.
+_RANK_ALIASES = {"energy_kwh": "energy_j"}
+
+
+def _check(
+    gpus: int,
+    global_batch: int | None,
+    micro_batch: Sequence[int],
+    interleave: Sequence[int],
+    price_usd_h: float | None,
+) -> None:
+    if gpus < 1:
+        raise InputError(f"a search over {gpus} GPUs; give at least one")
+    sizes = {"global batch": [global_batch], "micro-batch": micro_batch, "interleave": interleave}
+    for name, values in sizes.items():
+        for value in values:
+            if value is not None and value < 1:
+                raise InputError(f"a {name} of {value}; give at least one")
+    if price_usd_h is not None and not price_usd_h >= 0:
+        raise InputError(f"a price of {price_usd_h} USD; give zero or more")
+
+
 def planner_of(source: Source, configuration: Configuration) -> Planner:
     """What a search asks, answered from a source of parts."""
     return _Planner(source, configuration, factor_of(source))
@@ -98,7 +120,7 @@ def find_layouts(
     rank_by: str = "step_ms",
     price_usd_h: float | None = None,
     carbon: Estimate | None = None,
-    on: str = "local",
+    on: str | None = None,
     progress: Progress | None = None,
 ) -> Layouts:
     """Predicts every layout of a job over so many GPUs, and ranks those that fit.
@@ -108,38 +130,48 @@ def find_layouts(
         settings: What is trained, where it differs from the source's base.
         gpus: How many there are.
         memory_gib: Of each; the catalogue's unless given.
-        global_batch: Sequences of a step; one a GPU unless given.
+        global_batch: Sequences of a step; the base's for every GPU unless given.
         micro_batch: Sizes to try.
         interleave: Chunks a pipeline rank may hold.
         rank_by: What the best is best at.
         price_usd_h: Of one GPU; the catalogue's unless given.
         carbon: Grams a kilowatt-hour.
-        on: Where to run.
+        on: Where to run; here if there are few layouts, on local cores otherwise.
         progress: Told how far it is.
     """
-    if gpus < 1:
-        raise InputError(f"a search over {gpus} GPUs; give at least one")
+    _check(gpus, global_batch, micro_batch, interleave, price_usd_h)
+    chosen = sorted({"dp", "pp", "tp", "interleave", "accumulation"} & set(settings))
+    if chosen:
+        raise InputError(f"a search chooses {chosen[0]} itself: leave it out of what is set")
     plain = {"dp": 1, "pp": 1, "tp": 1, "interleave": 1, "accumulation": 1} | dict(settings)
     configuration = source.base.changed(plain)
     machine = find_gpu(configuration.gpu)
+    rank_by = _RANK_ALIASES.get(rank_by, rank_by)
+    price = machine.price_usd_h if price_usd_h is None else price_usd_h
+    if rank_by == "cost_usd" and not price:
+        raise InputError(f"no price of a {machine.name} is known: give --price, USD a GPU-hour")
+    if rank_by == "carbon_g" and carbon is None:
+        raise InputError("carbon needs a grid: give --zone")
     sequences = global_batch or gpus * configuration.batch * source.base.accumulation
     space = Space(
         gpus=(gpus,), global_batch=sequences, node_gpus=machine.node_gpus,
         micro_batch=tuple(micro_batch) or _MICRO_BATCHES, interleave=tuple(interleave) or (1,),
     )  # fmt: skip
+    where: dict[str, Any] = {} if on is None else {"on": on}
     begun = time.perf_counter()
     found = search(
         planner_of(source, configuration), configuration, space, gpu=machine,
         memory_gib=memory_gib, price_usd_h=price_usd_h,
-        carbon_g_per_kwh=carbon.mid if carbon else 0.0, rank_by=rank_by, on=on, progress=progress,
+        carbon_g_per_kwh=carbon.mid if carbon else 0.0, rank_by=rank_by, progress=progress,
+        **where,
     )  # fmt: skip
     seconds = time.perf_counter() - begun
     best = None
     if found.rows:
-        best = predict(source, source.base.differences_to(found.rows[0].configuration))
+        best = predict(source, found.rows[0].configuration, explain=False)
     return Layouts(
         configuration, gpus, machine.memory_gib if memory_gib is None else memory_gib, machine,
-        sequences, rank_by, found, best, seconds, on, carbon is not None,
+        sequences, rank_by, found, best, seconds, on or "local cores", carbon is not None,
     )  # fmt: skip
 
 
@@ -215,6 +247,7 @@ def to_result(
         tables=tables,
         charts=_charts(layouts),
         how=_HOW,
+        notes=list(layouts.best.notes) if layouts.best else [],
         manifest=Manifest(
             command,
             {"configuration": msgspec.structs.asdict(layouts.configuration)},

@@ -10,6 +10,7 @@ fitted.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -26,6 +27,7 @@ __all__ = [
     "expert_counts",
     "layer_kinds",
     "least_recompute",
+    "model_parameters",
     "parameter_counts",
     "stage_memory",
     "vocab_share",
@@ -159,12 +161,36 @@ def parameter_counts(configuration: Configuration, style: Style) -> dict[str, fl
     return counts
 
 
+def model_parameters(configuration: Configuration, style: Style) -> tuple[float, float]:
+    """Parameters of the whole model, and of those the ones a token is multiplied with.
+
+    >>> from gnomon.systems.training.prediction.style import find_style
+    >>> c = Configuration(layers=12, hidden=2048, heads=16, seq=2048, batch=4)
+    >>> [round(n / 1e6) for n in model_parameters(c, find_style("torch"))]
+    [815, 707]
+    """
+    one = msgspec.structs.replace(configuration, dp=1, pp=1, tp=1, cp=1, ep=1, interleave=1)
+    counts, experts = parameter_counts(one, style), expert_counts(one, style)
+    layers = Counter(layer_kinds(one))
+    everything = counts["embedding"] + counts["head"]
+    everything += sum(n * counts[kind] for kind, n in layers.items())
+    idle = sum(
+        n * experts.get(kind, 0.0) * (1.0 - one.top_k / max(one.experts, 1))
+        for kind, n in layers.items()
+    )
+    # A lookup multiplies nothing; a tied head multiplies with the words all the same.
+    active = everything - counts["embedding"] - idle
+    if style.tied_head:
+        active += one.vocab * one.hidden
+    return everything, active
+
+
 def expert_counts(configuration: Configuration, style: Style) -> dict[str, float]:
     """How many of `parameter_counts` are experts', by kind of layer; kinds without are left out.
 
     >>> from gnomon.systems.training.prediction.style import find_style
     >>> c = Configuration(
-    ...     layers=2, hidden=64, heads=4, seq=8, batch=1, experts=8, expert_ffn=32, ep=4
+    ...     layers=2, hidden=64, heads=4, seq=8, batch=1, experts=8, expert_ffn=32, ep=4, dp=4
     ... )
     >>> expert_counts(c, find_style("megatron"))
     {'layer': 8192}
@@ -387,14 +413,17 @@ def _stage(c: Configuration, style: Style, stage: int) -> Memory:
     saved = passes * sum(kept[k].saved for k in kinds)
     widest = max((kept[k].recomputed + kept[k].temporary for k in kinds), default=0.0)
     backward = Memory(
-        parameters=width(c.dtype) * number,
+        parameters=(style.weight_bytes or width(c.dtype)) * number,
         # The first micro-batch's gradients stay while the others run.
         gradients=0.0 if style.gradients_released and c.accumulation == 1 else gradients,
         optimizer=_optimizer_bytes(c, style, held),
         activations=saved,
         logits=0.0,
         temporary=widest,
-        other=style.workspace_bytes + _dummies(c, style, kinds) + _inputs(c),
+        other=style.workspace_bytes
+        + _dummies(c, style, kinds)
+        + _inputs(c)
+        + _copies(c, style, number, gradients),
         stage=stage,
         moment="backward",
     )
@@ -407,6 +436,15 @@ def _stage(c: Configuration, style: Style, stage: int) -> Memory:
         logits, beside = _head_memory(c, style)
         moments.append(replace(backward, logits=logits, temporary=beside, moment="loss"))
     return max(moments, key=lambda m: m.total)
+
+
+def _copies(c: Configuration, style: Style, number: float, gradients: float) -> float:
+    """Copies that wrappers make of weights and gradients."""
+    # Weights that are wider than what computes with them are cast once a step.
+    cast = width(c.dtype) * number if style.weight_bytes > width(c.dtype) else 0.0
+    # Reductions beside the backward pass have buckets that gradients are copied into.
+    buckets = style.overlap_gradients and not style.shard_optimizer and c.dp * c.cp > 1
+    return cast + (gradients if buckets else 0.0)
 
 
 def _inputs(c: Configuration) -> float:
@@ -425,8 +463,10 @@ def stage_memory(configuration: Configuration, style: Style, stage: int | None =
     if stage is None:
         # The first stage holds the embedding and most micro-batches, the second most layers, the
         # last the logits; those between hold what the second does, for fewer micro-batches.
+        # Dense layers among others may make any stage the fullest.
         last = configuration.pp - 1
-        stages = sorted({0, min(1, last), last})
+        few = sorted({0, min(1, last), last})
+        stages = range(configuration.pp) if configuration.dense_layers else few
         return max((_stage(configuration, style, s) for s in stages), key=lambda m: m.total)
     if not 0 <= stage < configuration.pp:
         raise InputError(f"there is no stage {stage} in a pipeline of {configuration.pp}")

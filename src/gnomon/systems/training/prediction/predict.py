@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,17 +24,22 @@ from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.graph import Timeline
 from gnomon.model.collective_time import USUAL_NETWORK, CollectiveTimes
-from gnomon.model.gpu import Gpu, find_gpu
+from gnomon.model.gpu import Gpu, canonical_dtype, find_gpu
 from gnomon.model.profiler_cost import ProfilerCost
 from gnomon.systems.training.pipeline import replay_trace
 from gnomon.systems.training.prediction.assemble import Assembled, assemble
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.extract import Extracted, extract
-from gnomon.systems.training.prediction.memory import Memory, least_recompute, stage_memory
+from gnomon.systems.training.prediction.memory import (
+    Memory,
+    least_recompute,
+    model_parameters,
+    stage_memory,
+)
 from gnomon.systems.training.prediction.operators import build_program
 from gnomon.systems.training.prediction.program import Program
 from gnomon.systems.training.prediction.retime import Machine, Retimer
-from gnomon.systems.training.prediction.style import MEGATRON, MEGATRON_2022, TORCH, Style
+from gnomon.systems.training.prediction.style import MEGATRON, MEGATRON_2022, TORCH, Style, width
 from gnomon.systems.training.sources import measured_peak_bytes
 
 __all__ = [
@@ -50,9 +56,18 @@ MODEL_SPREAD = 0.02
 UNSEEN_SPREAD = 0.08
 #: Styles whose code can recompute activations in the backward pass.
 _RECOMPUTING = (MEGATRON.name, MEGATRON_2022.name)
+#: Settings that a trace has no kernels for.
+_AS_RECORDED = (
+    "experts", "top_k", "expert_ffn", "shared_ffn", "dense_layers", "q_rank", "kv_rank",
+    "rope_dim", "gated", "cp", "ep", "dtype",
+)  # fmt: skip
+#: Tries at the host's pace, and how near (log) is near enough.
+_PACE_TRIES, _ON_PACE = 6, 0.005
 _SAMPLES = 200
 #: The base put together may differ from the measured one by this much (log) without a word.
 _STRANGE = 0.1
+#: By such a factor the base put together is not the step that was recorded.
+_NONSENSE = 2.0
 #: A host that is busy for this share of the step sets its pace.
 _PACE = 0.97
 #: A measured peak that would need less of what is kept than this is of something else.
@@ -83,6 +98,8 @@ _STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 class Source(Protocol):
     """Where parts come from: a recorded job, or models alone."""
+
+    style: Style
 
     @property
     def base(self) -> Configuration:
@@ -120,6 +137,8 @@ class Recorded:
         spread: How wrong `base_ms` may be (standard deviation of the log); 0 if measured.
         peak_bytes: Its peak of memory, where it was measured: what is kept for the backward pass
             is then scaled to it.
+        host_bound: The host sets its pace: then it is the host's times, not the device's, that
+            are brought to `base_ms`.
     """
 
     def __init__(
@@ -129,15 +148,20 @@ class Recorded:
         style: Style | None = None,
         spread: float = 0.0,
         peak_bytes: float | None = None,
+        host_bound: bool = False,
     ) -> None:
-        self.extracted = extracted
+        known = find_gpu(extracted.configuration.gpu).name
+        configuration = msgspec.structs.replace(extracted.configuration, gpu=known)
+        self.extracted = msgspec.structs.replace(extracted, configuration=configuration)
         self.style = style or style_of(extracted)
         self._base_ms = base_ms
         self._spread = spread
-        self._kept = _kept_shares(stage_memory(extracted.configuration, self.style), peak_bytes)
+        self._kept = _kept_shares(stage_memory(configuration, self.style), peak_bytes)
         self._machines: dict[str, Machine] = {}
         self._times: dict[tuple[str, str], CollectiveTimes] = {}
-        self._retimer = Retimer(extracted, self._machine(extracted.configuration.gpu))
+        self._retimer = Retimer(self.extracted, self._machine(known))
+        if host_bound:
+            self._keep_pace()
 
     @property
     def base(self) -> Configuration:
@@ -159,8 +183,24 @@ class Recorded:
         """The host is the recorded one; the whole is as wrong as the base is."""
         return HOST_SPREAD, math.hypot(MODEL_SPREAD, self._spread)
 
+    def _keep_pace(self) -> None:
+        """Scales the host's times until the base takes what was measured."""
+        scale = 1.0
+        for _ in range(_PACE_TRIES):
+            own_ms = _put_together(self, self.base).step_ms
+            if abs(math.log(own_ms / self._base_ms)) < _ON_PACE:
+                break
+            scale *= self._base_ms / own_ms
+            self._retimer = Retimer(self.extracted, self._machine(self.base.gpu), scale)
+
     def program(self, configuration: Configuration) -> Program:
         """The recorded parts, sized and timed for a configuration."""
+        fixed = [name for name in _AS_RECORDED if name in self.base.differences(configuration)]
+        if fixed:
+            raise InputError(
+                f"{fixed[0]} cannot be changed from a trace: what it would run is not in it",
+                hint="predict without one: --model ... --gpu ...",
+            )
         return self._retimer.program(
             configuration, self._machine(configuration.gpu), self.collectives(configuration)
         )
@@ -170,8 +210,13 @@ class Recorded:
         key = (configuration.gpu, configuration.network)
         if key not in self._times:
             times = CollectiveTimes.of(find_gpu(configuration.gpu), configuration.network or None)
-            if configuration.gpu == self.base.gpu and self.extracted.exchanges:
-                rows = [(e.kind, e.bytes, e.ranks, e.us) for e in self.extracted.exchanges]
+            if configuration.gpu == self.base.gpu:
+                # Groups that span nodes say nothing about the links inside one.
+                rows = [
+                    (e.kind, e.bytes, e.ranks, e.us)
+                    for e in self.extracted.exchanges
+                    if e.ranks <= times.node_gpus
+                ]
                 times = times.calibrated(rows)
             self._times[key] = times
         return self._times[key]
@@ -218,11 +263,15 @@ class Modelled:
         base: The configuration that predictions start from.
         style: How the code runs it. One that may recompute activations recomputes as little as
             fits into the GPU.
+        memory_gib: Of a GPU; the catalogue's unless given.
     """
 
-    def __init__(self, base: Configuration, style: Style = TORCH) -> None:
+    def __init__(
+        self, base: Configuration, style: Style = TORCH, memory_gib: float | None = None
+    ) -> None:
         self._base = base
         self.style = style
+        self._memory_gib = memory_gib
         self._machines: dict[str, Machine] = {}
 
     @property
@@ -265,8 +314,8 @@ class Modelled:
     def _fitting(self, configuration: Configuration) -> Style:
         if self.style.name not in _RECOMPUTING:
             return self.style
-        room = self._machine(configuration.gpu).gpu.memory_gib * 2**30
-        return least_recompute(configuration, self.style, room)
+        room_gib = self._memory_gib or self._machine(configuration.gpu).gpu.memory_gib
+        return least_recompute(configuration, self.style, room_gib * 2**30)
 
     def _machine(self, gpu: str) -> Machine:
         if gpu not in self._machines:
@@ -306,6 +355,7 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
         retimed: Device time of a step of one rank by family and by what timed it, milliseconds.
         base_line, line: Both steps, replayed.
         factor: What replays are multiplied by to agree with the measured base.
+        parameters: Of the whole model; `active_parameters` are those a token is multiplied with.
     """
 
     base: Configuration
@@ -319,6 +369,8 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
     base_line: Timeline
     line: Timeline
     factor: float
+    parameters: float
+    active_parameters: float
     notes: tuple[str, ...] = ()
 
     @property
@@ -330,6 +382,15 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
     def over_gib(self) -> float:
         """By how much memory falls short; negative where it fits."""
         return self.memory.total / 2**30 - self.gpu.memory_gib
+
+    @property
+    def tflops(self) -> float:
+        """Operations of the model (forward and backward, none twice) a second and GPU, in 1e12."""
+        c = self.target
+        sequences = c.global_batch * c.seq
+        scores = 6.0 * c.layers * c.heads * (c.head_dim + c.v_dim) * c.seq  # causal: half
+        flops = sequences * (6.0 * self.active_parameters + scores)
+        return flops / (self.step.mid / 1e3) / c.world / 1e12
 
     @property
     def tokens_s(self) -> float:
@@ -363,12 +424,16 @@ def read_recorded(
     told = run.unprofiled.measured_ms is None
     wrong = math.log(step.high / step.low) / (2 * _TAIL) if told and step.low > 0 else 0.0
     peak = measured_peak_bytes(Path(run.source))
-    return Recorded(extracted, step.mid, spread=wrong, peak_bytes=peak), run.sources
+    source = Recorded(
+        extracted, step.mid, spread=wrong, peak_bytes=peak,
+        host_bound=extracted.on_gpu and run.unprofiled.bound_by == "host",
+    )  # fmt: skip
+    return source, run.sources
 
 
 def predict(
     source: Source,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, Any] | Configuration,
     *,
     samples: int = _SAMPLES,
     seed: int = 0,
@@ -378,13 +443,14 @@ def predict(
 
     Args:
         source: A recorded job, or models.
-        settings: What is different from the base.
+        settings: What is different from the base, or the whole configuration.
         samples: Replays for the range.
         seed: Of their randomness.
         explain: Also find out what each change does.
     """
     base = source.base
-    target = base.changed(settings)
+    target = settings if isinstance(settings, Configuration) else base.changed(settings)
+    target = msgspec.structs.replace(target, gpu=find_gpu(target.gpu).name)
     before = _put_together(source, base)
     after = before if target == base else _put_together(source, target)
     before_line = before.play()
@@ -392,9 +458,16 @@ def predict(
     own_ms = before.step_ns(before_line) / 1e6
     base_ms = source.base_ms or own_ms
     factor = base_ms / own_ms
+    if not 1 / _NONSENSE < factor < _NONSENSE:
+        raise InputError(
+            f"put together from its parts the recorded step takes {own_ms:.4g} ms, but it took "
+            f"{base_ms:.4g}: the trace does not hold whole steps",
+            hint="choose whole ones with --steps, or record again",
+        )
     mid = after.step_ns(line) / 1e6 * factor
     step = _range(after, source, mid, samples, seed)
     steps = _waterfall(source, target, own_ms, mid / factor) if explain else ()
+    everything, active = model_parameters(target, source.style)
     scaled = tuple(
         msgspec.structs.replace(s, delta_ms=s.delta_ms * factor, after_ms=s.after_ms * factor)
         for s in steps
@@ -403,7 +476,8 @@ def predict(
         base=base, target=target, base_ms=base_ms, step=step, memory=source.memory(target),
         gpu=find_gpu(target.gpu), waterfall=scaled,
         retimed=_retimed(source.program(target)), base_line=_last_step(before, before_line),
-        line=_last_step(after, line), factor=factor,
+        line=_last_step(after, line), factor=factor, parameters=everything,
+        active_parameters=active,
         notes=_notes(source, target, own_ms, after, line),
     )  # fmt: skip
 
@@ -422,12 +496,21 @@ def _notes(
     if source.base_ms is not None and abs(math.log(own_ms / source.base_ms)) > _STRANGE:
         notes.append(
             f"put together from its parts the base takes {own_ms:.4g} ms, not "
-            f"{source.base_ms:.4g}: something in the trace is not understood"
+            f"{source.base_ms:.4g}: something in the trace is not understood, and the range does "
+            "not know of it"
         )
+    gpu = find_gpu(target.gpu)
+    if canonical_dtype(target.dtype) not in gpu.tflops:
+        notes.append(f"a {gpu.name} has no {target.dtype}: taken to run at the rate of its fp32")
+    if isinstance(source, Recorded):
+        notes += source.extracted.notes
     if isinstance(source, Modelled):
         style = source._fitting(target)
         again = f", recomputing {style.recompute}" if style.recompute != "none" else ""
-        notes.append(f"no trace: the code is taken to run as {style.name}{again} (--style)")
+        kept = f"{style.state_bytes:g} bytes of optimiser state a parameter"
+        notes.append(
+            f"no trace: the code is taken to run as {style.name}{again}, {kept} (--style)"
+        )
     graph = line.graph
     host = np.bincount(graph.lane, graph.duration_ns * graph.is_kind("host")).max(initial=0)
     if host > _PACE * line.makespan_ns:
@@ -478,8 +561,10 @@ def _waterfall(
         then = _merged(now, pending)
         if then is None:
             continue  # only whole together with what comes later
-        last = then == target
-        then_ms = end_ms if last else _put_together(source, then).step_ms
+        try:
+            then_ms = end_ms if then == target else _put_together(source, then).step_ms
+        except InputError:
+            continue  # a layout that only what comes later makes whole
         rows.append(Waterfall(name, _words(now, then), then_ms - now_ms, then_ms))
         now, now_ms, pending = then, then_ms, {}
     return tuple(rows)
@@ -519,15 +604,12 @@ _DOES: tuple[tuple[tuple[str, ...], str], ...] = (
 def _retimed(program: Program) -> dict[tuple[str, str], float]:
     """Milliseconds of device time that one rank's share of a step takes, by family and model."""
     c = program.configuration
-    each = c.accumulation
-    times = {"embedding": each / c.pp, "layer": each * c.layers / c.pp, "head": each / c.pp}
+    count = {kind: n / c.pp for kind, n in Counter(program.layer_kinds).items()}
+    count |= {"embedding": 1.0 / c.pp, "head": 1.0 / c.pp, "step": 1.0}
     total: dict[tuple[str, str], float] = {}
     for name, part in program.parts.items():
-        what, _, _ = name.partition(".")
-        many = times.get(what, each * c.layers / c.pp)
-        if what == "optimizer":
-            kind = name.partition(".")[2]
-            many = {"layer": c.layers / c.pp, "step": 1.0}.get(kind, 1.0 / c.pp)
+        what, _, which = name.partition(".")
+        many = count[which] if what == "optimizer" else count[what] * c.accumulation
         for piece in part:
             key = (piece.family, piece.model)
             total[key] = total.get(key, 0.0) + many * piece.device_ns / 1e6
@@ -545,8 +627,7 @@ def style_of(extracted: Extracted) -> Style:
     forward = extracted.parts["layer.forward"]
     names = [piece.name for piece in forward.pieces]
     families = {piece.family for piece in forward.pieces}
-    base = extracted.configuration
-    wide = base.dtype in ("fp32", "tf32")
+    weight = extracted.weight_bytes or width(extracted.configuration.dtype)
     again = any(
         growth.kind == "attention" and not growth.backward
         for growth in extracted.parts["layer.backward"].growths
@@ -557,6 +638,8 @@ def style_of(extracted: Extracted) -> Style:
         fused_attention="attention" in families,
         bias=any("addmm" in name for name in names),
         rms_norm=any("rms" in name for name in names),
-        gradient_bytes=4.0 if wide else 2.0,
-        state_bytes=8.0 if wide else 4.0,
+        weight_bytes=weight,
+        gradient_bytes=weight,
+        state_bytes=extracted.state_bytes or 2 * weight,
+        tied_head=extracted.tied_head,
     )

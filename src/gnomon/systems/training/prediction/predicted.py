@@ -96,6 +96,9 @@ def to_script(prediction: Prediction) -> dict[str, Any]:
         "fits": p.fits,
         "over_gib": round(p.over_gib, 6),
         "tokens_s": round(p.tokens_s, 3),
+        "parameters": round(p.parameters),
+        "tflops": round(p.tflops, 3),
+        "mfu_pct": round(_mfu_pct(p), 3),
         "breakdown_ms": {name: round(ms, 6) for name, ms in _breakdown(p).items()},
         "waterfall": [msgspec.structs.asdict(row) for row in p.waterfall],
         "models": [
@@ -118,6 +121,10 @@ def _figures(p: Prediction, price_usd_h: float | None, carbon: Estimate | None) 
         Figure("tokens_s", "Tokens a second", round(p.tokens_s, 1), "1/s", "higher",
                f"{p.target.world} GPU{'s' if p.target.world > 1 else ''}"),
     ]  # fmt: skip
+    figures.append(
+        Figure("mfu_pct", "Model FLOPs utilisation", round(_mfu_pct(p), 2), "%", "higher",
+               f"{p.tflops:.0f} TFLOP/s a GPU; {p.parameters / 1e9:.3g} billion parameters")
+    )  # fmt: skip
     price = p.gpu.price_usd_h if price_usd_h is None else price_usd_h
     hours = p.step * (p.target.world / 3.6e6)
     tokens = p.target.global_batch * p.target.seq
@@ -138,6 +145,10 @@ def _figures(p: Prediction, price_usd_h: float | None, carbon: Estimate | None) 
                    f"{carbon.format('g/kWh')}, GPUs only")
         )  # fmt: skip
     return figures
+
+
+def _mfu_pct(p: Prediction) -> float:
+    return 100.0 * p.tflops / p.gpu.peak_tflops(p.target.dtype)
 
 
 def _power_w(p: Prediction) -> float:

@@ -36,6 +36,8 @@ _STEADY_SHARE = 0.6
 #: Of a model's spread, what remains in the ratio of two of its times a factor of eight apart.
 _RATIO_SHARE = 0.6
 _FAR = math.log(8.0)
+#: Farther away it grows on, up to this many times as much.
+_FARTHEST = 2.0
 #: Sizes that differ by less than this are the same size.
 _SAME = 1e-9
 
@@ -58,10 +60,12 @@ class Retimer:
     Args:
         recorded: The recorded job.
         base: Models of the device it ran on.
+        host_scale: What the host's times are multiplied by.
     """
 
-    def __init__(self, recorded: Extracted, base: Machine) -> None:
+    def __init__(self, recorded: Extracted, base: Machine, host_scale: float = 1.0) -> None:
         self.recorded = recorded
+        self._host_scale = host_scale
         self._base = base
         self._sized: dict[Configuration, dict[str, Part]] = {}
         self._now_us = {
@@ -80,7 +84,8 @@ class Retimer:
                 parts[f"{what}.backward"] += self._accumulate(what, target, machine)
         parameters = self._parameters(target)
         parts |= self._optimizer(target, machine, parameters)
-        overlap = recorded.overlap_gradients
+        if self._host_scale != 1.0:
+            parts = {name: self._paced(part) for name, part in parts.items()}
         return Program(
             configuration=target,
             parts=parts,
@@ -88,9 +93,21 @@ class Retimer:
             parameters=parameters,
             boundary_bytes=float(target.tokens * target.hidden * width(target.dtype)),
             gradient_bytes=float(width(target.dtype)),
-            overlap_gradients=target.pp == 1 if overlap is None else overlap or target.pp == 1,
+            overlap_gradients=self._overlaps(target),
             bucket_bytes=25 * 2**20,
         )
+
+    def _paced(self, part: Part) -> Part:
+        scale = self._host_scale
+        return tuple(msgspec.structs.replace(p, host_ns=p.host_ns * scale) for p in part)
+
+    def _overlaps(self, target: Configuration) -> bool:
+        """Reductions run beside the backward pass as recorded; where that says nothing, as
+        data-parallel wrappers have it: beside it unless there is a pipeline."""
+        base, told = self.recorded.configuration, self.recorded.overlap_gradients
+        if told is None or (base.pp > 1 and target.pp == 1):
+            return target.pp == 1
+        return told
 
     def _passes(
         self, target: Configuration, machine: Machine, collectives: CollectiveTimes
@@ -134,10 +151,12 @@ class Retimer:
         if growth.kind == "fixed" or abs(ratio - 1.0) < _SAME:
             return msgspec.structs.replace(piece, spread=own_spread)
         family = growth.kind if growth.kind != "memory" else growth.family
-        share = _RATIO_SHARE
+        spread = machine.kernels.spread(family, target.dtype)
         if machine.gpu.name == self._base.gpu.name:
-            share *= min(abs(math.log(ratio)) / _FAR, 1.0)
-        spread = machine.kernels.spread(family, target.dtype) * share
+            spread *= _RATIO_SHARE * min(abs(math.log(ratio)) / _FAR, _FARTHEST)
+        else:
+            # Two models of two devices: neither's error in level cancels.
+            spread = math.hypot(spread, self._base.kernels.spread(family, target.dtype))
         return msgspec.structs.replace(
             piece,
             device_ns=piece.device_ns * ratio,
@@ -154,7 +173,7 @@ class Retimer:
         collectives: CollectiveTimes,
     ) -> Part:
         """Adds what tensor parallelism exchanges where the recorded job did not."""
-        if target.tp == 1 or self.recorded.configuration.tp > 1:
+        if target.tp == 1:
             return tuple(pieces)
         host_ns = float(np.median([p.host_ns for p in pieces])) if pieces else 0.0
         summed = Piece(
@@ -216,8 +235,7 @@ class Retimer:
         everything = held["embedding"] + held["head"] + base.layers * held["layer"]
         device_ns = sum(p.device_ns for p in recorded.parts["optimizer"].pieces)
         host_ns = sum(p.host_ns for p in recorded.parts["optimizer"].pieces)
-        if not recorded.on_gpu or base.pp > 1:
-            everything /= base.pp
+        everything /= base.pp  # what was recorded is the mean of a pipeline's ranks
         bandwidth = self._base.gpu.memory_gb_s / machine.gpu.memory_gb_s
         parts: dict[str, Part] = {}
         tensors = {"embedding": 0.1, "head": 0.1, "layer": 1.0}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, Unpack
 
 import msgspec
@@ -326,24 +326,17 @@ def _layout(
 def _judge_all(
     planner: Planner, terms: _Terms, layouts: Sequence[Configuration]
 ) -> list[Row | Dropped]:
-    # Chunks do not change the parts of a program, only how they are put together.
-    program = functools.lru_cache(maxsize=1)(planner.program)
-    return [_judge(planner, program, terms, layout) for layout in layouts]
+    return [_judge(planner, terms, layout) for layout in layouts]
 
 
-def _judge(
-    planner: Planner,
-    program_of: Callable[[Configuration], Program],
-    terms: _Terms,
-    layout: Configuration,
-) -> Row | Dropped:
+def _judge(planner: Planner, terms: _Terms, layout: Configuration) -> Row | Dropped:
     needs = planner.memory_bytes(layout)
     if needs > terms.memory_bytes:
         over = needs - terms.memory_bytes
         return Dropped(layout, f"needs {needs / _GIB:.1f} GiB, {over / _GIB:.1f} too many", over)
-    program = program_of(msgspec.structs.replace(layout, interleave=1))
-    program = msgspec.structs.replace(program, configuration=layout)
-    step = quick_step(program, planner.collectives, blocking_sends=planner.blocking_sends)
+    step = quick_step(
+        planner.program(layout), planner.collectives, blocking_sends=planner.blocking_sends
+    )
     step_ms = planner.whole_step_ms(layout, step.step_ms)
     seconds = step_ms / 1e3
     utilisation = step.utilisation * min(1.0, step.step_ms / step_ms) if step_ms else 0.0

@@ -36,6 +36,7 @@ class Style(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             logits).
         loss_bytes: Of a logit in the loss; 4 is float whatever the model's dtype.
         padded_vocab: The vocabulary's share of a rank is rounded up to whole cache lines.
+        weight_bytes: Of one parameter; 0: as what is computed with it. More under autocast.
         gradient_bytes, state_bytes: Of one parameter's gradient, and of all its optimiser state
             (moments, and a float copy of the weight where there is one).
         gradients_released: Between steps there are no gradients; they grow while the backward
@@ -77,6 +78,7 @@ class Style(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     loss: str = "eager"
     loss_bytes: int = 4
     padded_vocab: bool = False
+    weight_bytes: float = 0.0
     gradient_bytes: float = 2.0
     state_bytes: float = 4.0
     gradients_released: bool = True
