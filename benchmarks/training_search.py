@@ -25,8 +25,8 @@ from gnomon.model.gpu import find_gpu
 from gnomon.systems.training.prediction.assemble import assemble
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.found import planner_of
-from gnomon.systems.training.prediction.predict import read_recorded
-from gnomon.systems.training.prediction.search import Found, Models, Planner, Space, search
+from gnomon.systems.training.prediction.predict import Modelled, Source, read_recorded
+from gnomon.systems.training.prediction.search import Found, Planner, Space, search
 from gnomon.systems.training.prediction.style import find_style
 
 
@@ -41,11 +41,12 @@ def main() -> None:
         gpus=tuple(options.gpus), global_batch=options.global_batch, node_gpus=gpu.node_gpus,
         interleave=tuple(options.interleave),
     )  # fmt: skip
-    planner: Planner
+    source: Source
     if options.style:
-        planner = Models.of(options.gpu, options.network, find_style(options.style))
+        source = Modelled(model, find_style(options.style))
     else:
-        planner = planner_of(read_recorded(options.trace or bundled("h200-gpt-l6"))[0], model)
+        source = read_recorded(options.trace or bundled("h200-gpt-l6"))[0]
+    planner = planner_of(source, model)
     measured: dict[str, dict[str, float]] = {}
     reference: Found | None = None
     for place in options.on:

@@ -12,10 +12,11 @@ from gnomon.errors import Infeasible, InputError
 from gnomon.model.gpu import Gpu
 from gnomon.systems.training.prediction.assemble import assemble
 from gnomon.systems.training.prediction.configuration import Configuration
+from gnomon.systems.training.prediction.found import planner_of
 from gnomon.systems.training.prediction.memory import stage_memory
+from gnomon.systems.training.prediction.predict import Modelled
 from gnomon.systems.training.prediction.program import Piece, Program
 from gnomon.systems.training.prediction.search import (
-    Models,
     Space,
     enumerate_layouts,
     pareto_front,
@@ -161,7 +162,7 @@ def test_prop_front(costs):
 
 
 SMALL = Configuration(layers=8, hidden=1024, heads=16, seq=512, batch=1, gpu="H100")
-PLANNER = Models.of("H100", "ib-ndr", find_style("megatron"))
+PLANNER = planner_of(Modelled(SMALL, find_style("megatron")), SMALL)
 
 
 def test_same_rows_in_other_processes():
@@ -218,8 +219,10 @@ def test_the_fullest_stage_is_found(layers, interleave):
             layers=layers, hidden=512, seq=256, batch=batch, pp=4, accumulation=8,
             interleave=interleave,
         )  # fmt: skip
-        fullest = max(stage_memory(c, PLANNER.style, stage).total for stage in range(c.pp))
-        assert PLANNER.memory_bytes(c) == pytest.approx(fullest)
+        fullest = max(
+            stage_memory(c, find_style("megatron"), stage).total for stage in range(c.pp)
+        )
+        assert stage_memory(c, find_style("megatron")).total == pytest.approx(fullest)
 
 
 @given(

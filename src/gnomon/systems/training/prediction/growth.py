@@ -29,14 +29,13 @@ __all__ = [
 
 #: The sizes that a configuration gives one rank.
 _SYMBOLS: dict[str, Callable[[Configuration], float]] = {
-    "one": lambda c: 1.0,
     "tokens": lambda c: c.tokens,
     "batch": lambda c: c.batch,
     "seq": lambda c: c.seq / c.cp,
     "hidden": lambda c: c.hidden,
     "inner": lambda c: c.heads * c.v_dim / c.tp,
-    "qkv": lambda c: (c.heads * c.head_dim + c.kv_heads * (c.head_dim + c.v_dim)) / c.tp,
-    "kv": lambda c: max(c.kv_heads / c.tp, 1.0) * c.head_dim,
+    "qkv": lambda c: c.heads / c.tp * c.head_dim + _kv_heads(c) * (c.head_dim + c.v_dim),
+    "kv": lambda c: _kv_heads(c) * c.head_dim,
     "heads": lambda c: c.heads / c.tp,
     "head_dim": lambda c: c.head_dim,
     "ffn": lambda c: c.ffn / c.tp,
@@ -46,12 +45,17 @@ _SYMBOLS: dict[str, Callable[[Configuration], float]] = {
 }
 
 
+def _kv_heads(c: Configuration) -> float:
+    """Heads of keys on a rank; ranks that outnumber them hold copies."""
+    return max(c.kv_heads / c.tp, 1.0)
+
+
 def layer_matrices(configuration: Configuration) -> float:
     """Elements of a layer's matrices on one rank."""
     c = configuration
-    attention = c.hidden * (c.heads * c.head_dim + c.kv_heads * (c.head_dim + c.v_dim))
-    attention += c.hidden * c.heads * c.v_dim
-    return (attention + (3 if c.gated else 2) * c.hidden * c.ffn) / c.tp
+    heads = c.heads / c.tp
+    attention = heads * (c.head_dim + c.v_dim) + _kv_heads(c) * (c.head_dim + c.v_dim)
+    return c.hidden * (attention + (3 if c.gated else 2) * c.ffn / c.tp)
 
 
 #: The widths that tensors of a part may have; equal ones are told apart by the part alone.

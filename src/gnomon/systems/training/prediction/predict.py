@@ -159,7 +159,7 @@ class Recorded:
         self._kept = _kept_shares(stage_memory(configuration, self.style), peak_bytes)
         self._machines: dict[str, Machine] = {}
         self._times: dict[tuple[str, str], CollectiveTimes] = {}
-        self._retimer = Retimer(self.extracted, self._machine(known))
+        self._retimer = Retimer(self.extracted, self._machine(known), self.style)
         if host_bound:
             self._keep_pace()
 
@@ -191,7 +191,8 @@ class Recorded:
             if abs(math.log(own_ms / self._base_ms)) < _ON_PACE:
                 break
             scale *= self._base_ms / own_ms
-            self._retimer = Retimer(self.extracted, self._machine(self.base.gpu), scale)
+            machine = self._machine(self.base.gpu)
+            self._retimer = Retimer(self.extracted, machine, self.style, scale)
 
     def program(self, configuration: Configuration) -> Program:
         """The recorded parts, sized and timed for a configuration."""
@@ -597,7 +598,7 @@ _DOES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("accumulation",), "passes through the layers repeated"),
     (("tp",), "products split, all-reduces added"),
     (("pp", "interleave"), "layers dealt out to stages, transfers and bubbles added"),
-    (("dp", "network"), "gradients' collectives resized"),
+    (("dp", "network"), "gradients reduced over other ranks or links"),
 )  # fmt: skip
 
 

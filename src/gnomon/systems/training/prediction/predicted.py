@@ -20,6 +20,8 @@ from gnomon.version import __version__
 __all__ = ["to_result", "to_script"]
 
 _GIB = 2**30
+#: Settings that are shown even where they are as usual.
+_ALWAYS = ("vocab", "accumulation", "dp", "pp", "tp", "dtype")
 
 
 def to_result(
@@ -94,7 +96,7 @@ def to_script(prediction: Prediction) -> dict[str, Any]:
         "memory_gib": round(p.memory.total / _GIB, 6),
         "memory_of_gpu_gib": p.gpu.memory_gib,
         "fits": p.fits,
-        "over_gib": round(p.over_gib, 6),
+        "over_gib": round(max(p.over_gib, 0.0), 6),
         "tokens_s": round(p.tokens_s, 3),
         "parameters": round(p.parameters),
         "tflops": round(p.tflops, 3),
@@ -179,7 +181,7 @@ def _configurations(p: Prediction) -> Table:
     base, target = msgspec.structs.asdict(p.base), msgspec.structs.asdict(p.target)
     default = Configuration(layers=1, hidden=1, heads=1, seq=1, batch=1)
     for name in base:
-        if base[name] == target[name] == getattr(default, name):
+        if name not in _ALWAYS and base[name] == target[name] == getattr(default, name):
             continue
         rows.append(
             {"setting": name, "base": str(base[name]), "target": str(target[name]),

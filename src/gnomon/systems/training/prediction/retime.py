@@ -20,10 +20,11 @@ from gnomon.model.gpu import Gpu
 from gnomon.model.kernel_time import KernelTimes
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.extract import WAIT, Extracted, RecordedPart
-from gnomon.systems.training.prediction.growth import Growth, layer_matrices
+from gnomon.systems.training.prediction.growth import Growth
+from gnomon.systems.training.prediction.memory import parameter_counts
 from gnomon.systems.training.prediction.placement import members_per_node
 from gnomon.systems.training.prediction.program import Part, Piece, Program
-from gnomon.systems.training.prediction.style import width
+from gnomon.systems.training.prediction.style import Style, width
 
 __all__ = ["Machine", "Retimer"]
 
@@ -60,11 +61,15 @@ class Retimer:
     Args:
         recorded: The recorded job.
         base: Models of the device it ran on.
+        style: How its code keeps its parameters.
         host_scale: What the host's times are multiplied by.
     """
 
-    def __init__(self, recorded: Extracted, base: Machine, host_scale: float = 1.0) -> None:
+    def __init__(
+        self, recorded: Extracted, base: Machine, style: Style, host_scale: float = 1.0
+    ) -> None:
         self.recorded = recorded
+        self._style = style
         self._host_scale = host_scale
         self._base = base
         self._sized: dict[Configuration, dict[str, Part]] = {}
@@ -82,7 +87,7 @@ class Retimer:
         if target.accumulation > 1 and recorded.configuration.accumulation == 1:
             for what in ("layer", "embedding", "head"):
                 parts[f"{what}.backward"] += self._accumulate(what, target, machine)
-        parameters = self._parameters(target)
+        parameters = parameter_counts(target, self._style)
         parts |= self._optimizer(target, machine, parameters)
         if self._host_scale != 1.0:
             parts = {name: self._paced(part) for name, part in parts.items()}
@@ -92,7 +97,7 @@ class Retimer:
             layer_kinds=("layer",) * target.layers,
             parameters=parameters,
             boundary_bytes=float(target.tokens * target.hidden * width(target.dtype)),
-            gradient_bytes=float(width(target.dtype)),
+            gradient_bytes=self._style.gradient_bytes,
             overlap_gradients=self._overlaps(target),
             bucket_bytes=25 * 2**20,
         )
@@ -198,7 +203,7 @@ class Retimer:
     def _accumulate(self, what: str, target: Configuration, machine: Machine) -> Part:
         """Gradients added to those of the micro-batches before: read twice, written once."""
         pieces = self.recorded.parts[f"{what}.backward"].pieces
-        moved = 3 * width(target.dtype) * self._parameters(target)[what]
+        moved = 3 * self._style.gradient_bytes * parameter_counts(target, self._style)[what]
         share = (target.accumulation - 1) / target.accumulation
         kernels = machine.kernels
         # A launch a tensor: weights, as many biases, and the norms.
@@ -214,24 +219,13 @@ class Retimer:
             ),
         )  # fmt: skip
 
-    def _parameters(self, target: Configuration) -> dict[str, float]:
-        base = self.recorded.configuration
-        table = target.vocab * target.hidden / (base.vocab * base.hidden) * base.tp / target.tp
-        layer = layer_matrices(target) / layer_matrices(base)
-        held = self.recorded.parameters
-        return {
-            "embedding": held["embedding"] * table,
-            "layer": held["layer"] * layer,
-            "head": held["head"] * table,
-        }
-
     def _optimizer(
         self, target: Configuration, machine: Machine, parameters: Mapping[str, float]
     ) -> dict[str, Part]:
         """The optimiser's time goes with the parameters, its host's with the tensors."""
         recorded = self.recorded
         base = recorded.configuration
-        held = recorded.parameters
+        held = parameter_counts(base, self._style)
         everything = held["embedding"] + held["head"] + base.layers * held["layer"]
         device_ns = sum(p.device_ns for p in recorded.parts["optimizer"].pieces)
         host_ns = sum(p.host_ns for p in recorded.parts["optimizer"].pieces)

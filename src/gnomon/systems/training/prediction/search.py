@@ -14,19 +14,14 @@ from numpy.typing import NDArray
 from gnomon.errors import Infeasible, InputError
 from gnomon.model.collective_time import CollectiveTimes
 from gnomon.model.gpu import Gpu, find_gpu
-from gnomon.model.kernel_time import KernelTimes
 from gnomon.parallel import Options, pmap
 from gnomon.systems.training.prediction.assemble import Assembled, assemble_rounds
 from gnomon.systems.training.prediction.configuration import Configuration
-from gnomon.systems.training.prediction.memory import stage_memory
-from gnomon.systems.training.prediction.operators import build_program
 from gnomon.systems.training.prediction.program import Program
-from gnomon.systems.training.prediction.style import Style
 
 __all__ = [
     "Dropped",
     "Found",
-    "Models",
     "Planner",
     "QuickStep",
     "Row",
@@ -72,36 +67,6 @@ class Planner(Protocol):
     def whole_step_ms(self, configuration: Configuration, played_ms: float) -> float:
         """The step, given the played one: brought to a measured base, say."""
         ...
-
-
-class Models(msgspec.Struct, frozen=True):
-    """A planner without a trace: every kernel and exchange from the models of a machine."""
-
-    kernels: KernelTimes
-    collectives: CollectiveTimes
-    style: Style
-
-    @classmethod
-    def of(cls, gpu: Gpu | str, network: str | None, style: Style) -> Models:
-        """The models of a GPU and a network."""
-        return cls(KernelTimes.of(gpu), CollectiveTimes.of(gpu, network), style)
-
-    @property
-    def blocking_sends(self) -> bool:
-        """Whether stages wait for what they send."""
-        return self.style.blocking_pipeline
-
-    def whole_step_ms(self, configuration: Configuration, played_ms: float) -> float:
-        """The played step: models leave nothing out that they know of."""
-        return played_ms
-
-    def program(self, configuration: Configuration) -> Program:
-        """The step of a configuration in parts."""
-        return build_program(configuration, self.kernels, self.collectives, self.style)
-
-    def memory_bytes(self, configuration: Configuration) -> float:
-        """What the fullest rank holds at its fullest moment."""
-        return stage_memory(configuration, self.style).total
 
 
 class Space(msgspec.Struct, frozen=True, kw_only=True):
