@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from gnomon.datasets import bundled
 from gnomon.report import write_html, write_site
+from gnomon.systems.training.prediction import found, predict, predicted
 
 pytestmark = pytest.mark.browser
 
@@ -31,11 +33,21 @@ def browser(chromium):
         browser.close()
 
 
+def write_predictions(folder):
+    """A prediction and a search, as `gnomon training predict` and `search` write them."""
+    source = predict.read_recorded(bundled("h200-gpt-l6"))[0]
+    told = predict.predict(source, {"layers": 8, "tp": 2, "pp": 2, "accumulation": 4})
+    write_html(predicted.to_result(told), folder / "prediction.html")
+    layouts = found.find_layouts(source, {"layers": 24, "hidden": 4096}, 8, on="serial")
+    write_html(found.to_result(layouts), folder / "search.html")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     result = runpy.run_path(str(SAMPLE))["build_sample"]()
     folder = tmp_path_factory.mktemp("report")
     write_html(result, folder / "report.html")
+    write_predictions(folder)
     write_site([result, result], folder / "site")
     return folder
 
@@ -286,3 +298,19 @@ def test_the_site_leads_there_and_back(visit):
     page.click("text=All results")
     page.wait_for_selector(".card")
     assert page.url.endswith("/site/index.html")
+
+
+def test_a_prediction_shows_its_waterfall_and_both_timelines(visit):
+    page = visit("prediction.html")
+    assert page.get_by_text("From base to prediction").first.is_visible()
+    bars = page.locator("svg rect.bar")
+    assert bars.count() > 8
+    assert page.locator("canvas").count() >= 2
+    assert page.locator("td", has_text="tensor parallelism").first.is_visible()
+
+
+def test_a_search_shows_its_front(visit):
+    page = visit("search.html", width=390)
+    assert page.get_by_text("Pareto front").first.is_visible()
+    assert page.locator("svg circle").count() > 5
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
