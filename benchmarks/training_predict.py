@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.systems.training.prediction.predict import Recorded, predict, read_recorded
+from gnomon.systems.training.prediction.predict import predict
+from gnomon.systems.training.prediction.source import Recorded, read_recorded
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("GNOMON_DATA", ROOT.parent / "shared" / "data"))

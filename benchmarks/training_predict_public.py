@@ -54,8 +54,8 @@ from gnomon.systems.training.prediction.operators import (
     Style,
     build_program,
 )
-from gnomon.systems.training.prediction.predict import Recorded, read_recorded
 from gnomon.systems.training.prediction.predict import predict as predict_from
+from gnomon.systems.training.prediction.source import Recorded, read_recorded
 
 _GIB = 2.0**30
 _SAMPLES = 200

@@ -25,8 +25,8 @@ from gnomon.model.gpu import find_gpu
 from gnomon.systems.training.prediction.assemble import assemble
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.found import planner_of
-from gnomon.systems.training.prediction.predict import Modelled, Source, read_recorded
 from gnomon.systems.training.prediction.search import Found, Planner, Space, search
+from gnomon.systems.training.prediction.source import Modelled, Source, read_recorded
 from gnomon.systems.training.prediction.style import find_style
 
 

@@ -5,7 +5,8 @@ GPUs that share every layer, and what on eight that share the batch as well?
 """
 
 from gnomon.datasets import bundled
-from gnomon.systems.training.prediction.predict import predict, read_recorded
+from gnomon.systems.training.prediction.predict import predict
+from gnomon.systems.training.prediction.source import read_recorded
 
 source, _ = read_recorded(bundled("h200-gpt-l6"))
 print(f"recorded: {source.base.short()}: {source.base_ms:.1f} ms")

@@ -8,7 +8,7 @@ import pytest
 
 from gnomon.datasets import bundled
 from gnomon.report import write_html, write_site
-from gnomon.systems.training.prediction import found, predict, predicted
+from gnomon.systems.training.prediction import found, predict, predicted, source
 
 pytestmark = pytest.mark.browser
 
@@ -35,10 +35,10 @@ def browser(chromium):
 
 def write_predictions(folder):
     """A prediction and a search, as `gnomon training predict` and `search` write them."""
-    source = predict.read_recorded(bundled("h200-gpt-l6"))[0]
-    told = predict.predict(source, {"layers": 8, "tp": 2, "pp": 2, "accumulation": 4})
+    trace = source.read_recorded(bundled("h200-gpt-l6"))[0]
+    told = predict.predict(trace, {"layers": 8, "tp": 2, "pp": 2, "accumulation": 4})
     write_html(predicted.to_result(told), folder / "prediction.html")
-    layouts = found.find_layouts(source, {"layers": 24, "hidden": 4096}, 8, on="serial")
+    layouts = found.find_layouts(trace, {"layers": 24, "hidden": 4096}, 8, on="serial")
     write_html(found.to_result(layouts), folder / "search.html")
 
 

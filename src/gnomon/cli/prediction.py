@@ -13,7 +13,7 @@ from gnomon.cli.sources import Source, spell
 from gnomon.errors import InputError
 
 if TYPE_CHECKING:
-    from gnomon.systems.training.prediction.predict import Source as Parts
+    from gnomon.systems.training.prediction.source import Source as Parts
 
 __all__ = ["predict", "search"]
 
@@ -183,7 +183,7 @@ def _parts(
     """Where parts come from: a trace, or models alone."""
     from gnomon.model.profiler_cost import load_profiler_cost
     from gnomon.systems.training.prediction.configuration import parse_settings
-    from gnomon.systems.training.prediction.predict import read_recorded
+    from gnomon.systems.training.prediction.source import read_recorded
 
     if path is not None:
         if model:
@@ -216,7 +216,7 @@ def _modelled(
 ) -> Parts:
     from gnomon.systems.training.prediction.configuration import Configuration
     from gnomon.systems.training.prediction.operators import find_style
-    from gnomon.systems.training.prediction.predict import Modelled, usual_style
+    from gnomon.systems.training.prediction.source import Modelled, usual_style
 
     needed = ("layers", "hidden", "heads", "seq", "batch")
     missing = [name for name in needed if name not in settings]

@@ -75,8 +75,9 @@ def _training_sweep() -> Result:
 
 def _training_predict() -> Result:
     from gnomon.datasets import bundled
-    from gnomon.systems.training.prediction.predict import predict, read_recorded
+    from gnomon.systems.training.prediction.predict import predict
     from gnomon.systems.training.prediction.predicted import to_result
+    from gnomon.systems.training.prediction.source import read_recorded
 
     source, files = read_recorded(bundled("h200-gpt-l6"))
     told = predict(source, {"layers": 24, "tp": 2, "dp": 8})
@@ -87,7 +88,7 @@ def _training_predict() -> Result:
 def _training_search() -> Result:
     from gnomon.datasets import bundled
     from gnomon.systems.training.prediction.found import find_layouts, to_result
-    from gnomon.systems.training.prediction.predict import read_recorded
+    from gnomon.systems.training.prediction.source import read_recorded
 
     source, files = read_recorded(bundled("h200-gpt-l6"))
     found = find_layouts(source, {"layers": 48, "hidden": 6144}, 64, memory_gib=80.0, on="serial")

@@ -137,7 +137,7 @@ def op(name, ts, dur=10, shapes=None):
 
 def test_a_trace_of_no_layers_is_refused(tmp_path):
     events = [op(f"aten::thing_{i}", 1000 * s + 20 * i) for s in range(2) for i in range(8)]
-    with pytest.raises(InputError, match="no layers that repeat"):
+    with pytest.raises(InputError, match="no attention in what repeats"):
         taken_apart(made_up(tmp_path, events))
 
 

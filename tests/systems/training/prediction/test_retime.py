@@ -9,8 +9,9 @@ import pytest
 from gnomon.datasets import bundled
 from gnomon.errors import InputError
 from gnomon.systems.training.prediction.memory import parameter_counts
-from gnomon.systems.training.prediction.predict import factor_of, predict, read_recorded
+from gnomon.systems.training.prediction.predict import predict
 from gnomon.systems.training.prediction.program import PARTS
+from gnomon.systems.training.prediction.source import factor_of, read_recorded
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ from gnomon.systems.training.prediction.assemble import assemble
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.found import planner_of
 from gnomon.systems.training.prediction.memory import stage_memory
-from gnomon.systems.training.prediction.predict import Modelled
 from gnomon.systems.training.prediction.program import Piece, Program
 from gnomon.systems.training.prediction.search import (
     Space,
@@ -23,6 +22,7 @@ from gnomon.systems.training.prediction.search import (
     quick_step,
     search,
 )
+from gnomon.systems.training.prediction.source import Modelled
 from gnomon.systems.training.prediction.style import find_style
 from tests.systems.training.prediction.programs import (
     Machine,

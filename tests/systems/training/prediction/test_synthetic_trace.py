@@ -17,7 +17,8 @@ from gnomon.cli import main
 from gnomon.errors import InputError
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.operators import TORCH
-from gnomon.systems.training.prediction.predict import Modelled, predict, read_recorded
+from gnomon.systems.training.prediction.predict import predict
+from gnomon.systems.training.prediction.source import Modelled, read_recorded
 
 ROOT = Path(__file__).resolve().parents[4]
 SMALL = Configuration(

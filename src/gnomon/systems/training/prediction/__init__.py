@@ -10,8 +10,8 @@ How a prediction is made, a file a step:
   (their times);
 - both give a `program`: parts that repeat. `retime` sizes a recorded one anew;
 - `schedule`, `placement`, `tape`, `blocks`, `assemble`: parts put together for a layout;
-- `memory`: the peak of a rank; `predict`: all of it, with a range and a waterfall; `search`:
-  many layouts; `predicted` and `found`: the answers.
+- `source`: where parts come from, either way; `memory`: the peak of a rank; `predict`: all of it,
+  with a range and a waterfall; `search`: many layouts; `predicted` and `found`: the answers.
 
 After Lumos (arXiv 2504.09307, section 4), with open models, tensor parallelism, memory and ranges.
 """

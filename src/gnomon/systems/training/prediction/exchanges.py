@@ -14,7 +14,7 @@ from gnomon.systems.training.events import lay_out
 from gnomon.systems.training.job import RankPart, TrainingJob
 from gnomon.systems.training.prediction.units import parse_shapes
 
-__all__ = ["Exchange", "recorded_exchanges"]
+__all__ = ["Exchange", "collective_kind", "recorded_exchanges", "unmet_messages"]
 
 #: What backends call a collective, in the words of `model.collective_time`.
 _KINDS = (
@@ -73,6 +73,34 @@ def recorded_exchanges(job: TrainingJob) -> tuple[Exchange, ...]:
     return tuple(found)
 
 
+def unmet_messages(job: TrainingJob) -> float:
+    """The share of a job's messages whose other side is in none of its traces."""
+    meeting = job.meeting
+    met = np.empty(0, np.int64)
+    if meeting is not None:
+        met = np.concatenate([meeting.task, meeting.sent, meeting.received])
+    sent = found = 0
+    for part in job.parts:
+        if part.trace is None or part.training.event is None or part.stands_in is not None:
+            continue
+        messages = [one.event for one in _by_event(part).values() if one.is_point_to_point]
+        own = met[(met >= part.first_task) & (met < part.first_task + len(part.training.graph))]
+        events = part.training.event[own - part.first_task]
+        sent += len(messages)
+        found += int(np.isin(messages, events).sum())
+    return 1.0 - found / sent if sent else 0.0
+
+
+def collective_kind(text: str) -> str:
+    """What a backend's words for a collective mean; "" for none we know.
+
+    >>> collective_kind("ncclDevKernel_AllGather_RING_LL"), collective_kind("c10d::allreduce_")
+    ('all-gather', 'all-reduce')
+    """
+    plain = re.sub(r"[^a-z]", "", text.lower())
+    return next((ours for theirs, ours in _KINDS if theirs in plain), "")
+
+
 def _by_event(part: RankPart) -> dict[int, Communication]:
     assert part.trace is not None
     return {one.event: one for one in communications(part.trace, lay_out(part.trace))}
@@ -98,10 +126,9 @@ def _alone(part: RankPart) -> list[Exchange]:
 def _exchange(one: Communication | None, ranks: int, us: float) -> Exchange | None:
     if one is None or us <= 0:
         return None
-    plain = re.sub(r"[^a-z]", "", one.operation.lower())
-    kind = next((ours for theirs, ours in _KINDS if theirs in plain), None)
+    kind = collective_kind(one.operation)
     size = _bytes(one.size)
-    if kind is None or not size:
+    if not kind or not size:
         return None
     return Exchange(kind, size, max(ranks, 2), us)
 

@@ -15,9 +15,10 @@ from gnomon.model.gpu import Gpu, find_gpu
 from gnomon.parallel import Progress
 from gnomon.report import Chart, Figure, Manifest, Result, ScatterChart, hash_input
 from gnomon.systems.training.prediction.configuration import Configuration
-from gnomon.systems.training.prediction.predict import Prediction, Source, factor_of, predict
+from gnomon.systems.training.prediction.predict import Prediction, predict
 from gnomon.systems.training.prediction.program import Program
 from gnomon.systems.training.prediction.search import Dropped, Found, Planner, Row, Space, search
+from gnomon.systems.training.prediction.source import Source, factor_of
 from gnomon.table import Table
 from gnomon.version import __version__
 

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,46 +21,24 @@ import numpy as np
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.graph import Timeline
-from gnomon.model.collective_time import USUAL_NETWORK, CollectiveTimes
+from gnomon.model.collective_time import USUAL_NETWORK
 from gnomon.model.gpu import Gpu, canonical_dtype, find_gpu
-from gnomon.model.profiler_cost import ProfilerCost
-from gnomon.systems.training.pipeline import replay_trace
-from gnomon.systems.training.prediction.assemble import Assembled, assemble
+from gnomon.systems.training.prediction.assemble import Assembled
 from gnomon.systems.training.prediction.configuration import Configuration
-from gnomon.systems.training.prediction.extract import Extracted, extract
 from gnomon.systems.training.prediction.memory import (
     Memory,
-    least_recompute,
     model_parameters,
-    stage_memory,
 )
-from gnomon.systems.training.prediction.operators import build_program
 from gnomon.systems.training.prediction.program import Program
-from gnomon.systems.training.prediction.retime import Machine, Retimer
-from gnomon.systems.training.prediction.style import MEGATRON, MEGATRON_2022, TORCH, Style, width
-from gnomon.systems.training.sources import measured_peak_bytes
+from gnomon.systems.training.prediction.source import (
+    Modelled,
+    Recorded,
+    Source,
+    put_together,
+)
 
-__all__ = [
-    "Modelled", "Prediction", "Recorded", "Source", "Waterfall", "factor_of", "predict",
-    "read_recorded", "usual_style",
-]  # fmt: skip
+__all__ = ["Prediction", "Waterfall", "predict"]
 
-#: The host's pace varies by this much (log) from one process to the next on a shared machine, as
-#: the plain steps of host-bound recordings did; a profiler hides some of it besides.
-HOST_SPREAD = 0.3
-#: What no model knows: clocks under another load, a library's other choice of kernel.
-MODEL_SPREAD = 0.02
-#: The same without any trace: how the code was written, which kernels it uses.
-UNSEEN_SPREAD = 0.08
-#: Styles whose code can recompute activations in the backward pass.
-_RECOMPUTING = (MEGATRON.name, MEGATRON_2022.name)
-#: Settings that a trace has no kernels for.
-_AS_RECORDED = (
-    "experts", "top_k", "expert_ffn", "shared_ffn", "dense_layers", "q_rank", "kv_rank",
-    "rope_dim", "gated", "cp", "ep", "dtype",
-)  # fmt: skip
-#: Tries at the host's pace, and how near (log) is near enough.
-_PACE_TRIES, _ON_PACE = 6, 0.005
 _SAMPLES = 200
 #: The base put together may differ from the measured one by this much (log) without a word.
 _STRANGE = 0.1
@@ -70,16 +46,7 @@ _STRANGE = 0.1
 _NONSENSE = 2.0
 #: A host that is busy for this share of the step sets its pace.
 _PACE = 0.97
-#: A measured peak that would need less of what is kept than this is of something else.
-_LEAST_KEPT = 0.05
-#: A loss that is fused with its gradient still has the logits themselves, a fifth of what eager
-#: code needs around them.
-_LEAST_LOGITS = 0.2
-#: A normal variable lies within so many deviations in 80 % of cases.
-_TAIL = 1.2816
 _COVERAGE = 0.8
-#: Graphs with more tasks than this are played coarsely.
-_MOST_TASKS = 1_500_000
 #: Changes that only make sense together.
 _STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("device", ("gpu", "dtype")),
@@ -94,244 +61,6 @@ _STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("pipeline", ("pp", "interleave")),
     ("data parallelism", ("dp", "network")),
 )  # fmt: skip
-
-
-class Source(Protocol):
-    """Where parts come from: a recorded job, or models alone."""
-
-    style: Style
-
-    @property
-    def base(self) -> Configuration:
-        """The configuration that predictions start from."""
-
-    def program(self, configuration: Configuration) -> Program:
-        """The parts of a configuration."""
-
-    def collectives(self, configuration: Configuration) -> CollectiveTimes:
-        """How long its ranks take to exchange something."""
-
-    def memory(self, configuration: Configuration) -> Memory:
-        """The peak of its memory."""
-
-    @property
-    def blocking_sends(self) -> bool:
-        """Whether a pipeline's stages wait for what they send."""
-
-    @property
-    def base_ms(self) -> float | None:
-        """The base step as it was measured, or told from its trace; None where nobody ran it."""
-
-    @property
-    def spread(self) -> tuple[float, float]:
-        """How wrong the host's pace and the whole may be (standard deviation of the log)."""
-
-
-class Recorded:
-    """Parts from a recorded job.
-
-    Args:
-        extracted: The job, taken apart.
-        base_ms: Its step without the profiler.
-        style: How its code runs it; told from its kernels unless given.
-        spread: How wrong `base_ms` may be (standard deviation of the log); 0 if measured.
-        peak_bytes: Its peak of memory, where it was measured: what is kept for the backward pass
-            is then scaled to it.
-        host_bound: The host sets its pace: then it is the host's times, not the device's, that
-            are brought to `base_ms`.
-    """
-
-    def __init__(
-        self,
-        extracted: Extracted,
-        base_ms: float,
-        style: Style | None = None,
-        spread: float = 0.0,
-        peak_bytes: float | None = None,
-        host_bound: bool = False,
-    ) -> None:
-        known = find_gpu(extracted.configuration.gpu).name
-        configuration = msgspec.structs.replace(extracted.configuration, gpu=known)
-        self.extracted = msgspec.structs.replace(extracted, configuration=configuration)
-        self.style = style or style_of(extracted)
-        self._base_ms = base_ms
-        self._spread = spread
-        self._kept = _kept_shares(stage_memory(configuration, self.style), peak_bytes)
-        self._machines: dict[str, Machine] = {}
-        self._times: dict[tuple[str, str], CollectiveTimes] = {}
-        self._retimer = Retimer(self.extracted, self._machine(known), self.style)
-        if host_bound:
-            self._keep_pace()
-
-    @property
-    def base(self) -> Configuration:
-        """The recorded configuration."""
-        return self.extracted.configuration
-
-    @property
-    def blocking_sends(self) -> bool:
-        """As the style has it."""
-        return self.style.blocking_pipeline
-
-    @property
-    def base_ms(self) -> float | None:
-        """The recorded step without the profiler."""
-        return self._base_ms
-
-    @property
-    def spread(self) -> tuple[float, float]:
-        """The host is the recorded one; the whole is as wrong as the base is."""
-        return HOST_SPREAD, math.hypot(MODEL_SPREAD, self._spread)
-
-    def _keep_pace(self) -> None:
-        """Scales the host's times until the base takes what was measured."""
-        scale = 1.0
-        for _ in range(_PACE_TRIES):
-            own_ms = _put_together(self, self.base).step_ms
-            if abs(math.log(own_ms / self._base_ms)) < _ON_PACE:
-                break
-            scale *= self._base_ms / own_ms
-            machine = self._machine(self.base.gpu)
-            self._retimer = Retimer(self.extracted, machine, self.style, scale)
-
-    def program(self, configuration: Configuration) -> Program:
-        """The recorded parts, sized and timed for a configuration."""
-        fixed = [name for name in _AS_RECORDED if name in self.base.differences(configuration)]
-        if fixed:
-            raise InputError(
-                f"{fixed[0]} cannot be changed from a trace: what it would run is not in it",
-                hint="predict without one: --model ... --gpu ...",
-            )
-        return self._retimer.program(
-            configuration, self._machine(configuration.gpu), self.collectives(configuration)
-        )
-
-    def collectives(self, configuration: Configuration) -> CollectiveTimes:
-        """Modelled, and fitted to what the recorded job exchanged where the device is the same."""
-        key = (configuration.gpu, configuration.network)
-        if key not in self._times:
-            times = CollectiveTimes.of(find_gpu(configuration.gpu), configuration.network or None)
-            if configuration.gpu == self.base.gpu:
-                # Groups that span nodes say nothing about the links inside one.
-                rows = [
-                    (e.kind, e.bytes, e.ranks, e.us)
-                    for e in self.extracted.exchanges
-                    if e.ranks <= times.node_gpus
-                ]
-                times = times.calibrated(rows)
-            self._times[key] = times
-        return self._times[key]
-
-    def memory(self, configuration: Configuration) -> Memory:
-        """Derived from what is kept, and scaled to the recorded peak where that is known."""
-        told = stage_memory(configuration, self.style)
-        activations, logits = self._kept
-        return msgspec.structs.replace(
-            told,
-            activations=told.activations * activations,
-            logits=told.logits * logits,
-            temporary=told.temporary * activations,
-        )
-
-    def _machine(self, gpu: str) -> Machine:
-        if gpu not in self._machines:
-            self._machines[gpu] = Machine.of(find_gpu(gpu))
-        return self._machines[gpu]
-
-
-def _kept_shares(base: Memory, peak_bytes: float | None) -> tuple[float, float]:
-    """What code keeps of activations and of logits, relative to what we think it does.
-
-    Compilers spare the loss's temporaries before anything else, so that a peak below ours is
-    first of all fewer logits.
-    """
-    if peak_bytes is None:
-        return 1.0, 1.0
-    activations = base.activations + base.temporary
-    logits = 1.0
-    missing = base.total - peak_bytes
-    if missing > 0 and base.logits > 0:
-        logits = max(1.0 - missing / base.logits, _LEAST_LOGITS)
-        missing -= (1.0 - logits) * base.logits
-    share = 1.0 - missing / activations if activations > 0 else 1.0
-    return (share, logits) if _LEAST_KEPT < share < 1 / _LEAST_KEPT else (1.0, 1.0)
-
-
-class Modelled:
-    """Parts from models alone.
-
-    Args:
-        base: The configuration that predictions start from.
-        style: How the code runs it. One that may recompute activations recomputes as little as
-            fits into the GPU.
-        memory_gib: Of a GPU; the catalogue's unless given.
-    """
-
-    def __init__(
-        self, base: Configuration, style: Style = TORCH, memory_gib: float | None = None
-    ) -> None:
-        self._base = base
-        self.style = style
-        self._memory_gib = memory_gib
-        self._machines: dict[str, Machine] = {}
-
-    @property
-    def base(self) -> Configuration:
-        """The configuration that was given."""
-        return self._base
-
-    @property
-    def blocking_sends(self) -> bool:
-        """As the style has it."""
-        return self.style.blocking_pipeline
-
-    @property
-    def base_ms(self) -> float | None:
-        """Nobody ran it."""
-        return None
-
-    @property
-    def spread(self) -> tuple[float, float]:
-        """Neither host nor code was seen."""
-        return 2 * HOST_SPREAD, max(UNSEEN_SPREAD, self.style.spread)
-
-    def program(self, configuration: Configuration) -> Program:
-        """The parts of a configuration, every kernel timed by a model."""
-        return build_program(
-            configuration,
-            self._machine(configuration.gpu).kernels,
-            self.collectives(configuration),
-            self._fitting(configuration),
-        )
-
-    def collectives(self, configuration: Configuration) -> CollectiveTimes:
-        """Modelled."""
-        return CollectiveTimes.of(find_gpu(configuration.gpu), configuration.network or None)
-
-    def memory(self, configuration: Configuration) -> Memory:
-        """Derived from what is kept."""
-        return stage_memory(configuration, self._fitting(configuration))
-
-    def _fitting(self, configuration: Configuration) -> Style:
-        if self.style.name not in _RECOMPUTING:
-            return self.style
-        room_gib = self._memory_gib or self._machine(configuration.gpu).gpu.memory_gib
-        return least_recompute(configuration, self.style, room_gib * 2**30)
-
-    def _machine(self, gpu: str) -> Machine:
-        if gpu not in self._machines:
-            self._machines[gpu] = Machine.of(find_gpu(gpu))
-        return self._machines[gpu]
-
-
-def usual_style(gpu: str, *, splits_layers: bool) -> Style:
-    """How a job is most likely run: eager PyTorch has no tensor or pipeline ranks.
-
-    Jobs that have them run on Megatron; on GPUs before Hopper mostly that of 2022.
-    """
-    if not splits_layers:
-        return TORCH
-    return MEGATRON if "fp8" in find_gpu(gpu).tflops else MEGATRON_2022
 
 
 class Waterfall(msgspec.Struct, frozen=True):
@@ -399,39 +128,6 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
         return self.target.global_batch * self.target.seq / (self.step.mid / 1e3)
 
 
-def read_recorded(
-    path: str | os.PathLike[str],
-    overrides: Mapping[str, Any] | None = None,
-    *,
-    cost: ProfilerCost | None = None,
-    steps: str | None = None,
-) -> tuple[Recorded, tuple[str, ...]]:
-    """A recorded job, ready to predict from, and the traces it was read from.
-
-    Args:
-        path: A trace, a folder of ranks, or a pattern.
-        overrides: What the user says of its configuration.
-        cost: What the profiler costs, in place of what comes with gnomon.
-        steps: Which steps to take apart, by the numbers of their marks.
-    """
-    run = replay_trace(path, [], cost=cost, complete=False, steps=steps)
-    if run.unprofiled is None:
-        raise InputError(
-            "an operation log has no kernels to size anew", where=run.source,
-            hint="predictions need profiler traces with shapes",
-        )  # fmt: skip
-    extracted = extract(run.job, dict(overrides or {}), run.source, run.training.gpu)
-    step = run.unprofiled.estimate
-    told = run.unprofiled.measured_ms is None
-    wrong = math.log(step.high / step.low) / (2 * _TAIL) if told and step.low > 0 else 0.0
-    peak = measured_peak_bytes(Path(run.source))
-    source = Recorded(
-        extracted, step.mid, spread=wrong, peak_bytes=peak,
-        host_bound=extracted.on_gpu and run.unprofiled.bound_by == "host",
-    )  # fmt: skip
-    return source, run.sources
-
-
 def predict(
     source: Source,
     settings: Mapping[str, Any] | Configuration,
@@ -452,8 +148,8 @@ def predict(
     base = source.base
     target = settings if isinstance(settings, Configuration) else base.changed(settings)
     target = msgspec.structs.replace(target, gpu=find_gpu(target.gpu).name)
-    before = _put_together(source, base)
-    after = before if target == base else _put_together(source, target)
+    before = put_together(source, base)
+    after = before if target == base else put_together(source, target)
     before_line = before.play()
     line = before_line if after is before else after.play()
     own_ms = before.step_ns(before_line) / 1e6
@@ -519,24 +215,6 @@ def _notes(
     return tuple(notes)
 
 
-def _put_together(source: Source, configuration: Configuration) -> Assembled:
-    program = source.program(configuration)
-    pieces = sum(len(program.parts[f"{k}.{p}"]) for k in program.layer_kinds
-                 for p in ("forward", "backward"))  # fmt: skip
-    fine = 4 * pieces * configuration.accumulation < _MOST_TASKS
-    return assemble(
-        program, source.collectives(configuration), fine=fine, steps=2,
-        blocking_sends=source.blocking_sends,
-    )  # fmt: skip
-
-
-def factor_of(source: Source) -> float:
-    """What replays are multiplied by, so that the base comes out as it was measured."""
-    if source.base_ms is None:
-        return 1.0
-    return source.base_ms / _put_together(source, source.base).step_ms
-
-
 def _range(after: Assembled, source: Source, mid: float, samples: int, seed: int) -> Estimate:
     host_spread, whole = source.spread
     spread = np.where(after.graph.is_kind("host"), host_spread, after.spread)
@@ -563,7 +241,7 @@ def _waterfall(
         if then is None:
             continue  # only whole together with what comes later
         try:
-            then_ms = end_ms if then == target else _put_together(source, then).step_ms
+            then_ms = end_ms if then == target else put_together(source, then).step_ms
         except InputError:
             continue  # a layout that only what comes later makes whole
         rows.append(Waterfall(name, _words(now, then), then_ms - now_ms, then_ms))
@@ -621,26 +299,3 @@ def _last_step(assembled: Assembled, line: Timeline) -> Timeline:
     ends = assembled.step_ends(line)
     begin = int(ends[-2]) if assembled.steps > 1 else 0
     return line.cut(begin, int(ends[-1]))
-
-
-def style_of(extracted: Extracted) -> Style:
-    """How the recorded code runs its model, as far as its kernels tell."""
-    forward = extracted.parts["layer.forward"]
-    names = [piece.name for piece in forward.pieces]
-    families = {piece.family for piece in forward.pieces}
-    weight = extracted.weight_bytes or width(extracted.configuration.dtype)
-    again = any(
-        growth.kind == "attention" and not growth.backward
-        for growth in extracted.parts["layer.backward"].growths
-    )
-    return msgspec.structs.replace(
-        TORCH,
-        recompute="full" if again else "none",
-        fused_attention="attention" in families,
-        bias=any("addmm" in name for name in names),
-        rms_norm=any("rms" in name for name in names),
-        weight_bytes=weight,
-        gradient_bytes=weight,
-        state_bytes=extracted.state_bytes or 2 * weight,
-        tied_head=extracted.tied_head,
-    )

@@ -178,7 +178,10 @@ class Retimer:
         collectives: CollectiveTimes,
     ) -> Part:
         """Adds what tensor parallelism exchanges where the recorded job did not."""
-        if target.tp == 1:
+        base = self.recorded.configuration
+        # One rank's share can be recorded alone: then it has nobody to exchange with.
+        alone = base.tp > 1 and target.tp == base.tp and not self.recorded.talks_in_layers
+        if target.tp == 1 or alone:
             return tuple(pieces)
         host_ns = float(np.median([p.host_ns for p in pieces])) if pieces else 0.0
         summed = Piece(

@@ -7,6 +7,8 @@ forward pass, the backward pass or the optimiser, and how long it takes when nob
 
 from __future__ import annotations
 
+import itertools
+import re
 from enum import IntEnum
 from functools import cached_property
 
@@ -39,6 +41,12 @@ _OPERATORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("reduction", ("sum", "mean", "norm")),
 )  # fmt: skip
 
+#: What stands around whole regions that a compiler made: its shapes are those of all of the model.
+_REGIONS = ("CompiledFunction", "Torch-Compiled Region", "## Call CompiledFxGraph")
+#: A fused kernel is named after all that went into it, but it multiplies no matrices.
+_FUSED = re.compile(r"triton_(?!tem)")
+_NOT_FUSED = ("communication", "attention", "optimizer", "product")
+
 Shapes = tuple[tuple[int, ...], ...]
 
 
@@ -65,6 +73,7 @@ class Units(msgspec.Struct, frozen=True, eq=False, dict=True):
         like: The event whose name and shapes tell which units do the same; -1 for none.
         side: It runs on a stream beside the one that computes.
         waits: The host waited for the device before it.
+        joins: It waited for what other streams compute.
         on_gpu: Whether the rank has a GPU.
     """
 
@@ -80,6 +89,7 @@ class Units(msgspec.Struct, frozen=True, eq=False, dict=True):
     like: NDArray[np.int64]
     side: NDArray[np.bool_]
     waits: NDArray[np.bool_]
+    joins: NDArray[np.bool_]
     on_gpu: bool
 
     def __len__(self) -> int:
@@ -109,7 +119,9 @@ class Units(msgspec.Struct, frozen=True, eq=False, dict=True):
         """A number that is the same for units that do the same on the same shapes."""
         has = self.like >= 0
         event = np.maximum(self.like, 0)
-        name = np.where(has, self.trace.name[event], -1)
+        # Kernels of no operator are told apart by their own names.
+        own = np.unique(np.asarray(self.name, np.str_), return_inverse=True)[1].reshape(-1)
+        name = np.where(has, self.trace.name[event], -1 - own)
         shape = np.where(has, self.trace.shape[event], -1)
         # Several kernels of one operator are told apart by their place in it.
         nth = np.arange(len(self)) - self._first_of_operator
@@ -155,14 +167,20 @@ def family_of(operator: str, kernel: str) -> str:
     'product'
     >>> family_of("aten::addmm", "Memset (Device)")
     'copy'
+    >>> family_of("", "triton_red_fused__log_softmax_addmm_3")
+    'softmax'
     """
     by_kernel = classify_kernel(kernel) if kernel else "other"
     if by_kernel in ("communication", "copy", "optimizer"):
         return by_kernel
-    small = operator.lower()
-    for family, words in _OPERATORS:
-        if any(word in small for word in words):
-            return family
+    small = (operator or kernel).lower()
+    fused = _FUSED.match(small)
+    if operator or fused:
+        for family, words in _OPERATORS:
+            if any(word in small for word in words) and not (fused and family in _NOT_FUSED):
+                return family
+        if fused:
+            return "elementwise"
     return by_kernel if by_kernel in FAMILIES and by_kernel != "other" else "elementwise"
 
 
@@ -221,10 +239,30 @@ class _Chain:
         return chain
 
     def operator(self, event: int) -> int:
-        """The innermost operator with shapes, else the innermost; -1 for none."""
-        operators = [e for e in self.above(event) if self._is_operator[e]]
-        shaped = (e for e in operators if self._shape[e] and _has_sizes(self._trace, e))
+        """The innermost operator with shapes, else the innermost; -1 for none.
+
+        A compiled region is no operator: its shapes say nothing of a kernel inside it.
+        """
+        operators = self._operators_of(event)
+        shaped = (e for e in operators if self._has_sizes(e))
         return next(shaped, operators[0] if operators else -1)
+
+    def attention(self, event: int) -> int:
+        """The innermost attention with shapes around an event; -1 for none."""
+        for e in self._operators_of(event):
+            if self._has_sizes(e) and family_of(self._trace.name_of(e), "") == "attention":
+                return e
+        return -1
+
+    def _operators_of(self, event: int) -> list[int]:
+        operators = (e for e in self.above(event) if self._is_operator[e])
+        return list(
+            itertools.takewhile(lambda e: not _is_region(self._trace.name_of(e)), operators)
+        )
+
+    def _has_sizes(self, event: int) -> bool:
+        first = self._trace.shapes[self._shape[event]].split("\t", 1)[0]
+        return any(c.isdigit() for c in first)
 
     def outermost(self, event: int) -> int:
         """The outermost operator around an event, the event itself where there is none."""
@@ -246,9 +284,8 @@ class _Chain:
         return known
 
 
-def _has_sizes(trace: KinetoTrace, event: int) -> bool:
-    first = trace.shapes[trace.shape[event]].split("\t", 1)[0]
-    return any(c.isdigit() for c in first)
+def _is_region(name: str) -> bool:
+    return name.startswith(_REGIONS) or name.endswith("CompiledFunctionBackward")
 
 
 def _kernels(
@@ -278,7 +315,8 @@ def _kernels(
     return Units(
         trace, task, step, _with_pause(graph, task), host_ns, names, operator,
         _settle_phases(phase, step), np.asarray([FAMILIES.index(f) for f in family], np.int8),
-        operator, _beside(graph, task), _after_waits(graph, training, launcher[task]), True,
+        operator, _beside(graph, task), _after_waits(graph, training, launcher[task]),
+        _after_others(graph, task, device), True,
     )  # fmt: skip
 
 
@@ -334,8 +372,28 @@ def _after_waits(
     return waits
 
 
+def _after_others(
+    graph: WorkGraph, task: NDArray[np.int64], device: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Whether a task of the lane that computes waited for work of another one.
+
+    Communication does not count: what ranks exchange is put together anew.
+    """
+    source = np.repeat(np.arange(len(graph)), np.diff(graph.edge_offset))
+    target = graph.edge_target
+    works = device & ~graph.is_kind("communication")
+    across = works[source] & (graph.lane[source] != graph.lane[target])
+    waited = np.zeros(len(graph), bool)
+    waited[target[across]] = True
+    # The pause before a kernel is what waits, where there is one.
+    before = np.maximum(task - 1, 0)
+    paused = graph.is_kind("latency")[before] & (graph.lane[before] == graph.lane[task])
+    waits = waited[task] | (waited[before] & paused)
+    return np.asarray(waits & ~_beside(graph, task))
+
+
 def _settle_phases(phase: NDArray[np.int8], step: NDArray[np.int32]) -> NDArray[np.int8]:
-    """What no name told: between two backward units is backward, after the last is optimiser."""
+    """What no name told: after the last backward unit of a step comes the optimiser."""
     settled = phase.copy()
     for number in np.unique(step).tolist():
         own = np.flatnonzero(step == number)
@@ -369,9 +427,7 @@ def _operators(
     duration = graph.duration_ns[tasks].astype(np.float64)
     whole = np.add.reduceat(duration, first)
     longest = _longest(duration, first, event)
-    operator = np.asarray(
-        [chain.operator(int(event[p])) if event[p] >= 0 else -1 for p in longest], np.int64
-    )
+    operator = np.asarray([_behind(chain, int(event[p])) for p in longest], np.int64)
     phase = np.asarray([chain.phase(int(o))[0] if o >= 0 else 0 for o in outer[first]], np.int8)
     names = tuple(trace.name_of(o) if o >= 0 else "host gap" for o in outer[first].tolist())
     family = [
@@ -383,8 +439,19 @@ def _operators(
     return Units(
         trace, tasks[longest], step, whole, np.zeros(len(first)), names, operator,
         _settle_phases(phase, step), np.asarray([FAMILIES.index(f) for f in family], np.int8),
-        outer[first], none, none, False,
+        outer[first], none, none, none, False,
     )  # fmt: skip
+
+
+def _behind(chain: _Chain, event: int) -> int:
+    """The operator that tells what a unit of the host does: an attention as a whole, if it is one.
+
+    Without a kernel of its own an attention is products and a softmax, which belong together.
+    """
+    if event < 0:
+        return -1
+    attention = chain.attention(event)
+    return attention if attention >= 0 else chain.operator(event)
 
 
 def _no_units(trace: KinetoTrace) -> Units:
@@ -392,7 +459,7 @@ def _no_units(trace: KinetoTrace) -> Units:
     code, flag = np.zeros(0, np.int8), np.zeros(0, bool)
     return Units(
         trace, places, np.zeros(0, np.int32), none, none, (), places, code, code, places, flag,
-        flag, False,
+        flag, flag, False,
     )  # fmt: skip
 
 
