@@ -70,7 +70,7 @@ def predict(
         settings.setdefault("gpu", gpu)
     if network is not None:
         settings.setdefault("network", network)
-    if price is not None and not price >= 0:
+    if price is not None and not 0 <= price < float("inf"):
         raise InputError(f"a price of {price} USD; give zero or more")
     source, files = _parts(
         path, base, model, gpu, style, settings, steps=steps, profiler_cost=profiler_cost

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -50,6 +51,7 @@ class Layouts(msgspec.Struct, frozen=True, eq=False):
     seconds: float
     on: str
     has_carbon: bool
+    has_price: bool
 
 
 class _Planner(msgspec.Struct, frozen=True):
@@ -92,6 +94,7 @@ def _check(
     micro_batch: Sequence[int],
     interleave: Sequence[int],
     price_usd_h: float | None,
+    memory_gib: float | None,
 ) -> None:
     if gpus < 1:
         raise InputError(f"a search over {gpus} GPUs; give at least one")
@@ -100,8 +103,10 @@ def _check(
         for value in values:
             if value is not None and value < 1:
                 raise InputError(f"a {name} of {value}; give at least one")
-    if price_usd_h is not None and not price_usd_h >= 0:
+    if price_usd_h is not None and not 0 <= price_usd_h < math.inf:
         raise InputError(f"a price of {price_usd_h} USD; give zero or more")
+    if memory_gib is not None and not 0 < memory_gib < math.inf:
+        raise InputError(f"a memory of {memory_gib} GiB; give more than none")
 
 
 def planner_of(source: Source, configuration: Configuration) -> Planner:
@@ -140,11 +145,13 @@ def find_layouts(
         on: Where to run; here if there are few layouts, on local cores otherwise.
         progress: Told how far it is.
     """
-    _check(gpus, global_batch, micro_batch, interleave, price_usd_h)
+    _check(gpus, global_batch, micro_batch, interleave, price_usd_h, memory_gib)
     chosen = sorted({"dp", "pp", "tp", "interleave", "accumulation"} & set(settings))
     if chosen:
         raise InputError(f"a search chooses {chosen[0]} itself: leave it out of what is set")
-    plain = {"dp": 1, "pp": 1, "tp": 1, "interleave": 1, "accumulation": 1} | dict(settings)
+    # Experts are shared out over ranks that hold the same layers: as many at the least.
+    experts = settings.get("ep", source.base.ep)
+    plain = {"dp": experts, "pp": 1, "tp": 1, "interleave": 1, "accumulation": 1} | dict(settings)
     configuration = source.base.changed(plain)
     machine = find_gpu(configuration.gpu)
     rank_by = _RANK_ALIASES.get(rank_by, rank_by)
@@ -173,13 +180,14 @@ def find_layouts(
     return Layouts(
         configuration, gpus, machine.memory_gib if memory_gib is None else memory_gib, machine,
         sequences, rank_by, found, best, seconds, on or "local cores", carbon is not None,
+        price > 0,
     )  # fmt: skip
 
 
 def to_script(layouts: Layouts) -> dict[str, Any]:
     """The figures that scripts ask for, as plain values."""
     found = layouts.found
-    best = _plain(found.rows[0]) if found.rows else None
+    best = _plain(found.rows[0], layouts) if found.rows else None
     if best is not None and layouts.best is not None:
         best |= {"low_ms": layouts.best.step.low, "high_ms": layouts.best.step.high,
                  "full_ms": layouts.best.step.mid}  # fmt: skip
@@ -195,9 +203,9 @@ def to_script(layouts: Layouts) -> dict[str, Any]:
             for one in found.dropped
         ],
         "impossible": dict(found.impossible),
-        "pareto": [_plain(found.rows[i]) for i in found.pareto],
+        "pareto": [_plain(found.rows[i], layouts) for i in found.pareto],
         "best": best,
-        "rows": [_plain(row) for row in found.rows],
+        "rows": [_plain(row, layouts) for row in found.rows],
         "seconds": round(layouts.seconds, 3),
         "candidates_s": round((found.evaluated + len(found.dropped)) / layouts.seconds, 1),
     }  # fmt: skip
@@ -207,16 +215,16 @@ def _layout(configuration: Configuration) -> dict[str, int]:
     return {name: getattr(configuration, name) for name in _LAYOUT}
 
 
-def _plain(row: Row) -> dict[str, Any]:
+def _plain(row: Row, layouts: Layouts) -> dict[str, Any]:
     return {
         **_layout(row.configuration),
         "step_ms": round(row.step_ms, 4),
         "tokens_s": round(row.tokens_s, 2),
         "memory_gib": round(row.memory_bytes / _GIB, 3),
-        "utilisation_pct": round(100.0 * row.utilisation, 2),
-        "cost_usd": round(row.cost_usd, 6),
+        "computing_pct": round(100.0 * row.utilisation, 2),
+        "cost_usd": round(row.cost_usd, 6) if layouts.has_price else None,
         "energy_kwh": round(row.energy_j / 3.6e6, 6),
-        "carbon_g": round(row.carbon_g, 3),
+        "carbon_g": round(row.carbon_g, 3) if layouts.has_carbon else None,
     }
 
 
@@ -297,13 +305,14 @@ def _figures(layouts: Layouts) -> list[Figure]:
 
 
 def _rows(name: str, layouts: Layouts, rows: Sequence[Row], caption: str) -> Table:
-    units = {"step_ms": "ms", "tokens_s": "1/s", "memory_gib": "GiB", "utilisation_pct": "%",
+    units = {"step_ms": "ms", "tokens_s": "1/s", "memory_gib": "GiB", "computing_pct": "%",
              "cost_usd": "USD", "energy_kwh": "kWh", "carbon_g": "g"}  # fmt: skip
-    plain = [_plain(row) for row in rows]
-    if not layouts.has_carbon:
-        units.pop("carbon_g")
+    plain = [_plain(row, layouts) for row in rows]
+    known = {"carbon_g": layouts.has_carbon, "cost_usd": layouts.has_price}
+    for column in (column for column, is_known in known.items() if not is_known):
+        units.pop(column)
         for row in plain:
-            row.pop("carbon_g")
+            row.pop(column)
     return Table.from_rows(name, plain, units=units if plain else {}, caption=caption)
 
 

@@ -25,6 +25,7 @@ from gnomon.model.collective_time import USUAL_NETWORK
 from gnomon.model.gpu import Gpu, canonical_dtype, find_gpu
 from gnomon.systems.training.prediction.assemble import Assembled
 from gnomon.systems.training.prediction.configuration import Configuration
+from gnomon.systems.training.prediction.extract import CPU
 from gnomon.systems.training.prediction.memory import (
     Memory,
     model_parameters,
@@ -36,6 +37,7 @@ from gnomon.systems.training.prediction.source import (
     Source,
     put_together,
 )
+from gnomon.systems.training.prediction.style import Style
 
 __all__ = ["Prediction", "Waterfall", "predict"]
 
@@ -44,8 +46,21 @@ _SAMPLES = 200
 _STRANGE = 0.1
 #: By such a factor the base put together is not the step that was recorded.
 _NONSENSE = 2.0
+#: What a far-away target adds to the range at eight times the device's work (log), and the square
+#: of it beyond; seen between small and large recordings.
+_FAR_SPREAD = 0.035
+_VERY_FAR = math.log(8.0)
+#: Nothing was measured between nodes.
+_NODES_SPREAD = 0.05
+#: A share of the device's time that is worth a word.
+_MUCH = 0.3
+_STYLE_WORDS = {
+    "torch": "eager, weights and moments in the model's dtype, ",
+    "megatron": "fused attention, sharded optimiser, ",
+    "megatron-2022": "half precision, attention as separate kernels, ",
+}
 #: A host that is busy for this share of the step sets its pace.
-_PACE = 0.97
+_PACE = 0.9
 _COVERAGE = 0.8
 #: Changes that only make sense together.
 _STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -148,6 +163,8 @@ def predict(
     base = source.base
     target = settings if isinstance(settings, Configuration) else base.changed(settings)
     target = msgspec.structs.replace(target, gpu=find_gpu(target.gpu).name)
+    if target.gpu != base.gpu and CPU in (target.gpu, base.gpu):
+        raise InputError("a GPU's kernels say nothing about a CPU, nor the other way round")
     before = put_together(source, base)
     after = before if target == base else put_together(source, target)
     before_line = before.play()
@@ -162,7 +179,9 @@ def predict(
             hint="choose whole ones with --steps, or record again",
         )
     mid = after.step_ns(line) / 1e6 * factor
-    step = _range(after, source, mid, samples, seed)
+    retimed = _retimed(source.program(target))
+    far = _far(source, retimed)
+    step = _range(after, source, target, far, mid, samples, seed)
     steps = _waterfall(source, target, own_ms, mid / factor) if explain else ()
     everything, active = model_parameters(target, source.style)
     scaled = tuple(
@@ -172,51 +191,99 @@ def predict(
     return Prediction(
         base=base, target=target, base_ms=base_ms, step=step, memory=source.memory(target),
         gpu=find_gpu(target.gpu), waterfall=scaled,
-        retimed=_retimed(source.program(target)), base_line=_last_step(before, before_line),
+        retimed=retimed, base_line=_last_step(before, before_line),
         line=_last_step(after, line), factor=factor, parameters=everything,
         active_parameters=active,
-        notes=_notes(source, target, own_ms, after, line),
+        notes=_notes(source, target, own_ms, after, far, retimed),
     )  # fmt: skip
 
 
 def _notes(
-    source: Source, target: Configuration, own_ms: float, after: Assembled, line: Timeline
+    source: Source,
+    target: Configuration,
+    own_ms: float,
+    after: Assembled,
+    far: float,
+    retimed: Mapping[tuple[str, str], float],
 ) -> tuple[str, ...]:
     """What was assumed, and what to be careful about."""
     notes = []
-    times = source.collectives(target)
+    times, gpu = source.collectives(target), find_gpu(target.gpu)
     if target.world > times.node_gpus and not target.network:
         notes.append(
             f"{target.world} GPUs are more than the {times.node_gpus} of a node: "
             f"{USUAL_NETWORK} is assumed between nodes (--network)"
         )
+    if canonical_dtype(target.dtype) not in gpu.tflops:
+        notes.append(f"a {gpu.name} has no {target.dtype}: taken to run at the rate of its fp32")
+    sheet = sum(ms for (_, model), ms in retimed.items() if model == "roofline")
+    if sheet > _MUCH * sum(retimed.values()):
+        notes.append(
+            f"{100 * sheet / sum(retimed.values()):.0f} % of the device's time is told from the "
+            f"data sheet of a {gpu.name}, not from measurements of it"
+        )
+    if isinstance(source, Recorded):
+        notes += _trace_notes(source, own_ms, far)
+    elif isinstance(source, Modelled):
+        notes.append(_style_note(source.fitting(target)))
+    last = after.step == after.steps - 1
+    host = after.graph.is_kind("host") & last
+    busy = np.bincount(after.graph.lane, after.graph.duration_ns * host).max(initial=0)
+    if busy > _PACE * after.step_ms * 1e6:
+        notes.append("the host sets the pace: faster kernels would change little")
+    return tuple(notes)
+
+
+def _trace_notes(source: Recorded, own_ms: float, far: float) -> list[str]:
+    notes = list(source.extracted.notes)
     if source.base_ms is not None and abs(math.log(own_ms / source.base_ms)) > _STRANGE:
         notes.append(
             f"put together from its parts the base takes {own_ms:.4g} ms, not "
             f"{source.base_ms:.4g}: something in the trace is not understood, and the range does "
             "not know of it"
         )
-    gpu = find_gpu(target.gpu)
-    if canonical_dtype(target.dtype) not in gpu.tflops:
-        notes.append(f"a {gpu.name} has no {target.dtype}: taken to run at the rate of its fp32")
-    if isinstance(source, Recorded):
-        notes += source.extracted.notes
-    if isinstance(source, Modelled):
-        style = source._fitting(target)
-        again = f", recomputing {style.recompute}" if style.recompute != "none" else ""
-        kept = f"{style.state_bytes:g} bytes of optimiser state a parameter"
+    if abs(far) > _VERY_FAR:
+        more = "more" if far > 0 else "less"
         notes.append(
-            f"no trace: the code is taken to run as {style.name}{again}, {kept} (--style)"
+            f"the device does {math.exp(abs(far)):.0f} times {more} than in the trace: that is "
+            "far; a trace of a model nearer in size tells more"
         )
-    graph = line.graph
-    host = np.bincount(graph.lane, graph.duration_ns * graph.is_kind("host")).max(initial=0)
-    if host > _PACE * line.makespan_ns:
-        notes.append("the host sets the pace: faster kernels would change little")
-    return tuple(notes)
+    if not source.extracted.parts["optimizer"].pieces:
+        notes.append("the recorded steps have no optimiser, and so the prediction has none")
+    return notes
 
 
-def _range(after: Assembled, source: Source, mid: float, samples: int, seed: int) -> Estimate:
+def _style_note(style: Style) -> str:
+    again = f", recomputing {style.recompute}" if style.recompute != "none" else ""
+    words = _STYLE_WORDS.get(style.name, "")
+    return (
+        f"no trace: the code is taken to run as {style.name}{again} ({words}"
+        f"{style.state_bytes:g} bytes of optimiser state a parameter); --style says otherwise"
+    )
+
+
+def _far(source: Source, retimed: Mapping[tuple[str, str], float]) -> float:
+    """How much more (log) a rank's device does in the target than in what was recorded."""
+    if source.base_ms is None:
+        return 0.0
+    before = sum(_retimed(source.program(source.base)).values())
+    after = sum(retimed.values())
+    return math.log(after / before) if before > 0 and after > 0 else 0.0
+
+
+def _range(
+    after: Assembled,
+    source: Source,
+    target: Configuration,
+    far: float,
+    mid: float,
+    samples: int,
+    seed: int,
+) -> Estimate:
     host_spread, whole = source.spread
+    whole = math.hypot(whole, _FAR_SPREAD * (far / math.log(8.0)) ** 2)
+    if target.world > source.collectives(target).node_gpus:
+        whole = math.hypot(whole, _NODES_SPREAD)
     spread = np.where(after.graph.is_kind("host"), host_spread, after.spread)
     wrong = dataclasses.replace(after, spread=spread)
     rng = np.random.default_rng(seed)

@@ -258,7 +258,7 @@ class Modelled:
     def __init__(
         self, base: Configuration, style: Style = TORCH, memory_gib: float | None = None
     ) -> None:
-        self._base = base
+        self._base = msgspec.structs.replace(base, gpu=find_gpu(base.gpu).name)
         self.style = style
         self._memory_gib = memory_gib
         self._machines: dict[str, Machine] = {}
@@ -289,7 +289,7 @@ class Modelled:
             configuration,
             self._machine(configuration.gpu).kernels,
             self.collectives(configuration),
-            self._fitting(configuration),
+            self.fitting(configuration),
         )
 
     def collectives(self, configuration: Configuration) -> CollectiveTimes:
@@ -298,9 +298,10 @@ class Modelled:
 
     def memory(self, configuration: Configuration) -> Memory:
         """Derived from what is kept."""
-        return stage_memory(configuration, self._fitting(configuration))
+        return stage_memory(configuration, self.fitting(configuration))
 
-    def _fitting(self, configuration: Configuration) -> Style:
+    def fitting(self, configuration: Configuration) -> Style:
+        """The style with as little recomputed as fits, where it may recompute."""
         if self.style.name not in _RECOMPUTING:
             return self.style
         room_gib = self._memory_gib or self._machine(configuration.gpu).gpu.memory_gib
