@@ -126,6 +126,22 @@ def test_a_search_without_a_trace_and_its_page(capsys, tmp_path):
     assert "Step against memory" in page.read_text()
 
 
+def test_what_nobody_gave_is_not_zero(capsys):
+    told = asked(capsys, "search", TRACE, "--gpus", "4", "--gpu", "a100", "--on", "serial")
+    assert {row["cost_usd"] for row in told["rows"]} == {None}
+    assert {row["carbon_g"] for row in told["rows"]} == {None}
+
+
+def test_experts_are_shared_out_in_a_search(capsys):
+    told = asked(
+        capsys, "search", "--model", f"{MODEL},experts=8,top_k=2", "--gpu", "h100", "--gpus", "8",
+        "--set", "ep=4", "--on", "serial",
+    )  # fmt: skip
+    assert told["configuration"]["ep"] == 4
+    assert told["rows"]
+    assert all(row["dp"] * row["tp"] % 4 == 0 for row in told["rows"])
+
+
 def test_a_search_in_which_nothing_fits(capsys):
     told = asked(capsys, "search", TRACE, "--gpus", "2", "--memory", "1", "--on", "serial", code=3)
     assert told["evaluated"] == 0

@@ -136,6 +136,22 @@ def test_models_alone_predict_with_a_wider_range(trace, model):
     assert told.target.world == 16
 
 
+def test_far_targets_are_told_apart(trace):
+    near, far = (predict(trace, s, explain=False) for s in ({"layers": 8}, {"hidden": 16384}))
+    assert not any("that is far" in note for note in near.notes)
+    assert any("that is far" in note for note in far.notes)
+
+
+def test_a_device_known_by_its_data_sheet_alone_is_told(trace):
+    notes = predict(trace, {"gpu": "mi300x"}, explain=False).notes
+    assert any("data sheet of a MI300X" in note for note in notes)
+
+
+def test_a_gpu_says_nothing_about_a_cpu(trace):
+    with pytest.raises(InputError, match="nothing about a CPU"):
+        predict(trace, {"gpu": "cpu"})
+
+
 def test_the_same_seed_gives_the_same_answer(trace):
     one, two = (predict(trace, {"hidden": 3072}, seed=3) for _ in range(2))
     assert to_script(one) == to_script(two)
