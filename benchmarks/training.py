@@ -75,7 +75,7 @@ def peak_mb() -> float:
 def run_ours(path: str) -> dict:
     from gnomon.ingest.kineto import read_kineto
     from gnomon.sim import replay
-    from gnomon.systems.training import build_graph
+    from gnomon.sim.trace import build_graph
 
     imported = cpu_s()
     trace = read_kineto(path)

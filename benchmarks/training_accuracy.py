@@ -25,12 +25,12 @@ from gnomon.errors import InputError
 from gnomon.ingest.kineto import KinetoTrace, read_kineto
 from gnomon.model.kernel_class import KERNEL_CLASSES
 from gnomon.sim import replay
-from gnomon.systems.training import build_graph
-from gnomon.systems.training.events import EventClass, LaidOut, lay_out
-from gnomon.systems.training.graph import TrainingGraph
+from gnomon.sim.trace import build_graph
+from gnomon.sim.trace.events import EventClass, LaidOut, lay_out
+from gnomon.sim.trace.graph import TraceGraph
+from gnomon.sim.trace.marks import asked_at
+from gnomon.sim.trace.steps import held_out, step_rows
 from gnomon.systems.training.job import build_job
-from gnomon.systems.training.marks import asked_at
-from gnomon.systems.training.steps import held_out, step_rows
 from gnomon.systems.training.whatif import DelayRank, NoHostOverhead, play
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -96,7 +96,7 @@ def replay_part() -> dict[str, Any]:
     }
 
 
-def _graphs_with_steps() -> list[tuple[str, TrainingGraph]]:
+def _graphs_with_steps() -> list[tuple[str, TraceGraph]]:
     found = []
     files = sorted(DATA.glob("h200/*/kineto.json.gz"))
     files += sorted(
@@ -314,7 +314,7 @@ def captured_part() -> dict[str, Any]:
     }
 
 
-def _gap_us(captured: TrainingGraph, measured_ms: float) -> float:
+def _gap_us(captured: TraceGraph, measured_ms: float) -> float:
     """What a step takes over the sum of its kernels, a kernel."""
     kernels = captured.graph.is_kind(*KERNEL_CLASSES) & (captured.step >= 0)
     steps = len(np.unique(captured.step[kernels]))

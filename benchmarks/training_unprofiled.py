@@ -29,8 +29,8 @@ from gnomon.model.profiler_cost import (
     default_profiler_cost,
     save_profiler_cost,
 )
-from gnomon.systems.training.graph import build_graph
-from gnomon.systems.training.unprofiled import unprofiled_step
+from gnomon.sim.trace.graph import build_graph
+from gnomon.sim.trace.unprofiled import unprofiled_step
 
 #: Measured in tight loops on the machine of `h200/`, caches warm: what an operator costs over its
 #: own two shortest stretches, and so on. In a training step it is more.

@@ -6,7 +6,7 @@ import json
 import shlex
 
 import pytest
-from tests.systems.training.traces import (
+from tests.sim.trace.traces import (
     collective,
     kernel,
     launch,

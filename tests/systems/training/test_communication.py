@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gnomon.sim.trace.events import lay_out
 from gnomon.systems.training.communication import Communication, communications
-from gnomon.systems.training.events import lay_out
-from tests.systems.training.traces import (
+from tests.sim.trace.traces import (
     collective,
     exchange,
     kernel,

@@ -9,8 +9,8 @@ import pytest
 
 from gnomon.errors import GnomonError, InputError
 from gnomon.sim import replay
+from gnomon.sim.trace.steps import held_out, step_rows
 from gnomon.systems.training.pipeline import read_job
-from gnomon.systems.training.steps import held_out, step_rows
 from gnomon.systems.training.whatif import DelayRank, play, usual_questions
 from tests.conftest import data_folder
 

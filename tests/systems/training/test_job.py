@@ -7,11 +7,11 @@ import pytest
 
 from gnomon.errors import InputError, SimulationError
 from gnomon.sim import replay
+from gnomon.sim.trace.steps import count_only, step_rows
 from gnomon.systems.training import job as job_module
 from gnomon.systems.training.job import build_job, rank_in_name
-from gnomon.systems.training.steps import count_only, step_rows
 from gnomon.systems.training.whatif import DelayRank, IdealNetwork, SlowRank
-from tests.systems.training.traces import exchange, op, post, rank_trace, trace_of
+from tests.sim.trace.traces import exchange, op, post, rank_trace, trace_of
 
 #: Rank 0 is there after 10.01 ms, rank 1 after 30 ms; the transfer takes 20 us.
 EARLY, LATE, END = 10_000, 29_990, 30_020

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from gnomon.graph import scale
 from gnomon.ingest.operation_log import read_operation_log
 from gnomon.sim import replay
+from gnomon.sim.trace.steps import step_estimate
 from gnomon.systems.training.operations import COMPUTE, build_operations_graph, fence_tasks
-from gnomon.systems.training.steps import step_estimate
 from gnomon.systems.training.straggler import straggler_report, usual_durations
 from tests.systems.training.pipeline_job import Job
 

@@ -12,7 +12,7 @@ from gnomon.systems.training import replay_trace, to_result
 from gnomon.systems.training.answer import to_script
 from gnomon.systems.training.pipeline import as_shown, replay_changed
 from gnomon.systems.training.whatif import DelayRank, IdealNetwork, ScaleNamed
-from tests.systems.training.traces import (
+from tests.sim.trace.traces import (
     exchange,
     graph_of,
     kernel,

@@ -22,7 +22,7 @@ from gnomon.systems.training.ranks import (
     resolve_peers,
     transfer_ns,
 )
-from tests.systems.training.traces import op, trace_of
+from tests.sim.trace.traces import op, trace_of
 
 MS = 1_000_000
 _number = itertools.count()

@@ -9,7 +9,7 @@ import pytest
 from gnomon.errors import InputError
 from gnomon.systems.training.pipeline import read_job
 from gnomon.systems.training.sources import find_trace, find_traces, measured_ms, read_traces
-from tests.systems.training.traces import op, write_job, write_trace
+from tests.sim.trace.traces import op, write_job, write_trace
 
 
 def touch(folder, *names):

@@ -9,7 +9,7 @@ import pytest
 
 from gnomon.errors import GnomonError, InputError
 from gnomon.sim import replay
-from gnomon.systems.training.steps import step_estimate
+from gnomon.sim.trace.steps import step_estimate
 from gnomon.systems.training.whatif import (
     DelayRank,
     FullOverlap,
@@ -25,7 +25,7 @@ from gnomon.systems.training.whatif import (
     play,
     usual_questions,
 )
-from tests.systems.training.traces import (
+from tests.sim.trace.traces import (
     call,
     collective,
     graph_of,

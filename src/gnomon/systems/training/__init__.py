@@ -17,18 +17,15 @@ from gnomon.lazy import lazy_names
 
 if TYPE_CHECKING:
     from gnomon.systems.training.answer import to_result
-    from gnomon.systems.training.graph import TrainingGraph, build_graph
     from gnomon.systems.training.job import TrainingJob
     from gnomon.systems.training.pipeline import TrainingReplay, read_job, replay_trace
     from gnomon.systems.training.recorder import record
     from gnomon.systems.training.whatif import WhatIf
 
 __all__ = [
-    "TrainingGraph",
     "TrainingJob",
     "TrainingReplay",
     "WhatIf",
-    "build_graph",
     "read_job",
     "record",
     "replay_trace",
@@ -37,11 +34,9 @@ __all__ = [
 
 # Also because `record` runs in Pythons that have torch and nothing of ours.
 _HOME = {
-    "TrainingGraph": "graph",
     "TrainingJob": "job",
     "TrainingReplay": "pipeline",
     "WhatIf": "whatif",
-    "build_graph": "graph",
     "read_job": "pipeline",
     "record": "recorder",
     "replay_trace": "pipeline",

@@ -23,11 +23,11 @@ from gnomon.report import (
     hash_input,
 )
 from gnomon.report.views import timeline_view
-from gnomon.systems.training.graph import HOST_KINDS
+from gnomon.sim.trace.graph import HOST_KINDS
+from gnomon.sim.trace.steps import step_estimate
 from gnomon.systems.training.operations import FENCE, MEETING
 from gnomon.systems.training.pipeline import TrainingReplay, as_shown
 from gnomon.systems.training.sides import compute_and_communication
-from gnomon.systems.training.steps import step_estimate
 from gnomon.systems.training.whatif import heaviest_kinds, on_gpu
 from gnomon.table import Table
 from gnomon.version import __version__
@@ -151,7 +151,7 @@ def _parts_ms(run: TrainingReplay, sides: Breakdown, steps: int) -> dict[str, li
 _HOW = [
     "The trace is rebuilt as a **graph**: host threads and GPU streams are lanes, every recorded "
     "stretch of time is a task, launches, synchronise calls and hand-overs between threads are "
-    "edges or run-time waits (`gnomon.systems.training.graph`).",
+    "edges or run-time waits (`gnomon.sim.trace.graph`).",
     "The graph is **replayed** by the native engine (`gnomon.sim.replay`). Replaying it unchanged "
     "gives the recorded time back; that is a check of the graph, not a prediction.",
     "What several ranks exchange is a **rendezvous**: they start when the last has come, and only "

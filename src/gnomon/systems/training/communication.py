@@ -9,8 +9,8 @@ import numpy as np
 
 from gnomon.ingest.kineto import KinetoTrace
 from gnomon.model.kernel_class import classify_kernel
-from gnomon.systems.training.events import EventClass, LaidOut, peer_of, step_marks
-from gnomon.systems.training.marks import asked_at, step_of_device_events
+from gnomon.sim.trace.events import EventClass, LaidOut, peer_of, step_marks
+from gnomon.sim.trace.marks import asked_at, step_of_device_events
 
 __all__ = ["Communication", "communications"]
 

@@ -13,9 +13,9 @@ from gnomon.errors import GraphError, InputError, SimulationError
 from gnomon.graph import Timeline, WorkGraph, connect, merge, regroup
 from gnomon.ingest.kineto import KinetoTrace
 from gnomon.sim import replay
+from gnomon.sim.trace.events import lay_out
+from gnomon.sim.trace.graph import InferredWait, TraceGraph, build_graph
 from gnomon.systems.training.communication import Communication, communications
-from gnomon.systems.training.events import lay_out
-from gnomon.systems.training.graph import InferredWait, TrainingGraph, build_graph
 from gnomon.systems.training.ranks import (
     Exchange,
     Member,
@@ -52,13 +52,13 @@ class RankPart(msgspec.Struct, frozen=True, eq=False):
 
     rank: int
     source: str
-    training: TrainingGraph
+    training: TraceGraph
     first_task: int
     stands_in: int | None = None
     trace: KinetoTrace | None = None
     shift_ns: int = 0
 
-    def on_its_own_clock(self) -> TrainingGraph:
+    def on_its_own_clock(self) -> TraceGraph:
         """Its graph with the times of its own trace."""
         if not self.shift_ns:
             return self.training
@@ -102,7 +102,7 @@ class TrainingJob(msgspec.Struct, frozen=True, eq=False):
         meeting: How they are tied; None for a single rank.
     """
 
-    training: TrainingGraph
+    training: TraceGraph
     parts: tuple[RankPart, ...]
     meeting: Meeting | None = None
 
@@ -220,7 +220,7 @@ def rank_in_name(name: str) -> int | None:
 
 def _missing(
     traced: Mapping[int, KinetoTrace],
-    own: Mapping[int, TrainingGraph],
+    own: Mapping[int, TraceGraph],
     seen: Mapping[int, Sequence[Communication]],
     groups: Mapping[int, Sequence[tuple[int, ...]]],
     exchanges: Sequence[Exchange],
@@ -246,7 +246,7 @@ def _missing(
 
 def _parts(
     traced: Mapping[int, KinetoTrace],
-    own: Mapping[int, TrainingGraph],
+    own: Mapping[int, TraceGraph],
     missing: Mapping[int, StandIn],
     offset: Mapping[int, int],
 ) -> list[RankPart]:
@@ -323,7 +323,7 @@ def _tasks_of_events(part: RankPart) -> NDArray[np.int64]:
     return found
 
 
-def _together(parts: Sequence[RankPart], meeting: Meeting, notes: Sequence[str]) -> TrainingGraph:
+def _together(parts: Sequence[RankPart], meeting: Meeting, notes: Sequence[str]) -> TraceGraph:
     graph = tie_ranks([part.training.graph for part in parts], [p.rank for p in parts], meeting)
     start = np.concatenate([part.training.recorded.start_ns for part in parts])
     end = np.concatenate([part.training.recorded.end_ns for part in parts])
@@ -335,7 +335,7 @@ def _together(parts: Sequence[RankPart], meeting: Meeting, notes: Sequence[str])
         for w in part.training.inferred
     )
     event = [part.training.event for part in parts if part.training.event is not None]
-    return TrainingGraph(
+    return TraceGraph(
         graph, Timeline(graph, start, end), step, names,
         (*notes, *_notes_of_ranks(parts)), parts[0].training.gpu, inferred,
         np.concatenate(event) if len(event) == len(parts) else None,
@@ -365,7 +365,7 @@ def _marked(parts: Sequence[RankPart], names: Sequence[str]) -> NDArray[np.int64
     return marked
 
 
-def _renumbered(training: TrainingGraph, names: Sequence[str]) -> NDArray[np.int32]:
+def _renumbered(training: TraceGraph, names: Sequence[str]) -> NDArray[np.int32]:
     number = np.asarray([names.index(name) for name in training.step_names] or [-1], np.int32)
     return np.where(training.step >= 0, number[training.step], np.int32(-1)).astype(np.int32)
 

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from gnomon.graph import Timeline, WorkGraph
 from gnomon.graph.timeline import covered_until, union_of_spans
 from gnomon.ingest.operation_log import OperationLog
-from gnomon.systems.training.graph import TrainingGraph
+from gnomon.sim.trace.graph import TraceGraph
 
 __all__ = ["COLLECTIVES", "COMPUTE", "TRANSFERS", "build_operations_graph", "fence_tasks"]
 
@@ -65,12 +65,12 @@ Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
-def build_operations_graph(log: OperationLog) -> TrainingGraph:
+def build_operations_graph(log: OperationLog) -> TraceGraph:
     """Builds the graph of a whole job; steps follow one another."""
     return _Builder(log).build()
 
 
-def fence_tasks(training: TrainingGraph) -> Rows:
+def fence_tasks(training: TraceGraph) -> Rows:
     """The fences between steps: the begin of each, and the end of the last."""
     return np.flatnonzero(training.graph.is_kind(FENCE))
 
@@ -145,7 +145,7 @@ class _Builder:
         self.eager = np.empty(0, np.int64), np.empty(0, np.int64)
         self.unmatched = self.alone = self.broken = self.cut = 0
 
-    def build(self) -> TrainingGraph:
+    def build(self) -> TraceGraph:
         self.blocks = self._blocking()
         self.lane, self.lanes = self._lanes()
         self.program = np.flatnonzero(self.blocks)
@@ -447,7 +447,7 @@ class _Builder:
         before[order[1:][same]] = order[:-1][same]
         return before
 
-    def _assemble(self, sizes: _Sizes) -> TrainingGraph:
+    def _assemble(self, sizes: _Sizes) -> TraceGraph:
         log, places = self.log, _Places(self.extra, sizes.came > sizes.ready)
         # Of fences and hidden meetings: one fence before each step and one behind the last.
         every = np.arange(self.steps)
@@ -457,7 +457,7 @@ class _Builder:
         graph = self._graph(places, sizes)
         start = places.column(met, sizes.began + at, sizes.ready + at)
         end = places.column(met, np.maximum(self.end, sizes.began) + at, sizes.came + at)
-        return TrainingGraph(
+        return TraceGraph(
             graph,
             Timeline(graph, start, end),
             places.column(step, log.step_index).astype(np.int32),

@@ -17,18 +17,18 @@ from gnomon.graph import Timeline, WorkGraph
 from gnomon.ingest.operation_log import looks_like_operation_log, read_operation_log
 from gnomon.model.profiler_cost import ProfilerCost
 from gnomon.sim import replay
-from gnomon.systems.training.graph import TrainingGraph
-from gnomon.systems.training.job import TrainingJob, build_job, tie_ranks
-from gnomon.systems.training.operations import build_operations_graph
-from gnomon.systems.training.sources import find_traces, measured_ms, read_traces
-from gnomon.systems.training.steps import (
+from gnomon.sim.trace.graph import TraceGraph
+from gnomon.sim.trace.steps import (
     StepRow,
     count_only,
     steady_window,
     step_estimate,
     step_rows,
 )
-from gnomon.systems.training.unprofiled import UnprofiledStep, unprofiled_job
+from gnomon.sim.trace.unprofiled import UnprofiledStep, unprofiled_job
+from gnomon.systems.training.job import TrainingJob, build_job, tie_ranks
+from gnomon.systems.training.operations import build_operations_graph
+from gnomon.systems.training.sources import find_traces, measured_ms, read_traces
 from gnomon.systems.training.whatif import Change, WhatIfRow, play, usual_questions
 
 __all__ = [
@@ -71,7 +71,7 @@ class TrainingReplay(msgspec.Struct, frozen=True, eq=False):
     changed: Timeline | None = None
 
     @property
-    def training(self) -> TrainingGraph:
+    def training(self) -> TraceGraph:
         """The graph of all ranks and what was recorded."""
         return self.job.training
 
@@ -183,9 +183,7 @@ def replay_trace(
     return msgspec.structs.replace(run, what_ifs=tuple(anchored))
 
 
-def replay_changed(
-    training: TrainingGraph, graph: WorkGraph, changes: Sequence[Change]
-) -> Timeline:
+def replay_changed(training: TraceGraph, graph: WorkGraph, changes: Sequence[Change]) -> Timeline:
     """Replays a graph with changes made one after the other."""
     for change in changes:
         graph = change.apply(training, graph)
@@ -195,7 +193,7 @@ def replay_changed(
 def _unprofiled(
     job: TrainingJob, measured: float | None, cost: ProfilerCost | None
 ) -> UnprofiledStep | None:
-    own: dict[int, TrainingGraph] = {}
+    own: dict[int, TraceGraph] = {}
     ranks = []
     for part in job.parts:
         if part.trace is None:

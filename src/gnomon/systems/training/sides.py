@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnomon.graph import Breakdown, Timeline
-from gnomon.systems.training.graph import HOST_KINDS
+from gnomon.sim.trace.graph import HOST_KINDS
 from gnomon.systems.training.operations import COLLECTIVES, FENCE, GAP, MEETING, TRANSFERS
 from gnomon.systems.training.whatif import on_gpu
 

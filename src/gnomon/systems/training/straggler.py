@@ -26,7 +26,7 @@ from gnomon.graph import WorkGraph
 from gnomon.ingest.operation_log import OperationLog
 from gnomon.report import Figure, Line, LineChart, Manifest, Result, hash_input
 from gnomon.sim import replay
-from gnomon.systems.training.graph import TrainingGraph
+from gnomon.sim.trace.graph import TraceGraph
 from gnomon.systems.training.operations import (
     COLLECTIVES,
     COMPUTE,
@@ -155,7 +155,7 @@ def _mean_error(found: Times, recorded: Times) -> float:
     return float(np.mean(np.abs(found[there] / recorded[there] - 1.0))) if there.any() else 0.0
 
 
-def straggler_report(log: OperationLog, training: TrainingGraph | None = None) -> StragglerReport:
+def straggler_report(log: OperationLog, training: TraceGraph | None = None) -> StragglerReport:
     """Replays a job as it was and as it could have been.
 
     Args:
@@ -177,7 +177,7 @@ def straggler_report(log: OperationLog, training: TrainingGraph | None = None) -
     )  # fmt: skip
 
 
-def usual_durations(training: TrainingGraph) -> NDArray[np.int64]:
+def usual_durations(training: TraceGraph) -> NDArray[np.int64]:
     """Every operation as long as its kind usually is, and no gaps."""
     graph = training.graph
     usual = np.zeros(len(graph), np.int64)
@@ -195,7 +195,7 @@ class NoStragglers(msgspec.Struct, frozen=True):
 
     label: str = "no stragglers"
 
-    def apply(self, training: TrainingGraph, graph: WorkGraph) -> WorkGraph:
+    def apply(self, training: TraceGraph, graph: WorkGraph) -> WorkGraph:
         """The graph under this question."""
         if not set(COMPUTE) & set(graph.kinds):
             raise InputError(
@@ -267,7 +267,7 @@ def to_result(report: StragglerReport, command: str = "") -> Result:
 class _Bench:
     """One graph, played under many durations."""
 
-    def __init__(self, log: OperationLog, training: TrainingGraph) -> None:
+    def __init__(self, log: OperationLog, training: TraceGraph) -> None:
         self.graph, self.fences = training.graph, fence_tasks(training)
         self.usual = usual_durations(training)
         self.found = np.where(self.graph.is_kind("gap"), 0, self.graph.duration_ns)

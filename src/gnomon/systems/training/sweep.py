@@ -13,9 +13,9 @@ from gnomon.graph import Timeline, WorkGraph, scale
 from gnomon.parallel import Progress, pmap
 from gnomon.report import Figure, Line, LineChart, Manifest, Result, hash_input
 from gnomon.sim import replay
-from gnomon.systems.training.graph import TrainingGraph
+from gnomon.sim.trace.graph import TraceGraph
+from gnomon.sim.trace.steps import step_estimate
 from gnomon.systems.training.pipeline import replay_trace
-from gnomon.systems.training.steps import step_estimate
 from gnomon.table import Table
 from gnomon.version import __version__
 
@@ -33,7 +33,7 @@ class Point(msgspec.Struct, frozen=True):
     factor: float
 
 
-def step_at(training: TrainingGraph, graph: WorkGraph, anchor: float, point: Point) -> float:
+def step_at(training: TraceGraph, graph: WorkGraph, anchor: float, point: Point) -> float:
     """Milliseconds a step at this point, of a graph of the training's tasks."""
     changed = scale(graph, graph.is_kind(point.kind), point.factor)
     return step_estimate(training, replay(changed, causes=False)).mid * anchor

@@ -14,9 +14,9 @@ from gnomon.errors import InputError, SimulationError
 from gnomon.graph import Timeline, WorkGraph, connect, disconnect, scale
 from gnomon.model.kernel_class import KERNEL_CLASSES
 from gnomon.sim import replay
-from gnomon.systems.training.graph import HOST_KINDS, TrainingGraph
+from gnomon.sim.trace.graph import HOST_KINDS, TraceGraph
+from gnomon.sim.trace.steps import step_estimate
 from gnomon.systems.training.operations import COLLECTIVES, TRANSFERS
-from gnomon.systems.training.steps import step_estimate
 
 __all__ = [
     "Change",
@@ -52,7 +52,7 @@ class Change(Protocol):
     def label(self) -> str:
         """The question in words."""
 
-    def apply(self, training: TrainingGraph, graph: WorkGraph) -> WorkGraph:
+    def apply(self, training: TraceGraph, graph: WorkGraph) -> WorkGraph:
         """The changed graph. `graph` has the tasks of `training`, perhaps changed already."""
 
 
@@ -67,7 +67,7 @@ class WhatIf(msgspec.Struct, frozen=True):
     kinds: tuple[str, ...]
     factor: float
 
-    def apply(self, training: TrainingGraph, graph: WorkGraph) -> WorkGraph:
+    def apply(self, training: TraceGraph, graph: WorkGraph) -> WorkGraph:
         """The graph under this question."""
         unknown = [kind for kind in self.kinds if kind not in graph.kinds]
         if unknown:
@@ -91,7 +91,7 @@ class ScaleNamed(msgspec.Struct, frozen=True):
         gone = self.factor == 0
         return f"without {self.pattern}" if gone else f"{self.pattern} x {self.factor:g}"
 
-    def apply(self, training: TrainingGraph, graph: WorkGraph) -> WorkGraph:
+    def apply(self, training: TraceGraph, graph: WorkGraph) -> WorkGraph:
         """The graph under this question."""
         fits = np.asarray([self._fits(name) for name in graph.names], bool)
         kinds = np.asarray([self._fits(kind) for kind in graph.kinds], bool)
@@ -112,7 +112,7 @@ class NoHostOverhead(msgspec.Struct, frozen=True):
 
     label: str = "no host overhead (captured as a CUDA graph)"
 
-    def apply(self, training: TrainingGraph, graph: WorkGraph) -> WorkGraph:
+    def apply(self, training: TraceGraph, graph: WorkGraph) -> WorkGraph:
         """The graph under this question."""
         if not on_gpu(graph):
             raise InputError("without a GPU there is nothing to capture: the host is all there is")
@@ -129,7 +129,7 @@ class IdealNetwork(msgspec.Struct, frozen=True):
 
     label: str = "ideal network"
 
-    def apply(self, training: TrainingGraph, graph: WorkGraph) -> WorkGraph:
+    def apply(self, training: TraceGraph, graph: WorkGraph) -> WorkGraph:
         """The graph under this question."""
         return scale(graph, _communication(graph), 0.0)
 
@@ -145,7 +145,7 @@ class DelayRank(msgspec.Struct, frozen=True):
         """The question in words."""
         return f"rank {self.rank} {self.delay_ms:g} ms late"
 
-    def apply(self, training: TrainingGraph, graph: WorkGraph) -> WorkGraph:
+    def apply(self, training: TraceGraph, graph: WorkGraph) -> WorkGraph:
         """The graph under this question."""
         if not 0 <= self.delay_ms <= _LONGEST_DELAY_MS:
             raise InputError(
@@ -175,7 +175,7 @@ class SlowRank(msgspec.Struct, frozen=True):
         """The question in words."""
         return f"rank {self.rank} {self.factor:g} times as slow"
 
-    def apply(self, training: TrainingGraph, graph: WorkGraph) -> WorkGraph:
+    def apply(self, training: TraceGraph, graph: WorkGraph) -> WorkGraph:
         """The graph under this question."""
         if not self.factor > 0.0:
             raise InputError(f"rank {self.rank} cannot be {self.factor:g} times as slow")
@@ -188,7 +188,7 @@ class NoOverlap(msgspec.Struct, frozen=True):
 
     label: str = "no overlap of communication"
 
-    def apply(self, training: TrainingGraph, graph: WorkGraph) -> WorkGraph:
+    def apply(self, training: TraceGraph, graph: WorkGraph) -> WorkGraph:
         """The graph under this question."""
         if not on_gpu(graph):
             raise InputError("overlap is a question of GPU streams, and there are none")
@@ -213,7 +213,7 @@ class FullOverlap(msgspec.Struct, frozen=True):
 
     label: str = "communication wholly overlapped"
 
-    def apply(self, training: TrainingGraph, graph: WorkGraph) -> WorkGraph:
+    def apply(self, training: TraceGraph, graph: WorkGraph) -> WorkGraph:
         """The graph under this question."""
         if not on_gpu(graph):
             raise InputError("overlap is a question of GPU streams, and there are none")
@@ -265,7 +265,7 @@ class WhatIfRow(msgspec.Struct, frozen=True, eq=False):
 
 
 def play(
-    training: TrainingGraph,
+    training: TraceGraph,
     questions: Sequence[Change],
     graph: WorkGraph,
     base: Timeline,
@@ -334,7 +334,7 @@ def heaviest_kinds(graph: WorkGraph, most: int | None = None) -> list[str]:
     return [kind for kind in order if kind not in (*HOST_KINDS, "latency")][:most]
 
 
-def usual_questions(training: TrainingGraph, most: int = 3) -> list[Change]:
+def usual_questions(training: TraceGraph, most: int = 3) -> list[Change]:
     """The questions worth asking of any trace: its heaviest kernels, the host, the network."""
     graph = training.graph
     heavy = heaviest_kinds(graph)

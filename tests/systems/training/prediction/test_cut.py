@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from gnomon.errors import InputError
+from gnomon.sim.trace.unprofiled import without_profiler
 from gnomon.systems.training.pipeline import read_job
 from gnomon.systems.training.prediction.cut import cut_rank, is_score_softmax
 from gnomon.systems.training.prediction.units import Phase, find_units
-from gnomon.systems.training.unprofiled import without_profiler
 
 from .made_up import Job, Model, write_job, write_pipeline
 

@@ -9,6 +9,7 @@ import pytest
 
 from gnomon.datasets import bundled
 from gnomon.errors import InputError
+from gnomon.sim.trace.unprofiled import without_profiler
 from gnomon.systems.training.pipeline import read_job
 from gnomon.systems.training.prediction.cut import cut_rank
 from gnomon.systems.training.prediction.exchanges import recorded_exchanges
@@ -20,7 +21,6 @@ from gnomon.systems.training.prediction.units import (
     find_units,
     parse_shapes,
 )
-from gnomon.systems.training.unprofiled import without_profiler
 
 
 def taken_apart(path, **overrides):

@@ -8,10 +8,10 @@ import pytest
 
 from gnomon.datasets import bundled
 from gnomon.errors import InputError
+from gnomon.sim.trace.steps import count_only
 from gnomon.systems.training.pipeline import read_job
 from gnomon.systems.training.prediction.extract import extract
 from gnomon.systems.training.prediction.infer import contradictions
-from gnomon.systems.training.steps import count_only
 
 from .made_up import Job, Model, write_job, write_pipeline
 

@@ -9,8 +9,8 @@ from collections import Counter
 import msgspec
 import numpy as np
 
+from gnomon.sim.trace.events import lay_out
 from gnomon.systems.training.communication import Communication, communications
-from gnomon.systems.training.events import lay_out
 from gnomon.systems.training.job import RankPart, TrainingJob
 from gnomon.systems.training.prediction.units import parse_shapes
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 from gnomon.ingest.kineto import KinetoTrace
-from gnomon.systems.training.graph import TrainingGraph
+from gnomon.sim.trace.graph import TraceGraph
+from gnomon.sim.trace.unprofiled import without_profiler
 from gnomon.systems.training.job import RankPart, TrainingJob
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.cut import CutRank, Slot, Template, cut_rank, median_part
@@ -41,7 +42,6 @@ from gnomon.systems.training.prediction.units import (
     find_units,
     parse_shapes,
 )
-from gnomon.systems.training.unprofiled import without_profiler
 
 __all__ = ["CPU", "WAIT", "Extracted", "RecordedPart", "extract"]
 
@@ -262,7 +262,7 @@ def _traced(job: TrainingJob, where: str) -> list[RankPart]:
     return parts
 
 
-def _cut(part: RankPart, training: TrainingGraph, steps: Sequence[int]) -> CutRank:
+def _cut(part: RankPart, training: TraceGraph, steps: Sequence[int]) -> CutRank:
     assert part.trace is not None
     units = find_units(part.trace, training, without_profiler(part.trace, training))
     if not len(units):

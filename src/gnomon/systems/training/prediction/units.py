@@ -21,7 +21,7 @@ from gnomon.graph.workgraph import LAUNCH
 from gnomon.ingest.kineto import KinetoTrace
 from gnomon.model.kernel_class import classify_kernel
 from gnomon.sim import replay
-from gnomon.systems.training.graph import HOST_KINDS, TrainingGraph
+from gnomon.sim.trace.graph import HOST_KINDS, TraceGraph
 
 __all__ = ["FAMILIES", "Phase", "Shapes", "Units", "find_units"]
 
@@ -184,7 +184,7 @@ def family_of(operator: str, kernel: str) -> str:
     return by_kernel if by_kernel in FAMILIES and by_kernel != "other" else "elementwise"
 
 
-def find_units(trace: KinetoTrace, training: TrainingGraph, graph: WorkGraph) -> Units:
+def find_units(trace: KinetoTrace, training: TraceGraph, graph: WorkGraph) -> Units:
     """The units of one rank.
 
     Args:
@@ -290,7 +290,7 @@ def _is_region(name: str) -> bool:
 
 def _kernels(
     trace: KinetoTrace,
-    training: TrainingGraph,
+    training: TraceGraph,
     graph: WorkGraph,
     parent: NDArray[np.int64],
     device: NDArray[np.bool_],
@@ -359,7 +359,7 @@ def _beside(graph: WorkGraph, task: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _after_waits(
-    graph: WorkGraph, training: TrainingGraph, launcher: NDArray[np.int64]
+    graph: WorkGraph, training: TraceGraph, launcher: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Whether the host waited for the device since the unit before."""
     waits = np.zeros(len(launcher), bool)
@@ -406,7 +406,7 @@ def _settle_phases(phase: NDArray[np.int8], step: NDArray[np.int32]) -> NDArray[
 
 
 def _operators(
-    trace: KinetoTrace, training: TrainingGraph, graph: WorkGraph, parent: NDArray[np.int64]
+    trace: KinetoTrace, training: TraceGraph, graph: WorkGraph, parent: NDArray[np.int64]
 ) -> Units:
     """On a CPU: outermost operators, with the gaps before them."""
     assert training.event is not None

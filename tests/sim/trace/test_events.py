@@ -6,8 +6,8 @@ import pytest
 
 from gnomon.graph import scale
 from gnomon.sim import replay
-from gnomon.systems.training.events import EventClass, EventFlag, lay_out, peer_of
-from tests.systems.training.traces import (
+from gnomon.sim.trace.events import EventClass, EventFlag, lay_out, peer_of
+from tests.sim.trace.traces import (
     call,
     edges_of,
     exchange,

@@ -12,8 +12,9 @@ from gnomon.errors import InputError
 from gnomon.graph import scale
 from gnomon.ingest.kineto import read_kineto
 from gnomon.sim import replay
-from gnomon.systems.training import WhatIf, build_graph, replay_trace, to_result
-from tests.systems.training.traces import (
+from gnomon.sim.trace import build_graph
+from gnomon.systems.training import WhatIf, replay_trace, to_result
+from tests.sim.trace.traces import (
     call,
     edges_of,
     graph_of,

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.ingest.kineto import KinetoTrace
-from gnomon.systems.training.events import EventClass, LaidOut
+from gnomon.sim.trace.events import EventClass, LaidOut
 
 __all__ = ["asked_at", "nth_of_its_kind", "step_of_device_events"]
 

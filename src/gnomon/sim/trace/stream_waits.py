@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.ingest.kineto import KinetoTrace
-from gnomon.systems.training.events import EventClass, LaidOut
+from gnomon.sim.trace.events import EventClass, LaidOut
 
 __all__ = ["recorded_waits"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.ingest.kineto import KinetoTrace, read_kineto
-from gnomon.systems.training import TrainingGraph, build_graph
+from gnomon.sim.trace import TraceGraph, build_graph
 
 Event = dict[str, Any]
 
@@ -55,19 +55,19 @@ def trace_of(*events: Event, **top: Any) -> KinetoTrace:
         return read_kineto(write_trace(Path(folder) / "t.json", *events, **top))
 
 
-def graph_of(*events: Event, **top: Any) -> TrainingGraph:
+def graph_of(*events: Event, **top: Any) -> TraceGraph:
     return build_graph(trace_of(*events, **top))
 
 
-def names_of(training: TrainingGraph) -> list[str]:
+def names_of(training: TraceGraph) -> list[str]:
     return [training.graph.names[code] for code in training.graph.name.tolist()]
 
 
-def kinds_of(training: TrainingGraph) -> list[str]:
+def kinds_of(training: TraceGraph) -> list[str]:
     return [training.graph.kinds[code] for code in training.graph.kind.tolist()]
 
 
-def edges_of(training: TrainingGraph, kind: str) -> list[tuple[str, str]]:
+def edges_of(training: TraceGraph, kind: str) -> list[tuple[str, str]]:
     """Edges of a kind, by the names of their ends."""
     name = names_of(training)
     source, target, kinds = training.graph.edge_list()
@@ -78,7 +78,7 @@ def edges_of(training: TrainingGraph, kind: str) -> list[tuple[str, str]]:
     ]
 
 
-def task_named(training: TrainingGraph, name: str, kind: str | None = None) -> int:
+def task_named(training: TraceGraph, name: str, kind: str | None = None) -> int:
     """The only task of this name (and kind)."""
     found = [
         task

@@ -27,16 +27,16 @@ from gnomon.errors import InputError
 from gnomon.graph import Timeline, WorkGraph
 from gnomon.ingest.kineto import KinetoTrace
 from gnomon.model.kernel_class import KERNEL_CLASSES, classify_kernel
-from gnomon.systems.training.events import EventClass, LaidOut, lay_out, step_marks
-from gnomon.systems.training.marks import (
+from gnomon.sim.trace.events import EventClass, LaidOut, lay_out, step_marks
+from gnomon.sim.trace.marks import (
     asked_at,
     nth_of_its_kind,
     step_of_device_events,
 )
-from gnomon.systems.training.stream_waits import recorded_waits
+from gnomon.sim.trace.stream_waits import recorded_waits
 from gnomon.table import Dictionary
 
-__all__ = ["HOST_KINDS", "InferredWait", "TrainingGraph", "build_graph"]
+__all__ = ["HOST_KINDS", "InferredWait", "TraceGraph", "build_graph"]
 
 #: Kinds of host tasks, in the native builder's order; everything else runs on a device.
 HOST_KINDS = ("host", "gap", "launch", "runtime", "sync", "blocked")
@@ -62,7 +62,7 @@ class InferredWait(msgspec.Struct, frozen=True):
     confidence: float
 
 
-class TrainingGraph(msgspec.Struct, frozen=True, eq=False):
+class TraceGraph(msgspec.Struct, frozen=True, eq=False):
     """A graph with its recorded timeline, and which step each task belongs to (-1: none).
 
     Attributes:
@@ -93,7 +93,7 @@ class TrainingGraph(msgspec.Struct, frozen=True, eq=False):
 
 def build_graph(
     trace: KinetoTrace, *, shift_ns: int = 0, laid: LaidOut | None = None
-) -> TrainingGraph:
+) -> TraceGraph:
     """Builds the graph of one rank's trace.
 
     Raises:
@@ -128,7 +128,7 @@ def build_graph(
     recorded = Timeline(graph, built.take_start(), built.take_end())
     inferred = _inferred(built)
     step = _steps(trace, recorded, event, step_of_event, marks, shift_ns)
-    return TrainingGraph(
+    return TraceGraph(
         graph, recorded, step, tuple(trace.name_of(mark) for mark in marks.tolist()),
         tuple(_notes(trace, laid, built, asked, inferred, len(source))),
         trace.gpus[0] if trace.gpus else "", inferred, event,

@@ -11,10 +11,10 @@ from gnomon.datasets import bundled
 from gnomon.errors import InputError
 from gnomon.ingest.kineto import read_kineto
 from gnomon.sim import replay
-from gnomon.systems.training import build_graph
-from gnomon.systems.training.events import lay_out
-from tests.systems.training.reference_graph import GAP, flatten, host_events, reference_graph
-from tests.systems.training.traces import (
+from gnomon.sim.trace import build_graph
+from gnomon.sim.trace.events import lay_out
+from tests.sim.trace.reference_graph import GAP, flatten, host_events, reference_graph
+from tests.sim.trace.traces import (
     call,
     exchange,
     kernel,

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from gnomon.graph import WorkGraph
 from gnomon.ingest.kineto import KinetoTrace
 from gnomon.model.profiler_cost import EventPrices, ProfilerCost, group_by, price_events
-from gnomon.systems.training.events import step_marks
-from gnomon.systems.training.graph import HOST_KINDS, TrainingGraph
+from gnomon.sim.trace.events import step_marks
+from gnomon.sim.trace.graph import HOST_KINDS, TraceGraph
 
 __all__ = ["WithoutProfiler", "take_profiler_out"]
 
@@ -51,7 +51,7 @@ class WithoutProfiler(msgspec.Struct, frozen=True, eq=False):
 
 
 def take_profiler_out(
-    trace: KinetoTrace, training: TrainingGraph, cost: ProfilerCost
+    trace: KinetoTrace, training: TraceGraph, cost: ProfilerCost
 ) -> WithoutProfiler:
     """Shortens what the profiler made longer."""
     graph = training.graph
@@ -80,7 +80,7 @@ def take_profiler_out(
 
 
 def _steady(
-    training: TrainingGraph,
+    training: TraceGraph,
     is_host: NDArray[np.bool_],
     recorded: NDArray[np.float64],
     cost: ProfilerCost,
@@ -137,7 +137,7 @@ def _quantile(
     return between
 
 
-def _repeats(training: TrainingGraph, tasks: NDArray[np.int64]) -> NDArray[np.int64]:
+def _repeats(training: TraceGraph, tasks: NDArray[np.int64]) -> NDArray[np.int64]:
     """A number for each task, counted from zero, that its repeats in other steps share.
 
     Repeats are of one lane, kind and name, between the same neighbours, and of the same turn in
@@ -181,7 +181,7 @@ _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 def _event_costs(
-    trace: KinetoTrace, training: TrainingGraph, is_host: NDArray[np.bool_], cost: ProfilerCost
+    trace: KinetoTrace, training: TraceGraph, is_host: NDArray[np.bool_], cost: ProfilerCost
 ) -> Iterator[tuple[NDArray[np.int64] | slice, dict[str, NDArray[np.float64]]]]:
     """What the events cost that begin or end inside each task, by kind; thread by thread."""
     kind = _event_kinds(trace)
@@ -214,7 +214,7 @@ def _event_kinds(trace: KinetoTrace) -> NDArray[np.int8]:
 
 def _threads(
     trace: KinetoTrace,
-    training: TrainingGraph,
+    training: TraceGraph,
     is_host: NDArray[np.bool_],
     counts: NDArray[np.bool_],
 ) -> Iterator[tuple[int, NDArray[np.int64] | slice, NDArray[np.int64]]]:
@@ -314,7 +314,7 @@ def _between(
 
 
 def _shorten_gaps(
-    training: TrainingGraph, duration_ns: NDArray[np.float64], cost: ProfilerCost
+    training: TraceGraph, duration_ns: NDArray[np.float64], cost: ProfilerCost
 ) -> NDArray[np.float64]:
     """The durations, with the gaps before kernels as they are when these queue.
 

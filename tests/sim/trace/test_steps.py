@@ -7,7 +7,7 @@ import pytest
 from gnomon.errors import InputError
 from gnomon.graph import scale
 from gnomon.sim import replay
-from gnomon.systems.training.steps import (
+from gnomon.sim.trace.steps import (
     StepRow,
     count_only,
     held_out,
@@ -15,7 +15,7 @@ from gnomon.systems.training.steps import (
     step_estimate,
     step_rows,
 )
-from tests.systems.training.traces import graph_of, kernel, launch, mark, op
+from tests.sim.trace.traces import graph_of, kernel, launch, mark, op
 
 
 def thinking(*gaps):

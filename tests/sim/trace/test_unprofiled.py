@@ -15,9 +15,9 @@ from gnomon.errors import InputError
 from gnomon.ingest.kineto import read_kineto
 from gnomon.model.profiler_cost import ProfilerCost, default_profiler_cost
 from gnomon.sim import replay
-from gnomon.systems.training.graph import HOST_KINDS, build_graph
-from gnomon.systems.training.profiler_time import _event_costs, _repeats, take_profiler_out
-from gnomon.systems.training.unprofiled import unprofiled_step, without_profiler
+from gnomon.sim.trace.graph import HOST_KINDS, build_graph
+from gnomon.sim.trace.profiler_time import _event_costs, _repeats, take_profiler_out
+from gnomon.sim.trace.unprofiled import unprofiled_step, without_profiler
 
 #: The profiler of the made-up job below, in its own terms.
 COST = ProfilerCost(

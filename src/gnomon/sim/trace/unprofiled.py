@@ -1,7 +1,7 @@
 """How long the step takes when nobody profiles.
 
 A profiled host is slower than it would be alone; a GPU hardly is. So the graph's host tasks are
-cut down to what they would take without the profiler (`gnomon.systems.training.profiler_time`),
+cut down to what they would take without the profiler (`gnomon.sim.trace.profiler_time`),
 and the graph is replayed: whether host or GPU then sets the pace follows by itself.
 
 Steps count from end to end, so that a GPU that lags behind its host is counted right.
@@ -25,9 +25,9 @@ from gnomon.graph.timeline import union_of_spans
 from gnomon.ingest.kineto import KinetoTrace
 from gnomon.model.profiler_cost import ProfilerCost, default_profiler_cost
 from gnomon.sim import replay
-from gnomon.systems.training.graph import HOST_KINDS, TrainingGraph
-from gnomon.systems.training.profiler_time import take_profiler_out
-from gnomon.systems.training.steps import step_periods_ms
+from gnomon.sim.trace.graph import HOST_KINDS, TraceGraph
+from gnomon.sim.trace.profiler_time import take_profiler_out
+from gnomon.sim.trace.steps import step_periods_ms
 
 __all__ = ["UnprofiledStep", "unprofiled_job", "unprofiled_step", "without_profiler"]
 
@@ -68,7 +68,7 @@ class UnprofiledStep(msgspec.Struct, frozen=True, eq=False):
 
 def unprofiled_step(
     trace: KinetoTrace,
-    training: TrainingGraph,
+    training: TraceGraph,
     cost: ProfilerCost | None = None,
     measured_ms: float | None = None,
 ) -> UnprofiledStep:
@@ -86,8 +86,8 @@ def unprofiled_step(
 
 
 def unprofiled_job(
-    training: TrainingGraph,
-    ranks: Sequence[tuple[KinetoTrace, TrainingGraph]],
+    training: TraceGraph,
+    ranks: Sequence[tuple[KinetoTrace, TraceGraph]],
     tie: Callable[[list[WorkGraph]], WorkGraph],
     cost: ProfilerCost | None = None,
     measured_ms: float | None = None,
@@ -136,7 +136,7 @@ def unprofiled_job(
 
 
 def _without_profiler(
-    ranks: Sequence[tuple[KinetoTrace, TrainingGraph]], cost: ProfilerCost
+    ranks: Sequence[tuple[KinetoTrace, TraceGraph]], cost: ProfilerCost
 ) -> tuple[list[WorkGraph], Counter[str]]:
     """Each rank's graph without the profiler, and what was taken out of all of them."""
     done: dict[int, WorkGraph] = {}
@@ -151,7 +151,7 @@ def _without_profiler(
 
 
 def without_profiler(
-    trace: KinetoTrace, training: TrainingGraph, cost: ProfilerCost | None = None
+    trace: KinetoTrace, training: TraceGraph, cost: ProfilerCost | None = None
 ) -> WorkGraph:
     """The graph with the durations its tasks have when nobody profiles; all else is shared."""
     cut = take_profiler_out(trace, training, cost or default_profiler_cost())
@@ -176,7 +176,7 @@ def _range(
     )
 
 
-def _computing_ms(training: TrainingGraph) -> float:
+def _computing_ms(training: TraceGraph) -> float:
     """Time a step in which a device computed or copied, of the rank that did so longest.
 
     Communication waits, so it is left out. It is a bound because kernels share what they run on:

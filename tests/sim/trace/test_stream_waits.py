@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gnomon.sim import replay
-from gnomon.systems.training.events import lay_out
-from gnomon.systems.training.stream_waits import recorded_waits
-from tests.systems.training.traces import (
+from gnomon.sim.trace.events import lay_out
+from gnomon.sim.trace.stream_waits import recorded_waits
+from tests.sim.trace.traces import (
     call,
     edges_of,
     graph_of,

@@ -13,7 +13,7 @@ from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.graph import Timeline
 from gnomon.sim import replay
-from gnomon.systems.training.graph import TrainingGraph
+from gnomon.sim.trace.graph import TraceGraph
 
 __all__ = [
     "StepRow",
@@ -75,7 +75,7 @@ class _Borders(NamedTuple):
         ]
 
 
-def _borders(training: TrainingGraph, timeline: Timeline) -> _Borders:
+def _borders(training: TraceGraph, timeline: Timeline) -> _Borders:
     """Where the steps begin and end on each rank.
 
     A step begins where it is marked to, with a gap there or with its first work; it ends with its
@@ -102,7 +102,7 @@ def _borders(training: TrainingGraph, timeline: Timeline) -> _Borders:
     return _Borders(ranks, begin.reshape(-1, steps), end.reshape(-1, steps))
 
 
-def _spans(training: TrainingGraph, timeline: Timeline) -> list[_Span]:
+def _spans(training: TraceGraph, timeline: Timeline) -> list[_Span]:
     """Begin and end of each step that has work, of all ranks together."""
     return _borders(training, timeline).spans() if training.step_names else []
 
@@ -113,7 +113,7 @@ def _periods(spans: Sequence[_Span]) -> list[float]:
     return [(span.end_ns - begin) / 1e6 for begin, span in zip(begins, spans)]
 
 
-def step_rows(training: TrainingGraph, timeline: Timeline) -> list[StepRow]:
+def step_rows(training: TraceGraph, timeline: Timeline) -> list[StepRow]:
     """Every step of every rank; of a job of several also the job as a whole."""
     if not training.step_names:
         return []
@@ -133,7 +133,7 @@ def step_rows(training: TrainingGraph, timeline: Timeline) -> list[StepRow]:
     return found
 
 
-def step_estimate(training: TrainingGraph, timeline: Timeline) -> Estimate:
+def step_estimate(training: TraceGraph, timeline: Timeline) -> Estimate:
     """Milliseconds a step, from end to end: a GPU that lags behind its host is counted right.
 
     The mean, so that the parts of a step add up to it; the range is that of the steps. The first
@@ -146,7 +146,7 @@ def step_estimate(training: TrainingGraph, timeline: Timeline) -> Estimate:
     return Estimate(min(periods), mean, max(periods))
 
 
-def step_periods_ms(training: TrainingGraph, timeline: Timeline) -> list[float]:
+def step_periods_ms(training: TraceGraph, timeline: Timeline) -> list[float]:
     """Milliseconds of each step that answers are about; of the whole where none is marked."""
     spans = _spans(training, timeline)
     every = _periods(spans)
@@ -154,14 +154,14 @@ def step_periods_ms(training: TrainingGraph, timeline: Timeline) -> list[float]:
     return periods or [timeline.makespan_ns / 1e6]
 
 
-def _counted(training: TrainingGraph, spans: Sequence[_Span]) -> list[int]:
+def _counted(training: TraceGraph, spans: Sequence[_Span]) -> list[int]:
     """The places, among steps that have tasks, of those that answers are about."""
     if training.counted:
         return [place for place, span in enumerate(spans) if span.step in training.counted]
     return list(range(1, len(spans))) if len(spans) > 1 else list(range(len(spans)))
 
 
-def steady_window(training: TrainingGraph, timeline: Timeline) -> tuple[int, int, int]:
+def steady_window(training: TraceGraph, timeline: Timeline) -> tuple[int, int, int]:
     """Start, end and number of the steps that answers are about."""
     spans = _spans(training, timeline)
     counted = _counted(training, spans)
@@ -172,7 +172,7 @@ def steady_window(training: TrainingGraph, timeline: Timeline) -> tuple[int, int
     return begin, spans[last].end_ns, last - first + 1
 
 
-def count_only(training: TrainingGraph, wanted: str) -> TrainingGraph:
+def count_only(training: TraceGraph, wanted: str) -> TraceGraph:
     """Lets answers be about some steps: `12`, `12-14`, `12,14` by the number in their mark."""
     known = {name.rpartition("#")[2]: number for number, name in enumerate(training.step_names)}
     counted: set[int] = set()
@@ -192,7 +192,7 @@ def count_only(training: TrainingGraph, wanted: str) -> TrainingGraph:
 # -- one step foretold by the others ---------------------------------------------------------
 
 
-def held_out(training: TrainingGraph, kinds: Sequence[str] = ("gap",)) -> list[StepRow]:
+def held_out(training: TraceGraph, kinds: Sequence[str] = ("gap",)) -> list[StepRow]:
     """Each step replayed with its think time taken from the *other* steps of the trace.
 
     Replaying what was recorded proves little; this asks whether the host's time between operators
@@ -224,7 +224,7 @@ def held_out(training: TrainingGraph, kinds: Sequence[str] = ("gap",)) -> list[S
 
 
 def _places(
-    training: TrainingGraph, chosen: NDArray[np.int64]
+    training: TraceGraph, chosen: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """What each chosen task is (lane, itself, neighbours), and which of its like in its step."""
     graph = training.graph
