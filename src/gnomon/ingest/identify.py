@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from gnomon.errors import InputError
+from gnomon.ingest.execution_trace import looks_like_execution_trace
 from gnomon.ingest.kineto import looks_like_kineto
 from gnomon.ingest.operation_log import looks_like_operation_log
 from gnomon.ingest.text import read_head
@@ -89,7 +90,7 @@ def _format_of(head: bytes) -> str:
     if text[:1] in (b"{", b"["):
         if looks_like_kineto(head):
             return "kineto"
-        return "execution-trace" if b'"nodes"' in head or b"chakra" in head else "json"
+        return "execution-trace" if looks_like_execution_trace(head) else "json"
     first_line = head.split(b"\n", 1)[0]
     return "csv" if _is_text(head) and first_line.count(b",") >= 1 else "unknown"
 

@@ -8,7 +8,7 @@ import pytest
 
 from gnomon.errors import InputError
 from gnomon.systems.training.pipeline import read_job
-from gnomon.systems.training.sources import find_trace, find_traces, measured_ms, read_traces
+from gnomon.systems.training.sources import find_trace, find_traces, read_traces
 from tests.sim.trace.traces import op, write_job, write_trace
 
 
@@ -91,15 +91,3 @@ def test_a_job_is_read_from_a_folder_or_a_pattern(tmp_path):
     assert passed_over == 1
     job, _, passed_over = read_job(tmp_path / "rank[01].json", complete=False)
     assert (job.ranks, passed_over) == ((0, 1), 0)
-
-
-def test_the_measured_step_lies_beside_the_trace(tmp_path):
-    trace = write_trace(tmp_path / "kineto.json", op(0, 1))
-    assert measured_ms(trace) is None
-    (tmp_path / "meta.json").write_text('{"step_ms_median": 12.5, "other": [1]}')
-    assert measured_ms(trace) == 12.5
-    (tmp_path / "meta.json").write_text("{}")
-    assert measured_ms(trace) is None
-    (tmp_path / "meta.json").write_text("nonsense")
-    with pytest.raises(InputError, match="what was measured cannot be read"):
-        measured_ms(trace)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gnomon import _core
 from gnomon.estimate import Estimate
 from gnomon.graph import Timeline, WorkGraph
+from gnomon.ingest.measured import read_measured
 from gnomon.ingest.operation_log import looks_like_operation_log, read_operation_log
 from gnomon.model.profiler_cost import ProfilerCost
 from gnomon.sim import replay
@@ -28,7 +29,7 @@ from gnomon.sim.trace.steps import (
 from gnomon.sim.trace.unprofiled import UnprofiledStep, unprofiled_job
 from gnomon.systems.training.job import TrainingJob, build_job, tie_ranks
 from gnomon.systems.training.operations import build_operations_graph
-from gnomon.systems.training.sources import find_traces, measured_ms, read_traces
+from gnomon.systems.training.sources import find_traces, read_traces
 from gnomon.systems.training.whatif import Change, WhatIfRow, play, usual_questions
 
 __all__ = [
@@ -165,7 +166,7 @@ def replay_trace(
     training = job.training
     as_recorded = replay(training.graph)
     replayed = clock()
-    unprofiled = _unprofiled(job, measured_ms(Path(sources[0])), cost)
+    unprofiled = _unprofiled(job, read_measured(Path(sources[0])).step_ms, cost)
     is_usual = questions is None and not changes
     if questions is None:
         questions = list(changes) or usual_questions(training)

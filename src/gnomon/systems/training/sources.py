@@ -5,15 +5,12 @@ from __future__ import annotations
 import glob
 from pathlib import Path
 
-import msgspec
-
 from gnomon.errors import InputError
 from gnomon.ingest.kineto import KinetoTrace, read_kineto
 from gnomon.systems.training.job import rank_in_name
 
-__all__ = ["find_trace", "find_traces", "measured_ms", "measured_peak_bytes", "read_traces"]
+__all__ = ["find_trace", "find_traces", "read_traces"]
 
-_META = "meta.json"
 _ENDINGS = (".json", ".json.gz", ".json.zst")
 
 
@@ -72,28 +69,3 @@ def read_traces(files: list[Path]) -> list[KinetoTrace]:
             what = f"rank {rank} of {len(files)} cannot be used: {error.what}"
             raise InputError(what, where=error.where, hint=error.hint) from None
     return traces
-
-
-class _Meta(msgspec.Struct):
-    step_ms_median: float | None = None
-    peak_bytes: float | None = None
-
-
-def measured_ms(file: Path) -> float | None:
-    """The step without a profiler, where it was measured and written beside the trace."""
-    return _meta(file).step_ms_median
-
-
-def measured_peak_bytes(file: Path) -> float | None:
-    """The allocator's peak, where it was measured and written beside the trace."""
-    return _meta(file).peak_bytes
-
-
-def _meta(file: Path) -> _Meta:
-    meta = file.with_name(_META)
-    if not meta.is_file():
-        return _Meta()
-    try:
-        return msgspec.json.decode(meta.read_bytes(), type=_Meta)
-    except msgspec.DecodeError as error:
-        raise InputError(f"what was measured cannot be read: {error}", where=str(meta)) from None

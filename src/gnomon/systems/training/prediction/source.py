@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gnomon.errors import InputError
+from gnomon.ingest.measured import read_measured
 from gnomon.model.collective_time import CollectiveTimes
 from gnomon.model.gpu import find_gpu
 from gnomon.model.profiler_cost import ProfilerCost
@@ -27,7 +28,6 @@ from gnomon.systems.training.prediction.operators import build_program
 from gnomon.systems.training.prediction.program import Program
 from gnomon.systems.training.prediction.retime import Machine, Retimer
 from gnomon.systems.training.prediction.style import MEGATRON, MEGATRON_2022, TORCH, Style, width
-from gnomon.systems.training.sources import measured_peak_bytes
 
 __all__ = [
     "Modelled", "Recorded", "Source", "factor_of", "put_together", "read_recorded", "style_of",
@@ -348,7 +348,7 @@ def read_recorded(
     step = run.unprofiled.estimate
     told = run.unprofiled.measured_ms is None
     wrong = math.log(step.high / step.low) / (2 * _TAIL) if told and step.low > 0 else 0.0
-    peak = measured_peak_bytes(Path(run.source))
+    peak = read_measured(Path(run.source)).peak_bytes
     source = Recorded(
         extracted, step.mid, spread=wrong, peak_bytes=peak,
         host_bound=extracted.on_gpu and run.unprofiled.bound_by == "host",

@@ -1,0 +1,1 @@
+"""AI benchmarks: can I hand over this AI workload without handing over the model?"""

@@ -1,0 +1,194 @@
+"""From traces to a program: choose, lower, lay beside times, order."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import msgspec
+
+from gnomon.errors import InputError
+from gnomon.ingest.execution_trace import ExecutionTrace
+from gnomon.ingest.kineto import KinetoTrace
+from gnomon.systems.aibench.align import Alignment, Uncovered, align, steps_of
+from gnomon.systems.aibench.flow import Flow
+from gnomon.systems.aibench.kernels import KernelFiles
+from gnomon.systems.aibench.lower import lower
+from gnomon.systems.aibench.program import Call, Program
+from gnomon.systems.aibench.schedule import number_registers, order
+from gnomon.systems.aibench.select import choose, tensors_in
+
+__all__ = ["Built", "build_program"]
+
+#: Products of matrices, which may be allowed to use fewer bits than their data has.
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "addbmm", "mv", "addmv")
+#: Parts of names of kernels that did.
+_FEWER_BITS = ("tf32", "s1688", "1688gemm")
+
+
+class Built(msgspec.Struct, frozen=True, eq=False):
+    """A program, its calls in the order they started, and what the build has to say."""
+
+    program: Program
+    calls: tuple[Call, ...]
+    alignment: Alignment | None
+    notes: tuple[str, ...]
+
+
+def build_program(
+    trace: ExecutionTrace, kineto: KinetoTrace | None = None, *,
+    kernels: KernelFiles | None = None, keep_scalars: bool = False,
+) -> Built:  # fmt: skip
+    """The program of a trace.
+
+    Args:
+        trace: The execution trace.
+        kineto: A profiler trace of the same job: times, streams, host gaps.
+        kernels: Files of compiled kernels.
+        keep_scalars: Whether floating-point arguments stay what they were.
+    """
+    chosen = choose(trace)
+    if not chosen:
+        raise InputError("the trace has no operators", where=trace.source)
+    alignment = None
+    if kineto is not None:
+        alignment = align(trace, kineto, [one.at for one in chosen])
+        _check_fit(alignment, trace, kineto)
+    lowered = lower(trace, chosen, kernels=kernels, keep_scalars=keep_scalars)
+    calls = lowered.calls
+    if alignment is not None:
+        calls = _with_times(trace, calls, alignment)
+    _pin(calls, lowered.flow, alignment)
+    by_step: dict[int, list[Call]] = defaultdict(list)
+    steps = steps_of(trace)
+    for call in calls:
+        by_step[steps[call.at]].append(call)
+    times = _spans(alignment)
+    ordered = [order(own, times) for _, own in sorted(by_step.items())]
+    number_registers(calls)
+    flow = lowered.flow
+    program = Program(
+        flow.storages, flow.made, flow.metas, [rows for rows, _, _ in ordered],
+        [[number] for number in range(len(ordered))], _settings(trace, alignment),
+        1 + max(call.stream for call in calls),
+        max(signals for _, signals, _ in ordered), max(events for _, _, events in ordered),
+    )  # fmt: skip
+    return Built(program, tuple(calls), alignment, _notes(trace, alignment))
+
+
+def _check_fit(alignment: Alignment, trace: ExecutionTrace, kineto: KinetoTrace) -> None:
+    if alignment.matched < 0.5:
+        share = f"{100 * alignment.matched:.0f} %"
+        raise InputError(
+            f"only {share} of the operators of the execution trace are in it, in this order",
+            where=kineto.source, hint=f"is it of the same job as {trace.source}?",
+        )  # fmt: skip
+
+
+def _spans(alignment: Alignment | None) -> dict[int, tuple[int, int]]:
+    return {
+        at: (timing.start_ns, timing.end_ns)
+        for at, timing in (alignment.timings.items() if alignment else ())
+        if timing.start_ns is not None and timing.end_ns is not None
+    }
+
+
+def _with_times(trace: ExecutionTrace, calls: list[Call], alignment: Alignment) -> list[Call]:
+    """The calls with their times and streams, and stand-ins for kernels that none of them made."""
+    numbers = _streams(alignment)
+    extra: dict[int | None, list[Uncovered]] = defaultdict(list)
+    for one in alignment.uncovered:
+        extra[one.before].append(one)
+    now: dict[int, int] = {}
+    done: list[Call] = []
+    for call in calls:
+        timing = alignment.timings.get(call.at)
+        if timing is None or call.role == "view":
+            call.stream = now.get(call.thread, 0)
+            done.append(call)
+            continue
+        done += [_stand_in(trace, one, numbers, call.at) for one in extra.pop(call.at, [])]
+        own = [numbers[stream] for stream in timing.streams]
+        # A library may spread its work over streams of its own; that is not the caller's stream.
+        if own and now.get(call.thread, 0) not in own:
+            now[call.thread] = own[0]
+        call.stream = now.get(call.thread, 0)
+        call.host_ns, call.device_ns, call.blocks = timing.host_ns, timing.device_ns, timing.blocks
+        done.append(call)
+    last = calls[-1].at
+    done += [_stand_in(trace, one, numbers, last) for left in extra.values() for one in left]
+    return done
+
+
+def _pin(calls: list[Call], flow: Flow, alignment: Alignment | None) -> None:
+    """Pins host memory that was copied from as pinned memory is, or was meant to be."""
+    for call in calls:
+        if not call.does.startswith(("aten.copy_.", "aten._to_copy.", "aten.to.")):
+            continue
+        timing = alignment.timings.get(call.at) if alignment else None
+        if timing is not None:
+            is_pinned = any("Pinned" in name for name in timing.kernels)
+        else:
+            is_pinned = True in call.args[1:] and call.does.startswith("aten.copy_.")
+        for operand in call.args if is_pinned else []:
+            if isinstance(operand, list) and operand[:1] == ["x"]:
+                storage = flow.storages[flow.made[operand[1]].storage]
+                storage.on_cpu = 2 if storage.on_cpu else 0
+
+
+def _streams(alignment: Alignment) -> dict[int, int]:
+    """Streams by number, the busiest first."""
+    counts: Counter[int] = Counter()
+    for timing in alignment.timings.values():
+        counts.update(timing.streams[:1])
+    for timing in alignment.timings.values():
+        counts.update(dict.fromkeys(timing.streams, 0))
+    counts.update({one.stream: 1 for one in alignment.uncovered})
+    return {stream: number for number, (stream, _) in enumerate(counts.most_common())}
+
+
+def _stand_in(trace: ExecutionTrace, one: Uncovered, numbers: dict[int, int], at: int) -> Call:
+    thread = trace.nodes[one.beside if one.beside is not None else at].thread
+    call = Call("", [], {}, None, [], at, thread, "missing", one.name, numbers[one.stream])
+    call.device_ns = one.device_ns
+    return call
+
+
+def _settings(trace: ExecutionTrace, alignment: Alignment | None) -> dict[str, object]:
+    on_gpu = any(
+        not tensor.device.startswith("cpu")
+        for node in trace.nodes
+        for tensor in tensors_in(node.inputs)
+        if tensor.device
+    )
+    settings: dict[str, object] = {"device": "cuda" if on_gpu else "cpu"}
+    if alignment is not None and _used_fewer_bits(trace, alignment):
+        settings["tf32"] = 1
+    return settings
+
+
+def _used_fewer_bits(trace: ExecutionTrace, alignment: Alignment) -> bool:
+    """Whether products of 32-bit numbers ran on units that round them first."""
+    return any(
+        any(part in name.lower() for name in timing.kernels for part in _FEWER_BITS)
+        for at, timing in alignment.timings.items()
+        if trace.nodes[at].name.partition("::")[2] in _PRODUCTS
+        and all(t.dtype == "float32" for t in tensors_in(trace.nodes[at].inputs))
+    )
+
+
+def _notes(trace: ExecutionTrace, alignment: Alignment | None) -> tuple[str, ...]:
+    notes = []
+    if trace.adopted:
+        notes.append(
+            f"{trace.adopted} operators were called from one that was aborted, as activation "
+            "recompute does; they count for themselves"
+        )
+    if alignment is None:
+        notes.append(
+            "without a profiler trace: no streams, no host time, no device time, and stand-ins "
+            "take none"
+        )
+    elif alignment.matched < 1.0:
+        share = 100 * alignment.matched
+        notes.append(f"{share:.1f} % of the calls were found in the profiler trace")
+    return tuple(notes)

@@ -1,0 +1,209 @@
+"""Order: which call waits for which thread or stream, and when a register is free again.
+
+Threads run side by side, as they did. One waits for another where it reads what the other made,
+or overwrites what the other still reads, and where it was seen to wait: without times, at every
+change of threads. Streams wait for one another only where data says so. Every wait is written
+once: what is implied by an earlier one is left out.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from gnomon.systems.aibench.program import Call, Signal
+
+__all__ = ["number_registers", "order"]
+
+#: A thread that was silent for longer than this before a call had waited.
+_SILENT_NS = 30_000
+
+
+class _Clocks:
+    """How far each lane knows the others to be."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, dict[int, int]] = defaultdict(dict)
+        self.at_end: dict[int, dict[int, int]] = {}
+
+    def is_known(self, lane: int, other: int, call: int) -> bool:
+        return self.known[lane].get(other, -1) >= call
+
+    def learn(self, lane: int, other: int, call: int) -> None:
+        news = {**self.at_end.get(call, {}), other: call}
+        mine = self.known[lane]
+        for who, upto in news.items():
+            mine[who] = max(mine.get(who, -1), upto)
+
+    def end(self, lane: int, call: int) -> None:
+        self.at_end[call] = dict(self.known[lane])
+
+
+class _Users:
+    """The last who wrote some memory, and who read it since, by lane."""
+
+    def __init__(self) -> None:
+        self.writer: dict[int, tuple[int, int]] = {}
+        self.readers: dict[int, dict[int, int]] = defaultdict(dict)
+
+    def before(self, call: Call, lane: int) -> Iterator[tuple[int, int]]:
+        """Calls on other lanes that have to be over: lane and place."""
+        for memory in call.reads | call.writes:
+            if memory in self.writer and self.writer[memory][0] != lane:
+                yield self.writer[memory]
+            if memory in call.writes:
+                for other, at in self.readers[memory].items():
+                    if other != lane:
+                        yield other, at
+
+    def note(self, call: Call, lane: int, at: int) -> None:
+        for memory in call.reads:
+            self.readers[memory][lane] = at
+        for memory in call.writes:
+            self.writer[memory] = lane, at
+            self.readers[memory] = {lane: at}
+
+
+def order(
+    calls: list[Call], times: dict[int, tuple[int, int]]
+) -> tuple[list[list[Call | Signal]], int, int]:
+    """One step as threads of calls and signals; also how many signals and events it has.
+
+    Args:
+        calls: In the order in which they started.
+        times: Start and end of a call by its node, where they are known.
+    """
+    threads = sorted({call.thread for call in calls})
+    lane_of = {thread: lane for lane, thread in enumerate(threads)}
+    before: dict[int, list[Signal]] = defaultdict(list)
+    after: dict[int, list[Signal]] = defaultdict(list)
+    signals = events = 0
+    hosts, streams = _Clocks(), _Clocks()
+    host_users, stream_users = _Users(), _Users()
+    last_of: dict[int, int] = {}
+    for at, call in enumerate(calls):
+        lane = lane_of[call.thread]
+        needs = set(host_users.before(call, lane))
+        needs |= set(_seen_to_wait(calls, at, lane, lane_of, last_of, times))
+        for other, source in sorted(needs, key=lambda need: -need[1]):
+            if not hosts.is_known(lane, other, source):
+                hosts.learn(lane, other, source)
+                after[source].append(Signal("post", signals))
+                before[at].append(Signal("need", signals))
+                signals += 1
+        if call.device_ns or not times:
+            for other, source in sorted(
+                stream_users.before(call, call.stream), key=lambda need: -need[1]
+            ):
+                if not streams.is_known(call.stream, other, source):
+                    streams.learn(call.stream, other, source)
+                    # The event is recorded before other threads may go on to wait for it.
+                    after[source].insert(0, Signal("mark", events))
+                    before[at].append(Signal("hold", events))
+                    events += 1
+            stream_users.note(call, call.stream, at)
+            streams.end(call.stream, at)
+        host_users.note(call, lane, at)
+        hosts.end(lane, at)
+        last_of[lane] = at
+    rows: list[list[Call | Signal]] = [[] for _ in threads]
+    for at, call in enumerate(calls):
+        rows[lane_of[call.thread]] += [*before[at], call, *after[at]]
+    return rows, signals, events
+
+
+def _seen_to_wait(
+    calls: list[Call], at: int, lane: int, lane_of: dict[int, int], last_of: dict[int, int],
+    times: dict[int, tuple[int, int]],
+) -> Iterator[tuple[int, int]]:  # fmt: skip
+    """Calls on other threads that were over when this one began, where its thread was silent."""
+    mine = times.get(calls[at].at)
+    own = last_of.get(lane)
+    if at and mine is None:
+        if calls[at - 1].thread != calls[at].thread:
+            yield lane_of[calls[at - 1].thread], at - 1
+        return
+    if mine is None:
+        return
+    own_end = times.get(calls[own].at, (0, 0))[1] if own is not None else None
+    if own_end is not None and mine[0] - own_end < _SILENT_NS:
+        return
+    for other, last in last_of.items():
+        if other == lane:
+            continue
+        # The last one begun may still run: then the one before it was over.
+        for source in range(last, max(last - 8, -1), -1):
+            if lane_of[calls[source].thread] != other:
+                continue
+            span = times.get(calls[source].at)
+            if span is None or span[1] <= mine[0]:
+                yield other, source
+                break
+
+
+def number_registers(calls: list[Call]) -> None:
+    """Drops results nobody uses, says when registers are free, and numbers them anew.
+
+    A thread uses the numbers again that it freed itself: no other may still mean the old one.
+
+    Args:
+        calls: All calls, in the order in which they started.
+    """
+    last: dict[int, int] = {}
+    for at, call in enumerate(calls):
+        for register in _read(call):
+            last[register] = at
+    ends: dict[int, list[int]] = defaultdict(list)
+    for register, at in last.items():
+        ends[at].append(register)
+    numbers: dict[int, int] = {}
+    free: dict[int, list[int]] = defaultdict(list)
+    fresh = itertools.count()
+    for at, call in enumerate(calls):
+        call.args = [_renamed(arg, numbers) for arg in call.args]
+        call.kwargs = {name: _renamed(arg, numbers) for name, arg in call.kwargs.items()}
+        call.frees = sorted(numbers.pop(register) for register in ends[at])
+        own = free[call.thread]
+        used = [register in last for register in _registers(call.outs)]
+        for register in (r for r in _registers(call.outs) if r in last):
+            numbers[register] = own.pop() if own else next(fresh)
+        call.outs = _kept(call.outs, numbers)
+        call.metas = [meta for meta, is_used in zip(call.metas, used) if is_used]
+        own += call.frees
+        own.sort(reverse=True)
+
+
+def _registers(outs: Any) -> list[int]:
+    """Registers of results, in order."""
+    if isinstance(outs, list):
+        return [register for out in outs for register in _registers(out)]
+    return [] if outs is None else [outs]
+
+
+def _kept(outs: Any, numbers: dict[int, int]) -> Any:
+    """Results with new numbers; None where nobody uses any of them."""
+    if isinstance(outs, list):
+        kept = [_kept(out, numbers) for out in outs]
+        return kept if any(part is not None for part in kept) else None
+    return None if outs is None else numbers.get(outs)
+
+
+def _read(call: Call) -> Iterator[int]:
+    waiting = [*call.args, *call.kwargs.values()]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list) and value:
+            if value[0] == "r":
+                yield value[1]
+            elif value[0] == "L":
+                waiting += value[1:]
+
+
+def _renamed(value: Any, numbers: dict[int, int]) -> Any:
+    if not isinstance(value, list) or not value:
+        return value
+    if value[0] == "r":
+        return ["r", numbers[value[1]]]
+    return ["L", *(_renamed(part, numbers) for part in value[1:])] if value[0] == "L" else value
