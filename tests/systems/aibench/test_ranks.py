@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -98,12 +99,17 @@ def test_prop_pouring_fills_to_the_brim(runtime, size, room):
 # -- real ranks --------------------------------------------------------------------------------
 
 
-def start(path, *options, **more):
+def start(path, *options, folder=tempfile.gettempdir()):
     env = {name: value for name, value in os.environ.items() if "RANK" not in name}
-    env |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(RUNTIME), "PYTHONDONTWRITEBYTECODE": "1"}
+    env |= {
+        "TMPDIR": str(folder),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(RUNTIME),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     return subprocess.Popen(
         [sys.executable, str(path), "--device", "cpu", *options], env=env, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
 
@@ -146,7 +152,7 @@ def test_a_killed_rank_ends_the_others(tmp_path):
 
 def test_ranks_end_with_who_started_them(tmp_path):
     note = str(tmp_path / "never")
-    process = start(SCRIPT, "--ranks", "2", "--die", "7", "--profile", note)
+    process = start(SCRIPT, "--ranks", "2", "--die", "7", "--profile", note, folder=tmp_path)
     until = time.monotonic() + 60
     while len(left_running(note)) < 3 and time.monotonic() < until:
         time.sleep(0.05)
@@ -156,6 +162,7 @@ def test_ranks_end_with_who_started_them(tmp_path):
     while left_running(note) and time.monotonic() < until:
         time.sleep(0.05)
     assert left_running(note) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

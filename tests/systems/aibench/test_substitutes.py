@@ -106,7 +106,22 @@ def sdp_cudnn(q, k, v, grad, bias, causal, scale):
         q, k, v, bias, True, 0.0, causal, False, scale=scale
     )
     return out, attention.sdp_cudnn_backward(
-        grad, q, k, v, out, sums, seed, offset, bias, None, None, max_q, max_k, 0.0, causal, scale=scale
+        grad,
+        q,
+        k,
+        v,
+        out,
+        sums,
+        seed,
+        offset,
+        bias,
+        None,
+        None,
+        max_q,
+        max_k,
+        0.0,
+        causal,
+        scale=scale,
     )
 
 
@@ -120,7 +135,9 @@ def sdp_flash(q, k, v, grad, bias, causal, scale):
 
 
 def sdp_efficient(q, k, v, grad, bias, causal, scale):
-    out, sums, seed, offset = attention.sdp_efficient(q, k, v, bias, True, 0.0, causal, scale=scale)
+    out, sums, seed, offset = attention.sdp_efficient(
+        q, k, v, bias, True, 0.0, causal, scale=scale
+    )
     return out, attention.sdp_efficient_backward(
         grad, q, k, v, bias, out, sums, seed, offset, 0.0, [True] * 4, causal, scale=scale
     )
@@ -216,9 +233,6 @@ def test_two_calls_drop_differently():
     assert not torch.equal(first[0], second[0])
 
 
-META = {"query": (2, 4, 20, 16), "heads last": (2, 20, 4, 16)}
-
-
 def looks(made):
     return [(t.dtype, tuple(t.shape)) if isinstance(t, torch.Tensor) else t for t in made]
 
@@ -298,7 +312,18 @@ def test_windows_and_slopes(rows, columns):
     k, v = torch.randn(2, 1, columns, 2, 8)
     slopes = torch.tensor([0.5, 0.25])
     out, *_ = attention.flash_forward(
-        q, k, v, None, None, rows, columns, 0.0, True, False, window_size_left=2, alibi_slopes=slopes
+        q,
+        k,
+        v,
+        None,
+        None,
+        rows,
+        columns,
+        0.0,
+        True,
+        False,
+        window_size_left=2,
+        alibi_slopes=slopes,
     )
     for head in range(2):
         for row in range(rows):
@@ -348,7 +373,12 @@ def test_gradients_that_share_memory():
 def test_attention_of_a_whole_layer():
     x = torch.randn(2, 6, 8)
     layer = torch.nn.MultiheadAttention(8, 2, batch_first=True).eval()
-    weights = [layer.in_proj_weight, layer.in_proj_bias, layer.out_proj.weight, layer.out_proj.bias]
+    weights = [
+        layer.in_proj_weight,
+        layer.in_proj_bias,
+        layer.out_proj.weight,
+        layer.out_proj.bias,
+    ]
     with torch.inference_mode():
         got = attention.triton_multi_head(x, x, x, 8, 2, *weights)
         close(got, layer(x, x, x, need_weights=False)[0])
@@ -399,7 +429,17 @@ def test_recurrent_layers_and_their_gradients(name, is_saved, is_packed):
     wanted = torch.autograd.grad([out, *last], leaves, grads)
     plain = [None if one is None else one.detach() for one in (data, hx, cx)]
     flat = [weight.detach() for weight in weights]
-    how = (mode, 5, layer.proj_size, count, batch_first, 0.0, True, bool(layer.bidirectional), sizes)
+    how = (
+        mode,
+        5,
+        layer.proj_size,
+        count,
+        batch_first,
+        0.0,
+        True,
+        bool(layer.bidirectional),
+        sizes,
+    )
     stride = len(weights) // (count * ways)
     with torch.inference_mode():
         made = recurrent.cudnn_rnn(plain[0], flat, stride, None, *plain[1:], *how, None)
@@ -424,7 +464,20 @@ def test_gradients_of_weights_lie_in_one_tensor_matrices_first():
     data = torch.randn(7, 3, 4)
     made = recurrent.cudnn_rnn(data, weights, 4, None, hx, hx, *how, None)
     *_, grads = recurrent.cudnn_rnn_backward(
-        data, weights, 4, made[4], hx, hx, made[0], made[0], None, None, *how, None, made[3], [True] * 4
+        data,
+        weights,
+        4,
+        made[4],
+        hx,
+        hx,
+        made[0],
+        made[0],
+        None,
+        None,
+        *how,
+        None,
+        made[3],
+        [True] * 4,
     )
     assert len({one.untyped_storage().data_ptr() for one in grads}) == 1
     assert [one.storage_offset() for one in grads] == [0, 80, 380, 400, 180, 280, 420, 440]
@@ -434,7 +487,9 @@ def test_without_training_nothing_is_saved():
     layer = torch.nn.GRU(4, 5)
     weights = [weight.detach() for weight in layer.parameters()]
     data, hx = torch.randn(7, 3, 4), torch.zeros(1, 3, 5)
-    made = recurrent.miopen_rnn(data, weights, 4, hx, None, 3, 5, 1, False, 0.0, False, False, [], None)
+    made = recurrent.miopen_rnn(
+        data, weights, 4, hx, None, 3, 5, 1, False, 0.0, False, False, [], None
+    )
     close(made[0], layer(data, hx)[0].detach())
     assert not hasattr(made[3], "graph")
 
@@ -525,7 +580,9 @@ def test_batch_norm_and_its_gradients(dtype, memory_format):
     given = [one.detach().double().requires_grad_() for one in (x, weight, bias)]
     out = functional.batch_norm(given[0], None, None, *given[1:], True, 0.1, 1e-5)
     wanted = torch.autograd.grad(out, given, grad.double())
-    got, saved_mean, saved_var, reserve = others.batch_norm(x, weight, bias, mean, var, True, 0.1, 1e-5)
+    got, saved_mean, saved_var, reserve = others.batch_norm(
+        x, weight, bias, mean, var, True, 0.1, 1e-5
+    )
     grads = others.batch_norm_backward(
         x, grad, weight, mean, var, saved_mean, saved_var, 1e-5, reserve
     )
@@ -553,15 +610,21 @@ def test_batch_norm_in_parts_is_batch_norm(has_weight):
     stats = [others.batch_norm_stats(part, 1e-5) for part in parts]
     means, invstds = (torch.stack(one) for one in zip(*stats))
     counts = torch.tensor([64.0, 32.0])
-    mean, invstd = others.gather_stats_with_counts(whole, means, invstds, *running, 0.1, 1e-5, counts)
+    mean, invstd = others.gather_stats_with_counts(
+        whole, means, invstds, *running, 0.1, 1e-5, counts
+    )
     reduced = []
     for part, of_part, count in zip(parts, grads, counts):
         got = others.batch_norm_elemt(part, weight, bias, mean, invstd, 1e-5)
         close(got, out[:4].detach() if count == 64 else out[4:].detach())
-        reduced.append(others.reduce_norm_backward(of_part, part, mean, invstd, weight, True, True, True))
+        reduced.append(
+            others.reduce_norm_backward(of_part, part, mean, invstd, weight, True, True, True)
+        )
     sums = [sum(one) for one in zip(*reduced)]
     for part, of_part, place in zip(parts, grads, (slice(4), slice(4, 6))):
-        got = others.norm_backward_elemt(part * 0 + of_part, part, mean, invstd, weight, *sums[:2], counts.int())
+        got = others.norm_backward_elemt(
+            of_part, part, mean, invstd, weight, *sums[:2], counts.int()
+        )
         close(got, wanted[0][place], 1e-4)
     for one, other in zip(sums[2:], wanted[1:]):
         close(one, other, 1e-4)
@@ -602,14 +665,16 @@ def test_convolutions():
     z = torch.randn_like(plain)
     close(others.convolution_add_relu(x, weight, z, 0.5, None, *swapped), (plain + 0.5 * z).relu())
     out = torch.empty_like(plain)
-    others.convolution_out(x, weight, *sizes, 2, False, False, True, out=out)
+    TABLE["aten.cudnn_convolution.out"](x, weight, *sizes, 2, False, False, True, out=out)
     close(out, plain)
 
 
 def test_transposed_and_depthwise_convolutions():
     x, weight = torch.randn(2, 4, 5, 5), torch.randn(4, 3, 3, 3)
     wanted = functional.conv_transpose2d(x, weight, None, 2, 1, 1)
-    got = others.convolution_transpose(x, weight, [1, 1], [1, 1], [2, 2], [1, 1], 1, False, False, True)
+    got = others.convolution_transpose(
+        x, weight, [1, 1], [1, 1], [2, 2], [1, 1], 1, False, False, True
+    )
     close(got, wanted)
     miopen = others.miopen_convolution_transpose(
         x, weight, None, [1, 1], [1, 1], [2, 2], [1, 1], 1, False, False
@@ -631,12 +696,18 @@ def test_grids():
     out = functional.grid_sample(*leaves, align_corners=True)
     close(others.grid_sampler(x, grid), out.detach())
     grad = torch.randn_like(out)
-    for one, other in zip(others.grid_sampler_backward(x, grid, grad), torch.autograd.grad(out, leaves, grad)):
+    for one, other in zip(
+        others.grid_sampler_backward(x, grid, grad), torch.autograd.grad(out, leaves, grad)
+    ):
         close(one, other, 1e-4)
     leaf = theta.clone().requires_grad_()
     made = functional.affine_grid(leaf, [2, 3, 4, 4], align_corners=True)
     of_grid = torch.randn_like(made)
-    close(others.affine_grid_backward(of_grid, 2, 3, 4, 4), torch.autograd.grad(made, leaf, of_grid)[0], 1e-4)
+    close(
+        others.affine_grid_backward(of_grid, 2, 3, 4, 4),
+        torch.autograd.grad(made, leaf, of_grid)[0],
+        1e-4,
+    )
 
 
 @pytest.mark.parametrize("as_tensors", [False, True])
@@ -671,7 +742,9 @@ def test_gradients_of_bags_whose_forward_pass_saved_less():
     nothing = torch.empty(0, dtype=torch.int64)
     got = others.bag_backward(grad, indices, nothing, nothing, nothing, 10, False, 0, None, -1)
     close(got, wanted)
-    of_weights = others.bag_weights_backward(grad, table.detach(), indices, offsets, nothing, 0, -1)
+    of_weights = others.bag_weights_backward(
+        grad, table.detach(), indices, offsets, nothing, 0, -1
+    )
     assert of_weights.shape == (6,)
 
 
@@ -683,7 +756,10 @@ def test_products_of_another_type():
     wide = torch.float32
     close(others.mm(a[0], b[0], wide), a[0].float() @ b[0].float())
     close(others.bmm(a, b, wide), a.float() @ b.float())
-    close(others.addmm(c[0], a[0], b[0], wide, beta=2, alpha=3), 2 * c[0].float() + 3 * (a[0].float() @ b[0].float()))
+    close(
+        others.addmm(c[0], a[0], b[0], wide, beta=2, alpha=3),
+        2 * c[0].float() + 3 * (a[0].float() @ b[0].float()),
+    )
     close(others.baddbmm(c, a, b, wide), c.float() + a.float() @ b.float())
     out = torch.empty(4, 4)
     TABLE["aten.mm.dtype_out"](a[0], b[0], wide, out=out)
@@ -711,18 +787,27 @@ def test_products_of_groups():
     of_rows, of_columns = torch.rand(6), torch.rand(2, 8)
     ends = torch.tensor([2, 6], dtype=torch.int32)
     got = others.scaled_grouped_mm(a, b, of_rows, of_columns, ends, out_dtype=torch.float32)
-    wanted = torch.cat([a[:2].float() @ b[0].float() * of_columns[0], a[2:].float() @ b[1].float() * of_columns[1]])
+    wanted = torch.cat(
+        [
+            a[:2].float() @ b[0].float() * of_columns[0],
+            a[2:].float() @ b[1].float() * of_columns[1],
+        ]
+    )
     close(got, wanted * of_rows.unsqueeze(1))
     even = others.scaled_grouped_mm(a, b, of_rows, of_columns, ends * 0, out_dtype=torch.float32)
     assert even.shape == got.shape
-    both = others.scaled_grouped_mm(b.transpose(1, 2), b, of_columns, of_columns, out_dtype=torch.float32)
+    both = others.scaled_grouped_mm(
+        b.transpose(1, 2), b, of_columns, of_columns, out_dtype=torch.float32
+    )
     close(both[1], (b[1].float().T @ b[1].float()) * of_columns[1].outer(of_columns[1]))
     flat = others.scaled_grouped_mm(
         a.T.float().to(eight), torch.randn(6, 8).to(eight), torch.rand(32), torch.rand(16), ends,
         out_dtype=torch.float32,
     )  # fmt: skip
     assert flat.shape == (2, 16, 8)
-    wide = others.scaled_grouped_mm(b.transpose(1, 2), torch.randn(16, 6).to(eight), of_columns, torch.rand(6), ends)
+    wide = others.scaled_grouped_mm(
+        b.transpose(1, 2), torch.randn(16, 6).to(eight), of_columns, torch.rand(6), ends
+    )
     assert (wide.shape, wide.dtype) == ((8, 6), torch.bfloat16)
 
 
@@ -762,7 +847,10 @@ def recorded_calls(path):
         operator = operator_of(node.schema) if node.schema else None
         if operator is None or operator.key not in TABLE:
             continue
-        look = operator.key, repr([(v.shape, v.dtype) if isinstance(v, TensorValue) else v for v in node.inputs])
+        look = (
+            operator.key,
+            repr([(v.shape, v.dtype) if isinstance(v, TensorValue) else v for v in node.inputs]),
+        )
         if look not in seen:
             seen.add(look)
             yield operator, node
@@ -783,7 +871,9 @@ def rebuilt(value):
 def test_results_look_as_recorded_on_a_gpu(name, public_data):
     found = 0
     for operator, node in recorded_calls(public_data / "h200" / name / "et.json.gz"):
-        by_name = {a.name: rebuilt(v) for v, a in zip(node.inputs, operator.arguments) if a.by_name}
+        by_name = {
+            a.name: rebuilt(v) for v, a in zip(node.inputs, operator.arguments) if a.by_name
+        }
         plain = [rebuilt(v) for v, a in zip(node.inputs, operator.arguments) if not a.by_name]
         made = TABLE[operator.key](*plain, **by_name)
         for one, wanted in zip(made, node.outputs, strict=True):

@@ -283,7 +283,9 @@ class _Timer:
         names: dict[int, Counter[str]] = defaultdict(Counter)
         by_step: dict[int, int] = Counter(step for step, _ in self.pairs)
         pace = _Pace.of(self.side)
-        middle = {s: sorted(w for x, w in self.pairs if x == s)[n // 2] for s, n in by_step.items()}
+        middle = {
+            s: sorted(w for x, w in self.pairs if x == s)[n // 2] for s, n in by_step.items()
+        }
         for (step, window), found in self.pairs.items():
             share = 1.0 / by_step[step]
             begun = self._begun(found)
@@ -293,10 +295,9 @@ class _Timer:
             timing.streams = tuple(stream for stream, _ in streams[at].most_common())
             timing.kernels = tuple(names[at])
         paired = {node for found in self.pairs.values() for node in found.values()}
-        wanted = [at for at in self.chosen]
-        covered = sum(1 for at in wanted if at in paired)
+        covered = sum(at in paired for at in self.chosen)
         return Alignment(
-            self.timings, tuple(self.uncovered), covered / max(len(wanted), 1),
+            self.timings, tuple(self.uncovered), covered / max(len(self.chosen), 1),
             len(self.side.windows) - 1, self.total_ns, self.side.on_gpu, pace is not None,
             tuple(self.notes),
         )  # fmt: skip
@@ -354,13 +355,15 @@ class _Timer:
         own = begun.get(int(side.kineto.thread[call]), [])
         at = bisect_right(own, (int(side.start[call]), 2**62, 0))
         before = own[at][1] if at < len(own) else None
-        neighbour = before if before is not None else own[at - 1][1] if at else None
+        neighbour = own[at - 1][1] if before is None and at else before
         by_stream: dict[int, list[int]] = defaultdict(list)
         for kernel in kernels:
             by_stream[int(side.kineto.stream[kernel])].append(kernel)
         for stream, together in by_stream.items():
             took = float(side.kineto.duration_ns[together].sum())
-            name = side.kineto.name_of(max(together, key=lambda k: int(side.kineto.duration_ns[k])))
+            name = side.kineto.name_of(
+                max(together, key=lambda k: int(side.kineto.duration_ns[k]))
+            )
             self.uncovered.append(Uncovered(step, neighbour, before, name, took, stream))
 
     def _cpu(self, found: dict[int, int], window: int, share: float, is_middle: bool) -> None:

@@ -11,7 +11,7 @@ from gnomon.errors import InputError
 from gnomon.systems.aibench.program import Program, write
 from gnomon.version import __version__
 
-__all__ = ["RUNTIME", "read_template", "write_bench"]
+__all__ = ["RUNTIME", "describe", "folder_bytes", "read_template", "templates", "write_bench"]
 
 #: What every benchmark has; other modules come along where a program needs them.
 RUNTIME = ("run.py", "data.py")
@@ -21,6 +21,15 @@ _PROGRAM = "program.json.gz"
 def read_template(name: str) -> str:
     """One of the files that benchmarks are made of."""
     return (resources.files(__package__) / "runtime" / name).read_text(encoding="utf-8")
+
+
+def templates() -> dict[str, str]:
+    """All files that benchmarks are made of, by name."""
+    folder = resources.files(__package__) / "runtime"
+    found = {
+        f.name: f.read_text(encoding="utf-8") for f in folder.iterdir() if f.name[-3:] == ".py"
+    }
+    return {**found, "README.md": _README}
 
 
 def write_bench(
@@ -67,6 +76,11 @@ def write_bench(
     finally:
         if new.exists():
             shutil.rmtree(new)
+
+
+def folder_bytes(folder: Path) -> int:
+    """What a benchmark weighs."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def describe(facts: dict[str, Any]) -> str:

@@ -86,8 +86,7 @@ class Flow:
                 return memory
             if needed <= memory.nbytes:
                 return memory
-        memory = self._begin(tensor, needed, self._storage_for(tensor, needed))
-        return memory
+        return self._begin(tensor, needed, self._storage_for(tensor, needed))
 
     def is_outside(self, tensor: TensorValue) -> bool:
         """Whether no call made what a tensor shows."""

@@ -31,7 +31,15 @@ _DTYPES = (
     "quint2x4", "bits1x8", "bits2x4", "bits4x2", "bits8", "bits16", "float8_e5m2",
     "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz", "uint16", "uint32", "uint64",
 )  # fmt: skip
-_LAYOUTS = ("strided", "sparse_coo", "sparse_csr", "_mkldnn", "sparse_csc", "sparse_bsr", "sparse_bsc")
+_LAYOUTS = (
+    "strided",
+    "sparse_coo",
+    "sparse_csr",
+    "_mkldnn",
+    "sparse_csc",
+    "sparse_bsr",
+    "sparse_bsc",
+)
 _FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
 _NAMED = {"dtype": ("d", _DTYPES), "layout": ("l", _LAYOUTS), "memory_format": ("m", _FORMATS)}
 

@@ -49,6 +49,8 @@ _WORDS: tuple[tuple[str, frozenset[str]], ...] = (
         "maximum", "minimum", "tril", "triu", "isnan", "isinf", "isfinite", "reciprocal",
         "erf", "sin", "cos", "floor", "ceil", "round", "trunc", "fmod", "remainder",
         "hardtanh", "hardswish", "softplus", "square", "atan2", "flip", "roll", "repeat",
+        "concat", "concatenate", "rand", "randn", "randint", "multinomial", "bitwise", "logical",
+        "scalar", "hot",
     ))),
 )  # fmt: skip
 

@@ -7,6 +7,7 @@ matched by name, so that a trace of another version keeps its meaning.
 
 from __future__ import annotations
 
+import importlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -73,10 +74,9 @@ class Operator(msgspec.Struct, frozen=True):
 def load_torch() -> ModuleType:
     """Torch, or the line that installs it."""
     try:
-        import torch
+        return importlib.import_module("torch")
     except ImportError:
         raise MissingExtra("torch", "torch", "making benchmarks from execution traces") from None
-    return torch
 
 
 _KINDS = {

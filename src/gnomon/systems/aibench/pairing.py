@@ -1,4 +1,4 @@
-"""Two records of the same calls, set side by side although each saw some that the other did not."""
+"""Two records of the same calls, set side by side although each saw what the other did not."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ def pair_up(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[int, in
         yield head, head
         head += 1
     tail = 0
-    while (
-        tail < min(len(left), len(right)) - head and left[-1 - tail] == right[-1 - tail]
-    ):
+    while tail < min(len(left), len(right)) - head and left[-1 - tail] == right[-1 - tail]:
         tail += 1
     inner = _differ(left[head : len(left) - tail], right[head : len(right) - tail])
     for one, other in inner:

@@ -17,7 +17,7 @@ from gnomon.systems.aibench.program import Call, Program
 from gnomon.systems.aibench.schedule import number_registers, order
 from gnomon.systems.aibench.select import choose, tensors_in
 
-__all__ = ["Built", "build_program"]
+__all__ = ["Built", "Options", "build_program"]
 
 #: Products of matrices, which may be allowed to use fewer bits than their data has.
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "addbmm", "mv", "addmv")
@@ -25,18 +25,37 @@ _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "addbmm", "mv"
 _FEWER_BITS = ("tf32", "s1688", "1688gemm")
 
 
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a trace becomes a benchmark, and how.
+
+    Attributes:
+        keep_scalars: Whether floating-point arguments stay what they were.
+    """
+
+    keep_scalars: bool = False
+
+
 class Built(msgspec.Struct, frozen=True, eq=False):
-    """A program, its calls in the order they started, and what the build has to say."""
+    """A program and what the build has to say.
+
+    Attributes:
+        program: What runs.
+        calls: Its calls, in the order they started.
+        alignment: How the profiler trace fitted, None without one.
+        modules: What it needs beside `run.py`: sources by name.
+        notes: What the reader should know.
+    """
 
     program: Program
     calls: tuple[Call, ...]
     alignment: Alignment | None
+    modules: dict[str, str]
     notes: tuple[str, ...]
 
 
 def build_program(
     trace: ExecutionTrace, kineto: KinetoTrace | None = None, *,
-    kernels: KernelFiles | None = None, keep_scalars: bool = False,
+    kernels: KernelFiles | None = None, options: Options | None = None,
 ) -> Built:  # fmt: skip
     """The program of a trace.
 
@@ -44,8 +63,9 @@ def build_program(
         trace: The execution trace.
         kineto: A profiler trace of the same job: times, streams, host gaps.
         kernels: Files of compiled kernels.
-        keep_scalars: Whether floating-point arguments stay what they were.
+        options: What of the trace, and how; all of it unless given.
     """
+    options = options or Options()
     chosen = choose(trace)
     if not chosen:
         raise InputError("the trace has no operators", where=trace.source)
@@ -53,7 +73,7 @@ def build_program(
     if kineto is not None:
         alignment = align(trace, kineto, [one.at for one in chosen])
         _check_fit(alignment, trace, kineto)
-    lowered = lower(trace, chosen, kernels=kernels, keep_scalars=keep_scalars)
+    lowered = lower(trace, chosen, kernels=kernels, keep_scalars=options.keep_scalars)
     calls = lowered.calls
     if alignment is not None:
         calls = _with_times(trace, calls, alignment)
@@ -72,7 +92,7 @@ def build_program(
         1 + max(call.stream for call in calls),
         max(signals for _, signals, _ in ordered), max(events for _, _, events in ordered),
     )  # fmt: skip
-    return Built(program, tuple(calls), alignment, _notes(trace, alignment))
+    return Built(program, tuple(calls), alignment, {}, _notes(trace, alignment))
 
 
 def _check_fit(alignment: Alignment, trace: ExecutionTrace, kineto: KinetoTrace) -> None:

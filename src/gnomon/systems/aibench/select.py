@@ -35,7 +35,8 @@ _COLLECTIVE = ("c10d::", "_c10d_functional::")
 _DETAILS = "record_param_comms"
 #: Make room or look at what is there; an unknown operator that calls only these works by itself.
 _PREPARES = (
-    "aten::empty", "aten::new_empty", "aten::zeros", "aten::new_zeros", "aten::zero_", "aten::fill_",
+    "aten::empty", "aten::new_empty", "aten::zeros", "aten::new_zeros", "aten::zero_",
+    "aten::fill_",
     "aten::view", "aten::as_strided", "aten::reshape", "aten::resize", "aten::slice",
     "aten::select", "aten::contiguous", "aten::detach", "aten::item", "aten::_local_scalar_dense",
 )  # fmt: skip
@@ -208,9 +209,7 @@ def _is_composite(name: str, overload: str) -> bool:
     """Whether all work of an operator is in the operators it calls."""
     torch = load_torch()
     full = name if overload == "default" else f"{name}.{overload}"
-    return bool(
-        torch._C._dispatch_has_kernel_for_dispatch_key(full, "CompositeImplicitAutograd")
-    )
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(full, "CompositeImplicitAutograd"))
 
 
 def _places(trace: ExecutionTrace) -> tuple[list[int], list[int]]:
@@ -239,7 +238,8 @@ def _rewritten(trace: ExecutionTrace) -> set[int]:
         if parent < 0 or not node.schema or trace.nodes[parent].name != node.name:
             continue
         types = [tensor.dtype for tensor in tensors_in(node.inputs)]
-        if types != [tensor.dtype for tensor in tensors_in(trace.nodes[parent].inputs)]:
+        before = [tensor.dtype for tensor in tensors_in(trace.nodes[parent].inputs)]
+        if types != before and len(types) == len(before):
             while parent >= 0 and parent not in found:
                 found.add(parent)
                 parent = trace.parent_at[parent]

@@ -59,7 +59,7 @@ def _classes(given: dict[str, Value]) -> int:
 
 _DIM = {"index": _size_of("self", "dim")}
 _TABLE = {"indices": _size_of("weight", 0)}
-_TARGET = {"target": _classes}
+_TARGET: dict[str, _Bound] = {"target": _classes}
 #: Arguments that are indices, by operator (without its underscore for in place).
 _INDICES: dict[str, dict[str, _Bound]] = {
     "embedding": _TABLE,
@@ -78,7 +78,7 @@ _INDICES: dict[str, dict[str, _Bound]] = {
          "index_copy", "index_fill", "index_reduce"),
         _DIM,
     ),
-    "index_select_backward": {"index": lambda given: _at(given.get("self_sizes"), given.get("dim"))},
+    "index_select_backward": {"index": lambda given: _at(given.get("self_sizes"), given["dim"])},
     "gather_backward": _DIM,
     **dict.fromkeys(
         ("nll_loss", "nll_loss_nd", "nll_loss_forward", "nll_loss_backward", "nll_loss2d",
@@ -104,7 +104,8 @@ _POSITIVE_NAMES = {
     "state_sums",
 }  # fmt: skip
 _SHARES = {("bernoulli", "self"), ("multinomial", "self"), ("binary_cross_entropy", "self"),
-           ("binary_cross_entropy", "target"), ("binary_cross_entropy_backward", "self")}  # fmt: skip
+           ("binary_cross_entropy", "target"),
+           ("binary_cross_entropy_backward", "self")}  # fmt: skip
 _CONSTANTS = {"state_steps": 10.0, "found_inf": 0.0, "grad_scale": 1.0, "inv_scale": 1.0}
 #: Hand on the values they are given.
 _COPIES = {
@@ -256,9 +257,10 @@ class Demands:
             self._tighten(source, self._bounds[memory])
         if memory in self._lows:
             self._lows[source] = max(self._lows[memory], self._lows.get(source, 0))
-        for asked in (self._offsets, self._floats, self._trues):
+        everything: tuple[dict[int, Any], ...] = (self._offsets, self._floats, self._trues)
+        for asked in everything:
             if memory in asked:
-                asked.setdefault(source, asked[memory])  # type: ignore[attr-defined]
+                asked.setdefault(source, asked[memory])
 
     def _fill(self, memory: int, before: list[Any]) -> list[Any]:
         """What memory is filled with: indices before offsets before the rest; see `run.py`."""

@@ -300,8 +300,8 @@ def flash_forward(q, k, v, seq_q, seq_k, max_q, max_k, dropout, causal, debug, *
     return out, sums, *_flash_state(rule, q.device), q.new_empty(0)
 
 
-def flash_forward_quantized(q, k, v, seq_q, seq_k, max_q, max_k, dropout, causal, debug, by_q, by_k,
-                            by_v, **more):  # fmt: skip
+def flash_forward_quantized(q, k, v, seq_q, seq_k, max_q, max_k, dropout, causal, debug, by_q,
+                            by_k, by_v, **more):  # fmt: skip
     q, k, v = (_widened(one.transpose(1, 2), by).transpose(1, 2)
                for one, by in ((q, by_q), (k, by_k), (v, by_v)))  # fmt: skip
     return flash_forward(q, k, v, seq_q, seq_k, max_q, max_k, dropout, causal, debug, **more)
@@ -314,7 +314,8 @@ def flash_forward_inplace(into, *args, **more):
 
 
 def flash_backward(grad, q, k, v, out, sums, seq_q, seq_k, max_q, max_k, dropout, causal, seed,
-                   offset, *, scale=None, window_size_left=None, window_size_right=None, **_):  # fmt: skip
+                   offset, *, scale=None, window_size_left=None, window_size_right=None,
+                   **_):  # fmt: skip
     made, begin = [], 0
     for part_q, part_k, part_v, part_out, part_grad in _parts(seq_q, seq_k, q, k, v, out, grad):
         rule = _flash_rule(part_q, part_k, causal, scale, dropout, seed,
@@ -329,8 +330,8 @@ def flash_backward(grad, q, k, v, out, sums, seq_q, seq_k, max_q, max_k, dropout
     return tuple(torch.cat([one[0] for one in parts]) for parts in zip(*made))
 
 
-def efficient_forward(q, k, v, bias, seq_q, seq_k, max_q, max_k, dropout, mask, wants_sums=False, *,
-                      scale=None, seqlen_k=None, window_size=None, **_):  # fmt: skip
+def efficient_forward(q, k, v, bias, seq_q, seq_k, max_q, max_k, dropout, mask, wants_sums=False,
+                      *, scale=None, seqlen_k=None, window_size=None, **_):  # fmt: skip
     _refuse(seqlen_k is not None)
     outs, sums, rule = [], [], None
     for part_q, part_k, part_v in _parts(seq_q, seq_k, q, k, v):

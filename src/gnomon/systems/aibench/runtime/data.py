@@ -59,8 +59,10 @@ class Data:
         else:
             room = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         if needed > room:
-            sys.exit(f"run.py: needs {needed / 2**30:.1f} GiB before the first step, and "
-                     f"{self.device} has {room / 2**30:.1f} GiB free")
+            sys.exit(
+                f"run.py: needs {needed / 2**30:.1f} GiB before the first step, and "
+                f"{self.device} has {room / 2**30:.1f} GiB free"
+            )
 
     def kinds(self):
         """Each storage with its type and the width of its rows, from the tensors on it."""

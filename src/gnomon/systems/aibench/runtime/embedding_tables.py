@@ -40,9 +40,8 @@ def _widths(D_offsets, total_D, count):
 def _begins(weights_offsets, widths, size):
     """Where each table begins: as told, else with as many rows as the others."""
     begins = weights_offsets.tolist()
-    if len(set(begins)) == len(begins) and all(
-        0 <= begin and begin + width <= size for begin, width in zip(begins, widths)
-    ):
+    inside = [begin >= 0 and begin + width <= size for begin, width in zip(begins, widths)]
+    if all(inside) and len(set(begins)) == len(begins):
         return begins
     rows = size // max(sum(widths), 1)
     return [rows * before for before in itertools.accumulate([0, *widths[:-1]])]
@@ -81,7 +80,9 @@ class Tables:
             base = torch.tensor([begin // width for begin in self.begins], device=indices.device)
             table = part_of(offsets, indices.numel()) // bags
             span = 0, indices.numel()
-            return [Group(0, width, self.count, indices.to(torch.int64) + base[table], offsets, span)]
+            return [
+                Group(0, width, self.count, indices.to(torch.int64) + base[table], offsets, span)
+            ]
         ends = offsets[::bags].tolist()
         return [
             Group(self.begins[t], self.widths[t], 1, indices[a:b].to(torch.int64),
@@ -128,8 +129,8 @@ _OUTPUTS = {0: torch.float32, 1: torch.float16, 5: torch.bfloat16}
 waiting = defaultdict(lambda: deque(maxlen=256))
 
 
-def look_up(optimizer, flat, weights_offsets, D_offsets, total_D, indices, offsets, pooling, weights,
-            output_dtype, **options):  # fmt: skip
+def look_up(optimizer, flat, weights_offsets, D_offsets, total_D, indices, offsets, pooling,
+            weights, output_dtype, **options):  # fmt: skip
     flat = next((one for one in flat if one is not None and one.numel()), None)
     if flat is None or not flat.is_floating_point():
         raise NotImplementedError("tables that are empty or quantised")
@@ -253,20 +254,20 @@ def _rate(learning_rate, learning_rate_tensor):
 
 def lookup_dense(dev_weights, weights_offsets, D_offsets, total_D, indices, offsets, pooling_mode,
                  indice_weights=None, output_dtype=0, host_weights=None):  # fmt: skip
-    return look_up("dense", (dev_weights, host_weights), weights_offsets, D_offsets, total_D, indices,
-                   offsets, pooling_mode, indice_weights, output_dtype or 0)  # fmt: skip
+    return look_up("dense", (dev_weights, host_weights), weights_offsets, D_offsets, total_D,
+                   indices, offsets, pooling_mode, indice_weights, output_dtype or 0)  # fmt: skip
 
 
-def lookup_none(dev_weights, uvm_weights, host_weights, weights_offsets, D_offsets, total_D, indices,
-                offsets, pooling_mode, indice_weights=None, output_dtype=0):  # fmt: skip
+def lookup_none(dev_weights, uvm_weights, host_weights, weights_offsets, D_offsets, total_D,
+                indices, offsets, pooling_mode, indice_weights=None, output_dtype=0):  # fmt: skip
     return look_up("none", (dev_weights, uvm_weights, host_weights), weights_offsets, D_offsets,
                    total_D, indices, offsets, pooling_mode, indice_weights,
                    output_dtype or 0)  # fmt: skip
 
 
-def lookup_sgd(dev_weights, uvm_weights, host_weights, weights_offsets, D_offsets, total_D, indices,
-               offsets, pooling_mode, indice_weights=None, output_dtype=0, learning_rate=None,
-               learning_rate_tensor=None):  # fmt: skip
+def lookup_sgd(dev_weights, uvm_weights, host_weights, weights_offsets, D_offsets, total_D,
+               indices, offsets, pooling_mode, indice_weights=None, output_dtype=0,
+               learning_rate=None, learning_rate_tensor=None):  # fmt: skip
     return look_up("sgd", (dev_weights, uvm_weights, host_weights), weights_offsets, D_offsets,
                    total_D, indices, offsets, pooling_mode, indice_weights, output_dtype or 0,
                    rate=_rate(learning_rate, learning_rate_tensor))  # fmt: skip
@@ -282,11 +283,11 @@ def lookup_adagrad(dev_weights, uvm_weights, host_weights, weights_offsets, D_of
                    rate=_rate(learning_rate, learning_rate_tensor))  # fmt: skip
 
 
-def lookup_adam(dev_weights, uvm_weights, host_weights, weights_offsets, D_offsets, total_D, indices,
-                offsets, pooling_mode, indice_weights=None, output_dtype=0, momentum1_dev=None,
-                momentum1_uvm=None, momentum1_host=None, momentum2_dev=None, momentum2_uvm=None,
-                momentum2_host=None, eps=None, beta1=None, beta2=None, learning_rate=None,
-                learning_rate_tensor=None):  # fmt: skip
+def lookup_adam(dev_weights, uvm_weights, host_weights, weights_offsets, D_offsets, total_D,
+                indices, offsets, pooling_mode, indice_weights=None, output_dtype=0,
+                momentum1_dev=None, momentum1_uvm=None, momentum1_host=None, momentum2_dev=None,
+                momentum2_uvm=None, momentum2_host=None, eps=None, beta1=None, beta2=None,
+                learning_rate=None, learning_rate_tensor=None):  # fmt: skip
     return look_up("adam", (dev_weights, uvm_weights, host_weights), weights_offsets, D_offsets,
                    total_D, indices, offsets, pooling_mode, indice_weights, output_dtype or 0,
                    first=_kept(momentum1_dev, momentum1_uvm, momentum1_host),

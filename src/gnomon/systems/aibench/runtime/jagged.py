@@ -78,15 +78,17 @@ def inclusive_cumsum(t_in):
 def taken(order, lengths, total, available):
     """Which elements the parts `order` hold, one part after the other; parts have `lengths`."""
     key = "taken", order.numel(), lengths.numel(), total, available
-    if rehearsal.holds(key, lambda: _can_be_lengths(order, lengths, total, available)):
-        begins = exclusive_cumsum(lengths.to(torch.int64))
-        own = lengths[order].to(torch.int64)
-    else:
-        count = max(lengths.numel(), 1)
-        begins, own, order = rehearsal.plan(key, lambda: _even_parts(order, total, available, count))
-    shift = begins[order] - exclusive_cumsum(own)
-    at = torch.arange(total, device=order.device)
-    return at + torch.repeat_interleave(shift, own, output_size=total)
+    if not rehearsal.holds(key, lambda: _can_be_lengths(order, lengths, total, available)):
+        return rehearsal.plan(key, lambda: _even_parts(order, lengths.numel(), total, available))
+    begins = exclusive_cumsum(lengths.to(torch.int64))
+    return _within(begins[order], lengths[order].to(torch.int64), total)
+
+
+def _within(begins, lengths, total):
+    """All places in parts that begin here and are so long."""
+    shift = begins - exclusive_cumsum(lengths)
+    at = torch.arange(total, device=begins.device)
+    return at + torch.repeat_interleave(shift, lengths, output_size=total)
 
 
 def _can_be_lengths(order, lengths, total, available):
@@ -96,12 +98,11 @@ def _can_be_lengths(order, lengths, total, available):
     return bool(is_inside and lengths[order].sum() == total)
 
 
-def _even_parts(order, total, available, count):
-    own = even_offsets(order.numel(), total, order.device).diff()
-    longest = int(own.max()) if own.numel() else 0
-    begins = even_offsets(count, max(available - longest, 0), order.device)[:-1]
-    shuffled = torch.arange(order.numel(), device=order.device).flip(0) % count
-    return begins, own, shuffled
+def _even_parts(order, count, total, available):
+    lengths = even_offsets(order.numel(), total, order.device).diff()
+    backwards = torch.arange(order.numel(), device=order.device).flip(0) % max(count, 1)
+    begins = even_offsets(count, available, order.device)[backwards]
+    return _within(begins, lengths, total) % max(available, 1)
 
 
 def _total(given, order, lengths, available):
@@ -110,7 +111,9 @@ def _total(given, order, lengths, available):
     if order.numel() == lengths.numel():
         return available
     key = "total", order.numel(), lengths.numel(), available
-    if rehearsal.holds(key, lambda: _can_be_lengths(order, lengths, lengths[order].sum(), available)):
+    if rehearsal.holds(
+        key, lambda: _can_be_lengths(order, lengths, lengths[order].sum(), available)
+    ):
         return int(lengths[order].sum())
     return available * order.numel() // max(lengths.numel(), 1)
 
@@ -148,7 +151,9 @@ def offsets_range(offsets, range_size):
     key = "range", offsets.numel(), range_size
     ends = functional.pad(offsets, (0, 1), value=range_size)
     if not rehearsal.holds(key, lambda: can_be_offsets(ends, range_size)):
-        ends = rehearsal.plan(key, lambda: even_offsets(offsets.numel(), range_size, offsets.device))
+        ends = rehearsal.plan(
+            key, lambda: even_offsets(offsets.numel(), range_size, offsets.device)
+        )
     at = torch.arange(range_size, dtype=offsets.dtype, device=offsets.device)
     return at - ends[part_of(ends, range_size)].to(offsets.dtype)
 
@@ -160,7 +165,12 @@ def permute_pooled_embs(pooled_embs, offset_dim_list, permute_list, inv_offset_d
 
     def columns():
         ends, order = offset_dim_list.tolist(), permute_list.tolist()
-        if ends[0] or ends[-1] != width or ends != sorted(ends) or sorted(order) != [*range(len(order))]:
+        if (
+            ends[0]
+            or ends[-1] != width
+            or ends != sorted(ends)
+            or sorted(order) != [*range(len(order))]
+        ):
             ends = even_offsets(len(order), width, "cpu").tolist()
             order = list(reversed(range(len(order))))
         blocks = [torch.arange(ends[one], ends[one + 1]) for one in order]

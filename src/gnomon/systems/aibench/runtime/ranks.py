@@ -35,7 +35,8 @@ class Ranks:
 
     def lost(self, error):
         """Ends this process at once: threads may wait for one another, and so for ever."""
-        say(self.rank, str(error).strip().split("\n")[0][:160] or type(error).__name__)
+        why = re.sub(r"^\[\S+\] ", "", str(error).strip().split("\n")[0]).split(". ")[0][:160]
+        say(self.rank, f"lost another rank: {why or type(error).__name__}")
         os._exit(LOST)
 
 
@@ -54,9 +55,11 @@ def options(parser):
         metavar="N",
         help="start N processes on this machine that communicate",
     )
-    parser.add_argument("--backend", choices=("auto", "nccl", "gloo", "none"), default="auto",
-                        help="how ranks communicate; auto: nccl where each has a CUDA device of "
-                             "its own, gloo elsewhere, none (local copies) for one process")  # fmt: skip
+    parser.add_argument(
+        "--backend", choices=("auto", "nccl", "gloo", "none"), default="auto",
+        help="how ranks communicate; auto: nccl where each has a CUDA device of its own, gloo "
+             "elsewhere, none (local copies) for one process",
+    )  # fmt: skip
     parser.add_argument(
         "--rank-timeout",
         type=float,
@@ -109,6 +112,7 @@ def end_with_starter():
     """Ends this process when the one that started it is gone: its end of the pipe closes."""
     while os.read(0, 1024):
         pass
+    shutil.rmtree(Path(os.environ[_MEET]).parent, ignore_errors=True)
     os._exit(LOST)
 
 

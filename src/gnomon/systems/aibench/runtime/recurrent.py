@@ -108,8 +108,8 @@ def miopen_rnn(data, weights, stride, hx, cx, mode, hidden, *rest):
 
 def miopen_rnn_backward(data, weights, stride, buffer, hx, cx, output, grad, grad_hy, grad_cy,
                         mode, hidden, *rest):  # fmt: skip
-    return cudnn_rnn_backward(data, weights, stride, buffer, hx, cx, output, grad, grad_hy, grad_cy,
-                              mode, hidden, 0, *rest)  # fmt: skip
+    return cudnn_rnn_backward(data, weights, stride, buffer, hx, cx, output, grad, grad_hy,
+                              grad_cy, mode, hidden, 0, *rest)  # fmt: skip
 
 
 def flatten_weights(weights, *_):

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import warnings
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -288,9 +289,9 @@ class Bench:
         """Whether the results have the recorded shapes and types."""
         for register, meta in zip(call.registers(), call.metas):
             made, (dtype, shape, *_) = self.names[f"r{register}"], self.program["metas"][meta]
-            if isinstance(made, torch.Tensor):
-                if list(made.shape) != shape or str(made.dtype) != f"torch.{dtype}":
-                    return False
+            look = (list(made.shape), str(made.dtype)) if isinstance(made, torch.Tensor) else None
+            if look not in (None, (shape, f"torch.{dtype}")):
+                return False
         return True
 
     def looks(self, call):
@@ -298,7 +299,7 @@ class Bench:
         return [(m.shape, m.dtype, m.stride()) if isinstance(m, torch.Tensor) else m for m in made]
 
     def keep_in_range(self, call, place, bound):
-        """An index that came out wrong, from data that was made up, is replaced by one that fits."""
+        """Replaces an index that came out wrong, from data that was made up."""
         holder, at = (call.args, place) if isinstance(place, int) else (
             call.args[place[0]], place[1] + 1)  # fmt: skip
         index = eval(text(holder[at]), self.names)
@@ -312,9 +313,8 @@ class Bench:
 
     def script(self, thread, number):
         """A thread's part of a step as Python."""
-        paced = self.args.pace == "on" or (
-            self.args.pace == "auto" and self.machine.device.type == self.program["settings"]["device"]
-        )  # fmt: skip
+        recorded = self.program["settings"]["device"] == self.machine.device.type
+        paced = {"on": True, "off": False, "auto": recorded}[self.args.pace]
         lines, stream, owed = [f"anew{number}()"], 0, 0
         for item in thread:
             if not isinstance(item, Call):
@@ -397,14 +397,14 @@ def measure(bench, steps):
             bench.step(number)
             events[number + 1].record()
         torch.cuda.synchronize()
-        times = [one.elapsed_time(other) for one, other in zip(events, events[1:])]
+        times = [one.elapsed_time(other) for one, other in pairwise(events)]
         return times, torch.cuda.max_memory_allocated()
     stamps = [clock()]
     for number in range(steps):
         bench.step(number)
         stamps.append(clock())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return [(b - a) / 1e6 for a, b in zip(stamps, stamps[1:])], peak
+    return [(b - a) / 1e6 for a, b in pairwise(stamps)], peak
 
 
 def profile(bench, path):
@@ -452,12 +452,22 @@ def report(bench, times, peak):
 def show(result):
     low, high = min(result["step_ms"]), max(result["step_ms"])
     covered = result["coverage_time_pct"]
-    print(f"step       {result['median_ms']:.3f} ms ({low:.3f} to {high:.3f}, "
-          f"{len(result['step_ms'])} steps) on {result['device']}, torch {result['torch']}")
-    print(f"operators  {result['ops']}: {result['replayed']} replayed, {result['stand_ins']} "
-          f"stand-ins, {result['skipped']} skipped ({result['coverage_ops_pct']:.2f} %)")
-    print("time       " + ("not known: no profiler trace was given" if covered is None
-                           else f"{covered:.2f} % of the recorded device time is replayed"))
+    print(
+        f"step       {result['median_ms']:.3f} ms ({low:.3f} to {high:.3f}, "
+        f"{len(result['step_ms'])} steps) on {result['device']}, torch {result['torch']}"
+    )
+    print(
+        f"operators  {result['ops']}: {result['replayed']} replayed, {result['stand_ins']} "
+        f"stand-ins, {result['skipped']} skipped ({result['coverage_ops_pct']:.2f} %)"
+    )
+    print(
+        "time       "
+        + (
+            "not known: no profiler trace was given"
+            if covered is None
+            else f"{covered:.2f} % of the recorded device time is replayed"
+        )
+    )
     print(f"memory     {result['peak_bytes'] / 2**20:.0f} MiB at the peak")
     if result["differing"]:
         print(f"results    {result['differing']} calls give other shapes or types than recorded")
@@ -471,11 +481,21 @@ def main():
     parser.add_argument("--steps", type=int, default=30, help="steps to measure")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--profile", metavar="FILE", help="write a profiler trace of three steps")
-    parser.add_argument("--pace", choices=("auto", "on", "off"), default="auto",
-                        help="let host time pass as recorded; auto: on the recorded kind of device")
-    parser.add_argument("--host-scale", type=float, default=1.0, help="recorded host time times this")
-    parser.add_argument("--indices", default="uniform", metavar="HOW",
-                        help="uniform, zipf:EXPONENT or histogram:FILE (a weight a line)")
+    parser.add_argument(
+        "--pace",
+        choices=("auto", "on", "off"),
+        default="auto",
+        help="let host time pass as recorded; auto: on the recorded kind of device",
+    )
+    parser.add_argument(
+        "--host-scale", type=float, default=1.0, help="recorded host time times this"
+    )
+    parser.add_argument(
+        "--indices",
+        default="uniform",
+        metavar="HOW",
+        help="uniform, zipf:EXPONENT or histogram:FILE (a weight a line)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the data that is made up")
     program = json.loads(gzip.decompress(Path(__file__).with_name("program.json.gz").read_bytes()))
     if program["format"] != FORMAT:

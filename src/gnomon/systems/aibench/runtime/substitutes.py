@@ -13,7 +13,9 @@ aten = torch.ops.aten
 
 def batch_norm(x, weight, bias, mean, var, training, momentum, eps):
     """cuDNN's also returns memory that it reserves for the backward pass; here that is empty."""
-    out, *saved = aten.native_batch_norm.default(x, weight, bias, mean, var, training, momentum, eps)
+    out, *saved = aten.native_batch_norm.default(
+        x, weight, bias, mean, var, training, momentum, eps
+    )
     return out, *saved, x.new_empty(0, dtype=torch.uint8)
 
 
@@ -52,10 +54,6 @@ def batch_norm_elemt(x, weight, bias, mean, invstd, eps=0.0):
     return torch.addcmul(_by_channel(shift, x), x.float(), _by_channel(scale, x)).to(x.dtype)
 
 
-def batch_norm_elemt_out(*args, out):
-    return out.copy_(batch_norm_elemt(*args))
-
-
 def gather_stats_with_counts(x, means, invstds, running_mean, running_var, momentum, eps, counts):
     share = counts.to(means.dtype).reshape(-1, 1)
     total = share.sum()
@@ -83,7 +81,11 @@ def reduce_norm_backward(grad, x, mean, invstd, weight, wants_x, wants_weight, w
     like = mean if weight is None else weight
     of_weight = (sum_product * invstd).to(like.dtype) if wants_weight else None
     of_bias = sum_grad.to(like.dtype) if wants_bias else None
-    return (sum_grad, sum_product, of_weight, of_bias) if wants_x else (None, None, of_weight, of_bias)
+    return (
+        (sum_grad, sum_product, of_weight, of_bias)
+        if wants_x
+        else (None, None, of_weight, of_bias)
+    )
 
 
 def norm_backward_elemt(grad, x, mean, invstd, weight, sum_grad, sum_product, count):
@@ -112,55 +114,45 @@ def rms_norm_backward(grad, x, shape, rstd, weight, mask):
 # -- convolution ----------------------------------------------------------------------------------
 
 
-def convolution(x, weight, padding, stride, dilation, groups, *_):
+def convolve(x, weight, bias, stride, padding, dilation, groups, behind=None):
+    """Any of them; a transposed one is told by what it pads behind."""
     zeros = [0] * len(padding)
-    return aten.convolution.default(x, weight, None, stride, padding, dilation, False, zeros, groups)
+    return aten.convolution.default(
+        x, weight, bias, stride, padding, dilation, behind is not None, behind or zeros, groups
+    )
 
 
-def convolution_out(*args, out):
-    return out.copy_(convolution(*args))
+def convolution(x, weight, padding, stride, dilation, groups, *_):
+    return convolve(x, weight, None, stride, padding, dilation, groups)
 
 
-def convolution_transpose(x, weight, padding, output_padding, stride, dilation, groups, *_):
-    return aten.convolution.default(x, weight, None, stride, padding, dilation, True, output_padding,
-                                    groups)  # fmt: skip
+def convolution_transpose(x, weight, padding, behind, stride, dilation, groups, *_):
+    return convolve(x, weight, None, stride, padding, dilation, groups, behind)
 
 
 def convolution_relu(x, weight, bias, stride, padding, dilation, groups):
-    zeros = [0] * len(padding)
-    out = aten.convolution.default(x, weight, bias, stride, padding, dilation, False, zeros, groups)
-    return out.relu_()
+    return convolve(x, weight, bias, stride, padding, dilation, groups).relu_()
 
 
 def convolution_add_relu(x, weight, z, alpha, bias, stride, padding, dilation, groups):
-    zeros = [0] * len(padding)
-    out = aten.convolution.default(x, weight, bias, stride, padding, dilation, False, zeros, groups)
+    out = convolve(x, weight, bias, stride, padding, dilation, groups)
     return out.add_(z, alpha=1 if alpha is None else alpha).relu_()
 
 
 def miopen_convolution(x, weight, bias, padding, stride, dilation, groups, *_):
-    zeros = [0] * len(padding)
-    return aten.convolution.default(x, weight, bias, stride, padding, dilation, False, zeros, groups)
+    return convolve(x, weight, bias, stride, padding, dilation, groups)
 
 
-def miopen_convolution_transpose(x, weight, bias, padding, output_padding, stride, dilation, groups,
-                                 *_):  # fmt: skip
-    return aten.convolution.default(x, weight, bias, stride, padding, dilation, True, output_padding,
-                                    groups)  # fmt: skip
+def miopen_convolution_transpose(x, weight, bias, padding, behind, stride, dilation, groups, *_):
+    return convolve(x, weight, bias, stride, padding, dilation, groups, behind)
 
 
 def depthwise(x, weight, size, bias, stride, padding, dilation):
-    zeros, channels = [0] * len(padding), x.shape[1]
-    return aten.convolution.default(x, weight, bias, stride, padding, dilation, False, zeros,
-                                    channels)  # fmt: skip
-
-
-def depthwise_out(*args, out):
-    return out.copy_(depthwise(*args))
+    return convolve(x, weight, bias, stride, padding, dilation, x.shape[1])
 
 
 def slow_conv3d(x, weight, size, bias, stride, padding):
-    return aten.convolution.default(x, weight, bias, stride, padding, [1, 1, 1], False, [0, 0, 0], 1)
+    return convolve(x, weight, bias, stride, padding, [1, 1, 1], 1)
 
 
 # -- grids, losses, dropout -----------------------------------------------------------------------
@@ -182,10 +174,14 @@ def affine_grid_backward(grad, *size):
     return aten.affine_grid_generator_backward.default(grad, list(size), True)
 
 
-def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, deterministic, zero_infinity):
+def ctc_loss(
+    log_probs, targets, input_lengths, target_lengths, blank, deterministic, zero_infinity
+):
     kind = "Tensor" if isinstance(input_lengths, torch.Tensor) else "default"
     of_lengths = [input_lengths, target_lengths]
-    loss, alpha = getattr(aten._ctc_loss, kind)(log_probs, targets, *of_lengths, blank, zero_infinity)
+    loss, alpha = getattr(aten._ctc_loss, kind)(
+        log_probs, targets, *of_lengths, blank, zero_infinity
+    )
     grad = getattr(aten._ctc_loss_backward, kind)(
         torch.ones_like(loss), log_probs, targets, *of_lengths, loss, alpha, blank, zero_infinity
     )
@@ -246,10 +242,6 @@ def addmm(c, a, b, dtype, *, beta=1, alpha=1):
 
 def baddbmm(c, a, b, dtype, *, beta=1, alpha=1):
     return torch.baddbmm(c.to(dtype), a.to(dtype), b.to(dtype), beta=beta, alpha=alpha)
-
-
-def _with_out(function):
-    return lambda *args, out, **more: out.copy_(function(*args, **more))
 
 
 def pack_int4(weight, tiles):
@@ -344,6 +336,10 @@ def philox_uniform(into, key, low=0.0, high=1.0):
     return into.uniform_(low, high, generator=_generator(key))
 
 
+def _with_out(function):
+    return lambda *args, out, **more: out.copy_(function(*args, **more))
+
+
 def _into(outs, made):
     for out, one in zip(outs, made):
         out.resize_(one.shape).copy_(one)
@@ -358,14 +354,14 @@ OPERATORS = {
     "miopen_batch_norm_backward.default": batch_norm_backward,
     "batch_norm_stats.default": batch_norm_stats,
     "batch_norm_elemt.default": batch_norm_elemt,
-    "batch_norm_elemt.out": batch_norm_elemt_out,
+    "batch_norm_elemt.out": _with_out(batch_norm_elemt),
     "batch_norm_gather_stats.default": gather_stats,
     "batch_norm_gather_stats_with_counts.default": gather_stats_with_counts,
     "batch_norm_backward_reduce.default": reduce_norm_backward,
     "batch_norm_backward_elemt.default": norm_backward_elemt,
     "_fused_rms_norm_backward.default": rms_norm_backward,
     "cudnn_convolution.default": convolution,
-    "cudnn_convolution.out": convolution_out,
+    "cudnn_convolution.out": _with_out(convolution),
     "cudnn_convolution_transpose.default": convolution_transpose,
     "cudnn_convolution_relu.default": convolution_relu,
     "cudnn_convolution_add_relu.default": convolution_add_relu,
@@ -375,7 +371,7 @@ OPERATORS = {
     "miopen_convolution_relu.default": convolution_relu,
     "miopen_convolution_add_relu.default": convolution_add_relu,
     "_conv_depthwise2d.default": depthwise,
-    "_conv_depthwise2d.out": depthwise_out,
+    "_conv_depthwise2d.out": _with_out(depthwise),
     "conv_depthwise3d.default": depthwise,
     "slow_conv3d_forward.default": slow_conv3d,
     "cudnn_grid_sampler.default": grid_sampler,

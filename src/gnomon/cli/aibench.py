@@ -1,0 +1,125 @@
+"""gnomon aibench: benchmarks from execution traces."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from gnomon.cli.output import Output, show
+from gnomon.cli.sources import Source, spell
+from gnomon.errors import InputError
+
+__all__ = ["app"]
+
+app = App(name="aibench", help="Hand over an AI workload as a benchmark, without the model.")
+
+
+@app.command
+def build(
+    path: Source,
+    *,
+    out: Annotated[Path, Parameter(name=("--out", "-o"))],
+    kineto: Path | None = None,
+    kernels: Path | None = None,
+    keep_scalars: Annotated[bool, Parameter(negative=())] = False,
+    force: Annotated[bool, Parameter(negative=())] = False,
+    output: Output = Output(),  # noqa: B008
+) -> None:
+    """Make a benchmark of an execution trace: a folder that runs with torch alone.
+
+    Args:
+        path: An execution trace (.json, .gz, .zst), ARCHIVE.tar.gz:MEMBER, a folder with et.json
+            (and kineto.json), or bundled:h200-gpt-l6.
+        out: The folder of the benchmark.
+        kineto: A profiler trace of the same job: streams, host time, device time.
+        kernels: The folder of compiled kernels, where it does not lie beside the trace.
+        keep_scalars: Keep floating-point arguments as recorded instead of neutral ones.
+        force: Replace a benchmark that is there.
+        output: Where the answer goes.
+    """
+    from gnomon.systems.aibench.build import build as make
+    from gnomon.systems.aibench.build import to_result, to_script
+    from gnomon.systems.aibench.pipeline import Options
+
+    options = Options(keep_scalars=keep_scalars)
+    made = make(path, out, kineto=kineto, kernels=kernels, options=options, force=force)
+    told = [f"--kineto {shlex.quote(kineto.name)}"] if kineto else []
+    command = spell("gnomon aibench build", path, *told, f"-o {shlex.quote(out.name)}")
+    show(to_result(made, command), output, extra=to_script(made))
+
+
+@app.command
+def check(
+    bench: Path,
+    *,
+    trace: Source,
+    device: str | None = None,
+    steps: int = 30,
+    step_ms: float | None = None,
+    clone_trace: Path | None = None,
+    clone_json: Path | None = None,
+    output: Output = Output(),  # noqa: B008
+) -> int:
+    """Run a benchmark under the profiler and set it beside its original. Exit 3 when it differs.
+
+    Args:
+        bench: The benchmark.
+        trace: The profiler trace of the original, or a folder with it.
+        device: Where the benchmark runs: cuda or cpu.
+        steps: Steps to measure.
+        step_ms: The original's step without the profiler, where it is not beside the trace.
+        clone_trace: What `run.py --profile FILE` wrote elsewhere; then nothing is run here.
+        clone_json: What `run.py --json` printed there.
+        output: Where the answer goes.
+    """
+    from gnomon.systems.aibench.build import profile_in
+    from gnomon.systems.aibench.check import check_bench
+    from gnomon.systems.aibench.check_result import to_result, to_script
+
+    done = check_bench(
+        bench, profile_in(trace), clone_trace=clone_trace, clone_json=clone_json, step_ms=step_ms,
+        device=device, steps=steps,
+    )  # fmt: skip
+    command = spell("gnomon aibench check", bench, f"--trace {shlex.quote(trace.name)}")
+    show(to_result(done, command), output, extra=to_script(done))
+    return 3 if done.agrees is False else 0
+
+
+@app.command
+def audit(
+    bench: Path,
+    *,
+    against: Annotated[list[Source], Parameter(negative=())],
+    output: Output = Output(),  # noqa: B008
+) -> int:
+    """Search a benchmark for every string of the traces it was made of. Exit 3 when one is found.
+
+    Args:
+        bench: The benchmark.
+        against: The traces, or folders with them. Repeatable.
+        output: Where the answer goes.
+    """
+    from gnomon.systems.aibench.audit import audit as search
+    from gnomon.systems.aibench.audit_result import to_result, to_script
+    from gnomon.systems.aibench.bench import templates
+    from gnomon.systems.aibench.build import traces_in
+    from gnomon.systems.aibench.scalars import NEUTRAL
+
+    files = [file for path in against for file in traces_in(path)]
+    neutral = [*NEUTRAL, *(-value for value in NEUTRAL)]
+    found = search(bench, files, templates=templates(), neutral=neutral)
+    names = " ".join(f"--against {shlex.quote(path.name)}" for path in against)
+    show(to_result(found, spell("gnomon aibench audit", bench, names)), output,
+         extra=to_script(found))  # fmt: skip
+    return 0 if found.is_clean else 3
+
+
+def _weights(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        hint = "as in --weights 3,1"
+        raise InputError(f"{text!r} is no list of weights", hint=hint) from None

@@ -1,0 +1,222 @@
+"""One call from files to a benchmark: what `gnomon aibench build` does."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gnomon.errors import InputError
+from gnomon.ingest.execution_trace import ExecutionTrace, read_execution_trace
+from gnomon.ingest.kineto import read_kineto
+from gnomon.report import Figure, InputFile, Manifest, Result, hash_input
+from gnomon.systems.aibench.bench import describe, folder_bytes, write_bench
+from gnomon.systems.aibench.kernels import KernelFiles, find_resources
+from gnomon.systems.aibench.operator_family import operator_family
+from gnomon.systems.aibench.pipeline import Built, Options, build_program
+from gnomon.systems.aibench.program import Call
+from gnomon.table import Table
+from gnomon.version import __version__
+
+__all__ = [
+    "Benchmark", "build", "find_inputs", "profile_in", "to_result", "to_script", "traces_in",
+]  # fmt: skip
+
+_TRACES = ("et.json.gz", "et.json", "et.json.zst")
+_PROFILES = ("kineto.json.gz", "kineto.json", "kineto.json.zst")
+
+
+class Benchmark(msgspec.Struct, frozen=True, eq=False):
+    """A benchmark that was written, and what is in it."""
+
+    folder: Path
+    built: Built
+    nbytes: int
+    steps: int
+    inputs: tuple[InputFile, ...]
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """What runs a step, views that the recording did not need left out."""
+        return tuple(call for call in self.built.calls if call.role != "view")
+
+    @property
+    def stand_ins(self) -> Counter[str]:
+        """What cannot be rebuilt, by its name in the trace."""
+        return Counter(call.title for call in self.calls if not call.does)
+
+    @property
+    def coverage_ops_pct(self) -> float:
+        """Share of calls that are replayed as they are."""
+        return 100.0 * sum(bool(call.does) for call in self.calls) / max(len(self.calls), 1)
+
+    @property
+    def coverage_time_pct(self) -> float | None:
+        """Share of the device's recorded time that they take; None without a profiler trace."""
+        total = sum(call.device_ns for call in self.calls)
+        if self.built.alignment is None or not total:
+            return None
+        return 100.0 * sum(call.device_ns for call in self.calls if call.does) / total
+
+
+def find_inputs(path: Path, kineto: Path | None) -> tuple[str, Path | None]:
+    """The execution trace and the profiler trace that are meant by a path.
+
+    In a folder they have the names that `training record` and torch's examples give them.
+    """
+    if not path.is_dir():
+        return str(path), kineto
+    found = [path / name for name in _TRACES if (path / name).is_file()]
+    if not found:
+        hint = "give the execution trace itself"
+        raise InputError("no et.json or et.json.gz in this folder", where=str(path), hint=hint)
+    beside = [path / name for name in _PROFILES if (path / name).is_file()]
+    return str(found[0]), kineto or (beside[0] if beside else None)
+
+
+def profile_in(path: Path) -> Path:
+    """The profiler trace that is meant by a path."""
+    if not path.is_dir():
+        return path
+    for name in _PROFILES:
+        if (path / name).is_file():
+            return path / name
+    raise InputError("no kineto.json or kineto.json.gz in this folder", where=str(path))
+
+
+def traces_in(path: Path) -> list[Path]:
+    """All traces that are meant by a path."""
+    if not path.is_dir():
+        return [path]
+    found = [path / name for name in (*_TRACES, *_PROFILES) if (path / name).is_file()]
+    if not found:
+        raise InputError("no trace in this folder", where=str(path))
+    return found
+
+
+def build(
+    path: Path, out: Path, *, kineto: Path | None = None, kernels: Path | None = None,
+    options: Options | None = None, force: bool = False,
+) -> Benchmark:  # fmt: skip
+    """Makes a benchmark of a trace.
+
+    Args:
+        path: An execution trace, a folder with one, or `ARCHIVE:MEMBER`.
+        out: Where the benchmark goes.
+        kineto: A profiler trace of the same job.
+        kernels: The folder of compiled kernels; beside the trace unless given.
+        options: What of the trace, and how.
+        force: Whether an older benchmark is replaced.
+    """
+    source, kineto = find_inputs(path, kineto)
+    if kernels is not None and not kernels.is_dir():
+        raise InputError("is not a folder", where=str(kernels))
+    trace = read_execution_trace(source)
+    profile = read_kineto(kineto) if kineto is not None else None
+    files = KernelFiles(kernels or find_resources(Path(source)))
+    built = build_program(trace, profile, kernels=files, options=options)
+    readme = describe(_facts(trace, built))
+    write_bench(
+        out, built.program, readme, kernels=files.sources, modules=built.modules, force=force
+    )
+    inputs = [hash_input(Path(name)) for name in (source, kineto) if name and Path(name).is_file()]
+    return Benchmark(out, built, folder_bytes(out), len(built.program.steps), tuple(inputs))
+
+
+def _facts(trace: ExecutionTrace, built: Built) -> dict[str, Any]:
+    """What the README says: nothing that the program does not say itself."""
+    storages = built.program.storages
+    calls = [call for call in built.calls if call.role != "view"]
+    facts: dict[str, Any] = {
+        "steps": len(built.program.steps),
+        "operators": len(calls),
+        "of them stand-ins": sum(not call.does for call in calls),
+        "memory before the first step": f"{sum(s.nbytes for s in storages) / 2**20:,.0f} MiB",
+        "recorded on": "a GPU" if built.program.settings["device"] == "cuda" else "a CPU",
+        "host time": "as recorded" if built.alignment and built.alignment.paced else "not known",
+    }
+    return facts
+
+
+def to_result(made: Benchmark, command: str = "") -> Result:
+    """What the owner of the trace wants to know; it names what the benchmark does not."""
+    alignment = made.built.alignment
+    figures = [
+        Figure("ops", "Operators", len(made.calls)),
+        Figure("coverage_ops_pct", "Rebuilt, of operators", made.coverage_ops_pct, "%", "higher"),
+    ]
+    if made.coverage_time_pct is not None:
+        figures.append(
+            Figure("coverage_time_pct", "Rebuilt, of device time", made.coverage_time_pct, "%",
+                   "higher")
+        )  # fmt: skip
+    figures += [
+        Figure("stand_ins", "Stand-ins", sum(made.stand_ins.values()), better="lower"),
+        Figure("steps", "Recorded steps", made.steps),
+        Figure("size_kb", "Size of the benchmark", made.nbytes / 1e3, "kB", "lower"),
+    ]
+    if alignment is not None:
+        steps = max(made.steps, 1)
+        device = sum(call.device_ns for call in made.calls) / 1e6 / steps
+        figures.append(Figure("device_ms", "Device time, a step", device, "ms"))
+        if alignment.paced:
+            host = sum(call.host_ns for call in made.calls) / 1e6 / steps
+            note = "without the profiler, all threads together"
+            figures.append(Figure("host_ms", "Host time, a step", host, "ms", note=note))
+    return Result(
+        "aibench", "build", f"Benchmark {made.folder.name}",
+        "What is in the benchmark, and what could not be rebuilt?",
+        figures=figures, tables=_tables(made), how=_HOW, notes=list(made.built.notes),
+        manifest=Manifest(command, {}, None, __version__, list(made.inputs)),
+    )  # fmt: skip
+
+
+def to_script(made: Benchmark) -> dict[str, Any]:
+    """The figures that scripts ask for."""
+    return {
+        "bench": str(made.folder), "ops": len(made.calls),
+        "stand_ins": dict(made.stand_ins), "coverage_ops_pct": made.coverage_ops_pct,
+        "coverage_time_pct": made.coverage_time_pct, "steps": made.steps, "bytes": made.nbytes,
+    }  # fmt: skip
+
+
+_HOW = [
+    "In each subtree of the trace the **highest operator that can stand alone** is kept: one "
+    "whose inner results nobody else reads, that autocast did not rewrite, and that this torch has.",
+    "**Data** comes from outside where no kept operator made it, and is made up; floating-point "
+    "arguments are replaced by others of their size. Indices stay in range.",
+    "A **stand-in** keeps the device busy for the recorded time. Names here are for you: the "
+    "benchmark does not carry them.",
+]
+
+
+def _tables(made: Benchmark) -> list[Table]:
+    families: dict[str, list[Call]] = {}
+    for call in made.calls:
+        families.setdefault(_family(call), []).append(call)
+    rows = [
+        {"family": name, "calls": len(own), "device_ms": sum(c.device_ns for c in own) / 1e6,
+         "host_ms": sum(c.host_ns for c in own) / 1e6}
+        for name, own in sorted(families.items(), key=lambda item: -len(item[1]))
+    ]  # fmt: skip
+    tables = [Table.from_rows("Calls by family", rows, units={"device_ms": "ms", "host_ms": "ms"})]
+    if made.stand_ins:
+        spent: dict[str, float] = defaultdict(float)
+        for call in made.calls:
+            if not call.does:
+                spent[call.title] += call.device_ns / 1e6
+        lost = [
+            {"name": name, "calls": count, "device_ms": spent[name]}
+            for name, count in made.stand_ins.most_common()
+        ]
+        tables.append(Table.from_rows("Stand-ins", lost, units={"device_ms": "ms"}))
+    return tables
+
+
+def _family(call: Call) -> str:
+    return {
+        "collective": "communication", "wait": "communication", "kernel": "compiled kernel",
+        "missing": "stand-in",
+    }.get(call.role) or operator_family(call.title)  # fmt: skip
