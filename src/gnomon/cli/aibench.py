@@ -24,6 +24,9 @@ def build(
     out: Annotated[Path, Parameter(name=("--out", "-o"))],
     kineto: Path | None = None,
     kernels: Path | None = None,
+    emulate_world: int | None = None,
+    network: str | None = None,
+    constructors: Annotated[list[Path] | None, Parameter(negative=())] = None,
     keep_scalars: Annotated[bool, Parameter(negative=())] = False,
     force: Annotated[bool, Parameter(negative=())] = False,
     output: Output = Output(),  # noqa: B008
@@ -36,6 +39,9 @@ def build(
         out: The folder of the benchmark.
         kineto: A profiler trace of the same job: streams, host time, device time.
         kernels: The folder of compiled kernels, where it does not lie beside the trace.
+        emulate_world: Turn collectives into waits, as in a job of so many ranks.
+        network: The network between its nodes, where no kernels tell the times (ib-ndr, ...).
+        constructors: A file that makes operators torch does not have. Repeatable.
         keep_scalars: Keep floating-point arguments as recorded instead of neutral ones.
         force: Replace a benchmark that is there.
         output: Where the answer goes.
@@ -44,7 +50,10 @@ def build(
     from gnomon.systems.aibench.build import to_result, to_script
     from gnomon.systems.aibench.pipeline import Options
 
-    options = Options(keep_scalars=keep_scalars)
+    options = Options(
+        keep_scalars=keep_scalars, constructors=tuple(constructors or ()),
+        emulate_world=emulate_world, network=network,
+    )  # fmt: skip
     made = make(path, out, kineto=kineto, kernels=kernels, options=options, force=force)
     told = [f"--kineto {shlex.quote(kineto.name)}"] if kineto else []
     command = spell("gnomon aibench build", path, *told, f"-o {shlex.quote(out.name)}")

@@ -138,15 +138,15 @@ def check_all(ways):
 
     began = time.perf_counter()
     out = torch.full((8,), -1)
-    first = ways["collective.all_gather"]([torch.arange(4)], [out], WORLD, None, (), 200_000, 0)
-    last = ways["collective.send"]([out], [], WORLD, None, (), 300_000, 0)
-    alone = ways["collective.recv"]([], [out], PAIRS, None, (), 100_000, 1)
+    first = ways["collective.all_gather"]([torch.arange(4)], [out], WORLD, None, (), 2_000_000, 0)
+    last = ways["collective.send"]([out], [], WORLD, None, (), 3_000_000, 0)
+    alone = ways["collective.recv"]([], [out], PAIRS, None, (), 1_000_000, 1)
     assert alone is None
-    assert 0.01 <= time.perf_counter() - began < 0.02, "a group waits for itself alone"
+    assert 0.1 <= time.perf_counter() - began < 0.2, "a group waits for itself alone"
     ways["collective.wait"](first)
-    assert 0.02 <= time.perf_counter() - began < 0.05
+    assert 0.2 <= time.perf_counter() - began < 0.5
     ways["collective.wait"](last)
-    assert 0.05 <= time.perf_counter() - began < 0.2, "one after the other"
+    assert 0.5 <= time.perf_counter() - began < 2.0, "one after the other"
     check("emulated, with what it has", out, torch.arange(4).repeat(2))
 
 

@@ -594,6 +594,9 @@ def test_batch_norm_and_its_gradients(dtype, memory_format):
     assert reserve.dtype == torch.uint8
     assert (got.dtype, grads[0].stride()) == (dtype, x.stride())
     assert len(others.miopen_batch_norm(x, weight, bias, None, None, True, 0.1, 1e-5)) == 3
+    plain, *saved = others.batch_norm(x, weight, bias, mean, var, False, 0.1, 1e-5)
+    close(plain, functional.batch_norm(x, mean, var, weight, bias), within)
+    assert [one.numel() for one in saved] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("has_weight", [False, True])

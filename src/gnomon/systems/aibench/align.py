@@ -398,8 +398,8 @@ class _Timer:
                     timing.start_ns, timing.end_ns = start, int(side.end[event])
         if is_middle:
             for call in self._waiting_calls(window):
-                if (node := self._who(call, found)) is not None:
-                    self.timings[node].blocks = True
+                if (waiting := self._who(call, found)) is not None:
+                    self.timings[waiting].blocks = True
 
     def _waiting_calls(self, window: int) -> list[int]:
         side = self.side

@@ -184,7 +184,7 @@ def to_script(made: Benchmark) -> dict[str, Any]:
 
 _HOW = [
     "In each subtree of the trace the **highest operator that can stand alone** is kept: one "
-    "whose inner results nobody else reads, that autocast did not rewrite, and that this torch has.",
+    "whose inner results nobody else reads, that autocast did not rewrite, and this torch has.",
     "**Data** comes from outside where no kept operator made it, and is made up; floating-point "
     "arguments are replaced by others of their size. Indices stay in range.",
     "A **stand-in** keeps the device busy for the recorded time. Names here are for you: the "

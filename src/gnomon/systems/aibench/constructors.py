@@ -9,7 +9,7 @@ A user's file has functions that do the work of such operators with torch, and a
 A function gets the recorded arguments in order, tensors and plain values, and returns what the
 operator returns. The file goes into the benchmark, so it may need torch and nothing else. Names of
 operators do not go along: in the program and in the file they become `custom.0`, `custom.1` and so
-on. Nothing of the file is run when a benchmark is built.
+on. Functions run in `torch.inference_mode()`; nothing of the file is run when building.
 
 Packages bring such files by an entry point of the group `gnomon.aibench.constructors`: its name is
 the namespace of the operators (`mylib`), its object a function that returns the path of the file.

@@ -14,6 +14,7 @@ from gnomon.ingest.execution_trace import (
     Value,
 )
 from gnomon.systems.aibench.communication import Communication
+from gnomon.systems.aibench.constructors import Constructors
 from gnomon.systems.aibench.flow import Flow
 from gnomon.systems.aibench.kernels import KernelFiles
 from gnomon.systems.aibench.operators import Argument, Operator
@@ -49,10 +50,11 @@ class Lowering:
 
     def __init__(
         self, trace: ExecutionTrace, *, kernels: KernelFiles | None = None,
-        keep_scalars: bool = False,
+        constructors: Constructors | None = None, keep_scalars: bool = False,
     ) -> None:  # fmt: skip
         self.trace, self.keep_scalars = trace, keep_scalars
         self.kernels = kernels or KernelFiles(None)
+        self.constructors = constructors
         self.flow = Flow()
         self.demands = Demands(self.flow)
         self.communication = Communication(trace, self.flow)
@@ -74,6 +76,12 @@ class Lowering:
             self.demands.ask(node, operator, call)
             if operator.picks_shape:
                 call.extra["y"] = 1
+        elif chosen.role == "constructor" and self.constructors is not None:
+            made = self.constructors.by_operator[node.name]
+            call.does = made.key
+            call.extra["y"] = 1  # its shapes may hang on values, which are made up
+            for value, argument in made.arguments(node.inputs, operator):
+                call.args.append(self._encode(value, argument or _ANY, call))
         else:
             self._operands(node, operator, call)
             if chosen.role == "kernel":
@@ -167,10 +175,12 @@ def _encode_float(value: float) -> Any:
 
 def lower(
     trace: ExecutionTrace, chosen: Iterable[Chosen], *, kernels: KernelFiles | None = None,
-    keep_scalars: bool = False,
+    constructors: Constructors | None = None, keep_scalars: bool = False,
 ) -> Lowering:  # fmt: skip
     """The calls of the chosen nodes, and the data they need."""
-    lowering = Lowering(trace, kernels=kernels, keep_scalars=keep_scalars)
+    lowering = Lowering(
+        trace, kernels=kernels, constructors=constructors, keep_scalars=keep_scalars
+    )
     for one in chosen:
         lowering.add(one)
     lowering.demands.settle()

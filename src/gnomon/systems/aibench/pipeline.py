@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import msgspec
 
 from gnomon.errors import InputError
 from gnomon.ingest.execution_trace import ExecutionTrace
 from gnomon.ingest.kineto import KinetoTrace
+from gnomon.model.gpu import find_gpu
 from gnomon.systems.aibench.align import Alignment, Uncovered, align, steps_of
+from gnomon.systems.aibench.constructors import Constructors, gather
+from gnomon.systems.aibench.emulation import emulate
 from gnomon.systems.aibench.flow import Flow
 from gnomon.systems.aibench.kernels import KernelFiles
 from gnomon.systems.aibench.lower import lower
 from gnomon.systems.aibench.program import Call, Program
+from gnomon.systems.aibench.provided import modules_for, sources_of
 from gnomon.systems.aibench.schedule import number_registers, order
 from gnomon.systems.aibench.select import choose, tensors_in
 
@@ -30,9 +35,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         keep_scalars: Whether floating-point arguments stay what they were.
+        constructors: Files of functions that make operators torch does not have.
+        emulate_world: Ranks of the job whose collectives become waits; None keeps them real.
+        network: The network between its nodes, where no kernels say how long they took.
     """
 
     keep_scalars: bool = False
+    constructors: tuple[Path, ...] = ()
+    emulate_world: int | None = None
+    network: str | None = None
 
 
 class Built(msgspec.Struct, frozen=True, eq=False):
@@ -66,18 +77,23 @@ def build_program(
         options: What of the trace, and how; all of it unless given.
     """
     options = options or Options()
-    chosen = choose(trace)
+    library = gather({node.name for node in trace.nodes}, options.constructors)
+    chosen = choose(trace, library.names)
     if not chosen:
         raise InputError("the trace has no operators", where=trace.source)
     alignment = None
     if kineto is not None:
         alignment = align(trace, kineto, [one.at for one in chosen])
         _check_fit(alignment, trace, kineto)
-    lowered = lower(trace, chosen, kernels=kernels, keep_scalars=options.keep_scalars)
+    lowered = lower(
+        trace, chosen, kernels=kernels, constructors=library, keep_scalars=options.keep_scalars
+    )
     calls = lowered.calls
     if alignment is not None:
         calls = _with_times(trace, calls, alignment)
     _pin(calls, lowered.flow, alignment)
+    gpu = kineto.gpus[0] if kineto is not None and kineto.gpus else None
+    told = emulate(calls, trace, options.emulate_world, options.network, gpu=_known_gpu(gpu))
     by_step: dict[int, list[Call]] = defaultdict(list)
     steps = steps_of(trace)
     for call in calls:
@@ -92,7 +108,24 @@ def build_program(
         1 + max(call.stream for call in calls),
         max(signals for _, signals, _ in ordered), max(events for _, _, events in ordered),
     )  # fmt: skip
-    return Built(program, tuple(calls), alignment, {}, _notes(trace, alignment))
+    modules = _modules({call.does for call in calls}, library)
+    return Built(program, tuple(calls), alignment, modules, (*_notes(trace, alignment), *told))
+
+
+def _modules(keys: set[str], library: Constructors) -> dict[str, str]:
+    """What has to lie beside `run.py` for these operators."""
+    modules = sources_of(modules_for(keys)) | library.sources_of(library.modules_for(keys))
+    if any(key.startswith("collective.") for key in keys):
+        modules |= sources_of(["collectives"])
+    return modules
+
+
+def _known_gpu(name: str | None) -> str | None:
+    """The data sheet of a recorded device, None where there is none."""
+    try:
+        return find_gpu(name).name if name else None
+    except InputError:
+        return None
 
 
 def _check_fit(alignment: Alignment, trace: ExecutionTrace, kineto: KinetoTrace) -> None:

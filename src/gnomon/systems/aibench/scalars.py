@@ -29,7 +29,7 @@ def neutral(value: float) -> float:
         return value
     if size <= 1e-2:
         stands = _TINY
-    elif size < 0.95:
+    elif size < 0.85:
         stands = _SMALL
     else:
         stands = _NEAR_ONE if size < 1.0 else _LARGE

@@ -125,10 +125,10 @@ class _Selection:
             return "wait" if _is_wait(node) else "collective"
         if node.kernel_backend:
             return "kernel"
-        if not node.schema or node.name.startswith(_SILENT):
-            return None
         if node.name in self.constructors:
             return "constructor"
+        if not node.schema or node.name.startswith(_SILENT):
+            return None
         operator = self.operator(at)
         if operator is None or not operator.is_registered or operator.lacks:
             return None if self.delegates(at) else "missing"

@@ -6,6 +6,12 @@ import sys
 import torch
 
 
+def refuse(line):
+    """Ends with one line about what was wrong."""
+    print(f"run.py: {line}", file=sys.stderr)
+    sys.exit(2)
+
+
 def spin_rate():
     """Cycles of the device's sleep in a tenth of a microsecond."""
     cycles = 10_000_000
@@ -47,9 +53,9 @@ class Data:
                 return float(self.how_much or 1.0)
             if self.how == "uniform":
                 return None
-            sys.exit(f"run.py: --indices {self.how}: uniform, zipf:EXPONENT or histogram:FILE")
+            refuse(f"--indices {self.how}: uniform, zipf:EXPONENT or histogram:FILE")
         except (OSError, ValueError) as error:
-            sys.exit(f"run.py: --indices: {error}")
+            refuse(f"--indices: {error}")
 
     def fits(self):
         """Refuses what has no room, before the machine runs out of memory."""
@@ -59,8 +65,8 @@ class Data:
         else:
             room = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         if needed > room:
-            sys.exit(
-                f"run.py: needs {needed / 2**30:.1f} GiB before the first step, and "
+            refuse(
+                f"needs {needed / 2**30:.1f} GiB before the first step, and "
                 f"{self.device} has {room / 2**30:.1f} GiB free"
             )
 

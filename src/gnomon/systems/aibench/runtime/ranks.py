@@ -5,6 +5,8 @@ ends them all when one fails. They meet through a file and talk over the loopbac
 """
 
 import atexit
+import contextlib
+import ctypes
 import datetime
 import os
 import re
@@ -96,7 +98,7 @@ def join(args):
     here.local = int(env.get("LOCAL_RANK", here.rank))
     here.local_world = int(env.get("LOCAL_WORLD_SIZE", here.world))
     if _MEET in env:
-        threading.Thread(target=end_with_starter, daemon=True).start()
+        end_with_starter()
     here.patience = datetime.timedelta(seconds=args.rank_timeout)
     here.backend = choose_backend(args, here.world, here.local_world)
     choose_device(args)
@@ -109,10 +111,17 @@ def join(args):
 
 
 def end_with_starter():
-    """Ends this process when the one that started it is gone: its end of the pipe closes."""
+    """Sees that this process ends when the one that started it is gone."""
+    with contextlib.suppress(AttributeError, OSError):
+        # Linux kills it: a thread alone would wait for a library that holds Python's lock.
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    threading.Thread(target=watch_starter, daemon=True).start()
+
+
+def watch_starter():
+    """Waits for the starter's end of the pipe to close; it may have before Linux was asked."""
     while os.read(0, 1024):
         pass
-    shutil.rmtree(Path(os.environ[_MEET]).parent, ignore_errors=True)
     os._exit(LOST)
 
 

@@ -499,7 +499,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="of the data that is made up")
     program = json.loads(gzip.decompress(Path(__file__).with_name("program.json.gz").read_bytes()))
     if program["format"] != FORMAT:
-        sys.exit(f"run.py: this program has format {program['format']}, not {FORMAT}")
+        data.refuse(f"this program has format {program['format']}, not {FORMAT}")
     for module in program["settings"].get("modules", []):
         getattr(importlib.import_module(module), "options", lambda _: None)(parser)
     args = parser.parse_args()
@@ -508,6 +508,10 @@ def main():
     for module in program["settings"].get("modules", []):
         getattr(importlib.import_module(module), "begin", lambda *_: None)(args)
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.device(device)
+    except RuntimeError:
+        parser.error(f"--device {device}: torch knows no such device")
     if device.startswith("cuda") and not torch.cuda.is_available():
         parser.error("this torch sees no CUDA device; use --device cpu")
     sys.setswitchinterval(1e-4)
@@ -517,6 +521,8 @@ def main():
         if args.profile:
             profile(bench, args.profile)
     result = report(bench, times, peak)
+    for module in program["settings"].get("modules", []):
+        getattr(importlib.import_module(module), "report", lambda *_: None)(bench, result)
     print(json.dumps(result)) if args.json else show(result)
 
 

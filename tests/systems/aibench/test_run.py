@@ -1,0 +1,190 @@
+"""Benchmarks of small models, built and run for real."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+from gnomon.systems.aibench.build import build
+from tests.systems.aibench.recordings import MODELS, build_and_run, execute, program_of, run
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "lstm"])
+def test_every_model_is_replayed_whole(name, recorded, tmp_path):
+    made, answer = build_and_run(recorded(name), tmp_path / "bench")
+    assert made.coverage_ops_pct == 100.0, made.stand_ins
+    assert answer["stand_ins"] == answer["skipped"] == 0, answer["stand_ins_by_reason"]
+    assert answer["differing"] == 0
+    assert answer["ops"] == answer["replayed"] > 0
+    assert answer["coverage_ops_pct"] == 100.0
+    assert answer["coverage_time_pct"] == pytest.approx(100.0)
+    assert len(answer["step_ms"]) == 2
+    assert answer["median_ms"] > 0 and answer["peak_bytes"] > 0
+    assert answer["device"] == "cpu"
+
+
+def test_a_clone_calls_what_the_original_called(recorded, tmp_path):
+    """The clone's own profile has the same operators that do work, as often."""
+    from gnomon.ingest.kineto import read_kineto
+
+    folder = recorded("gpt-adam")
+    build(folder, tmp_path / "bench")
+    run(tmp_path / "bench", "--profile", str(tmp_path / "clone.json.gz"))
+
+    def counts(path):
+        trace = read_kineto(path)
+        names = [trace.name_of(i) for i in range(len(trace))]
+        wanted = ("aten::mm", "aten::addmm", "aten::_foreach_addcdiv_", "aten::native_layer_norm")
+        return {name: names.count(name) for name in wanted}
+
+    original = counts(folder / "kineto.json.gz")
+    assert original == counts(tmp_path / "clone.json.gz")
+    assert min(original.values()) > 0
+
+
+def test_the_same_seed_gives_the_same_data(recorded, tmp_path):
+    build(recorded("mlp"), tmp_path / "a")
+    build(recorded("mlp"), tmp_path / "b")
+    for name in ("run.py", "data.py", "program.json.gz", "README.md"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+@pytest.mark.parametrize("how", ["uniform", "zipf:1.2", "histogram"])
+def test_indices_stay_in_range(how, recorded, tmp_path):
+    build(recorded("recommender"), tmp_path / "bench")
+    if how == "histogram":
+        (tmp_path / "weights").write_text("5\n1\n0\n2\n")
+        how = f"histogram:{tmp_path / 'weights'}"
+    answer = run(tmp_path / "bench", "--indices", how)
+    assert answer["stand_ins"] == 0
+
+
+def test_recorded_indices_and_offsets_are_told_apart(recorded, tmp_path):
+    build(recorded("recommender"), tmp_path / "bench")
+    fills = [fill for _, _, fill in program_of(tmp_path / "bench")["storages"] if fill]
+    assert ["i", 0, 30] in fills
+    assert ["o", 12, 0] in fills
+
+
+def test_a_distribution_shapes_the_draws():
+    """Zipf draws the first far more often than the last; a histogram follows its weights."""
+    import importlib.util
+    from pathlib import Path
+
+    import torch
+
+    import gnomon.systems.aibench as package
+
+    path = Path(package.__file__).with_name("runtime") / "data.py"
+    spec = importlib.util.spec_from_file_location("aibench_data", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    data = module.Data.__new__(module.Data)
+    data.seeds = {"cpu": torch.Generator().manual_seed(0)}
+    data.how, data.weights = "zipf", 1.0
+    counts = torch.bincount(
+        data.indices(torch.empty(20_000, dtype=torch.int64), 0, 100), minlength=100
+    )
+    assert counts[0] > 20 * counts[99]
+    data.how, data.weights = "histogram", torch.tensor([3.0, 1.0])
+    drawn = data.indices(torch.empty(20_000, dtype=torch.int64), 10, 20)
+    assert (drawn >= 10).all() and (drawn < 20).all()
+    assert (drawn < 15).float().mean().item() == pytest.approx(0.75, abs=0.02)
+
+
+def test_pacing_holds_the_host_back(recorded, tmp_path):
+    build(recorded("mlp"), tmp_path / "bench")
+    import gzip
+
+    path = tmp_path / "bench" / "program.json.gz"
+    program = program_of(tmp_path / "bench")
+    for step in program["steps"]:
+        for thread in step:
+            for row in thread:
+                if not isinstance(row[0], str):
+                    row[5] = 1000  # tenths of a microsecond
+    path.write_bytes(gzip.compress(json.dumps(program).encode()))
+    calls = sum(not isinstance(r[0], str) for s in program["steps"] for t in s for r in t)
+    paced = run(tmp_path / "bench", "--pace", "on")
+    assert min(paced["step_ms"]) >= calls * 0.1 * 0.99
+    slower = run(tmp_path / "bench", "--pace", "on", "--host-scale", "2")
+    assert min(slower["step_ms"]) >= 2 * calls * 0.1 * 0.99
+
+
+def test_without_a_profiler_trace_times_are_not_known(recorded, tmp_path):
+    made = build(recorded("mlp") / "et.json.gz", tmp_path / "bench")
+    assert made.coverage_time_pct is None
+    answer = run(tmp_path / "bench")
+    assert answer["coverage_time_pct"] is None
+    assert any("without a profiler trace" in note for note in made.built.notes)
+
+
+def test_the_answer_on_a_terminal(recorded, tmp_path):
+    build(recorded("mlp"), tmp_path / "bench")
+    done = execute(tmp_path / "bench", "--device", "cpu", "--steps", "2")
+    assert done.returncode == 0, done.stderr
+    assert "0 stand-ins, 0 skipped (100.00 %)" in done.stdout
+    assert "100.00 % of the recorded device time is replayed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["--steps", "0"], "--steps has to be at least 1"),
+        (["--indices", "normal"], "uniform, zipf:EXPONENT or histogram:FILE"),
+        (["--indices", "histogram:/nowhere"], "No such file"),
+        (["--indices", "zipf:much"], "could not convert"),
+        (["--device", "tpu"], "tpu"),
+    ],
+)
+def test_wrong_usage_is_one_line(options, what, recorded, tmp_path):
+    build(recorded("mlp"), tmp_path / "bench")
+    done = execute(
+        tmp_path / "bench", *(["--device", "cpu"] if "--device" not in options else []), *options
+    )
+    assert done.returncode != 0
+    assert what in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_program_of_another_format_is_refused(recorded, tmp_path):
+    import gzip
+
+    build(recorded("mlp"), tmp_path / "bench")
+    program = program_of(tmp_path / "bench") | {"format": 99}
+    (tmp_path / "bench" / "program.json.gz").write_bytes(
+        gzip.compress(json.dumps(program).encode())
+    )
+    done = execute(tmp_path / "bench")
+    assert done.returncode != 0 and "format 99" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_what_fails_gets_a_stand_in_and_a_name(recorded, tmp_path):
+    import gzip
+
+    build(recorded("mlp"), tmp_path / "bench")
+    program = program_of(tmp_path / "bench")
+    program["operators"] = [
+        "aten.no_such_thing.default" if name == "aten.mm.default" else name
+        for name in program["operators"]
+    ]
+    (tmp_path / "bench" / "program.json.gz").write_bytes(
+        gzip.compress(json.dumps(program).encode())
+    )
+    answer = run(tmp_path / "bench")
+    assert answer["stand_ins"] > 0 and answer["skipped"] == 0
+    assert answer["coverage_ops_pct"] < 100.0 and answer["coverage_time_pct"] < 100.0
+    assert any("aten.no_such_thing" in reason for reason in answer["stand_ins_by_reason"])
+    assert all(math.isfinite(ms) for ms in answer["step_ms"])
+
+
+def test_nothing_is_written_into_the_folder_by_running_it(recorded, tmp_path):
+    build(recorded("mlp"), tmp_path / "bench")
+    before = sorted(path.name for path in (tmp_path / "bench").rglob("*"))
+    run(tmp_path / "bench")
+    assert sorted(path.name for path in (tmp_path / "bench").rglob("*")) == before
