@@ -69,6 +69,7 @@ class Gpt:
     generated: int = 0  # tokens that an inference step decodes
 
 
+MINI_GPT = {"layers": 3, "hidden": 128, "heads": 4, "seq": 64, "batch": 4, "vocab": 512}
 SMALL_GPT = {"layers": 2, "hidden": 32, "heads": 2, "seq": 16, "batch": 2, "vocab": 64}
 
 
@@ -729,6 +730,7 @@ WORKLOADS = {
     ),
     "gpt-checkpoint": a_gpt(recompute=True),
     "gpt-sgd": a_gpt(layers=12, optimizer="sgd"),
+    "gpt-mini": Workload(gpt, MINI_GPT, MINI_GPT),  # a CPU has a step of it in some 50 ms
     "mlp-graph": Workload(
         mlp_graph,
         {"layers": 12, "width": 4096, "batch": 2048},

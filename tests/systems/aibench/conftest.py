@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+#: Run by torch's ranks, beside the files of a benchmark.
+collect_ignore = ["rank_program.py"]
+
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory):

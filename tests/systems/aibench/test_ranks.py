@@ -16,10 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.systems.aibench.bench import read_template, write_bench
-from gnomon.systems.aibench.communication import MODULES, TENTHS
-from gnomon.systems.aibench.emulation import emulate
-from gnomon.systems.aibench.pipeline import build_program
+from gnomon.systems.aibench.bench import write_bench
+from gnomon.systems.aibench.communication import TENTHS
+from gnomon.systems.aibench.pipeline import Options, build_program
 from tests.systems.aibench.communicating import every_kind
 
 torch = pytest.importorskip("torch")
@@ -39,7 +38,7 @@ def runtime():
         yield importlib.import_module("collectives")
     finally:
         sys.path.remove(str(RUNTIME))
-        for name in MODULES:
+        for name in ("collectives", "ranks"):
             sys.modules.pop(name, None)
 
 
@@ -183,11 +182,9 @@ def test_ranks_that_cannot_be_say_so_once(options, line):
 
 
 def bench(folder, world=None):
-    trace = every_kind()
-    built = build_program(trace)
-    emulate(built.calls, trace, world)
-    modules = {name: read_template(f"{name}.py") for name in MODULES}
-    write_bench(folder, built.program, "", modules=modules)
+    built = build_program(every_kind(), options=Options(emulate_world=world))
+    assert list(built.modules) == ["collectives", "ranks"]
+    write_bench(folder, built.program, "", modules=built.modules)
     return folder / "run.py"
 
 

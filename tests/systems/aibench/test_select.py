@@ -162,7 +162,7 @@ def test_an_operator_that_torch_lacks_gets_a_stand_in(tmp_path):
     top = trace.add("mine::fused(Tensor x) -> Tensor", [tensor(1)], [tensor(5)])
     trace.add(
         EMPTY,
-        [plain([4, 4], "GenericList[Int,Int]"), *[plain("<None>", "None")] * 5],
+        [[[4, 4], [[], []], "GenericList[Int,Int]", [[], []]], *[plain("<None>", "None")] * 5],
         [tensor(5)],
         top,
     )

@@ -36,6 +36,8 @@ _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _CALLS = ("cuda_runtime", "cuda_driver")
 #: Host time that passes in waiting for others; the benchmark waits by itself.
 _WAITS = ("sync", "blocked")
+#: Of a trace without marks so many repeats are used.
+_MOST_WINDOWS = 16
 #: A process that records an execution trace calls a second observer at every operator, also while
 #: it is profiled: told from five recordings whose steps were measured without either.
 _OBSERVER = 1.25
@@ -83,7 +85,6 @@ class Alignment(msgspec.Struct, frozen=True):
         steps: Steps of the profiler trace that were used.
         device_ns: All kernels of a step, or all operators where there is no device.
         on_gpu: Whether there is a device.
-        paced: Whether the host's time is known.
         notes: What the reader should know.
     """
 
@@ -93,7 +94,6 @@ class Alignment(msgspec.Struct, frozen=True):
     steps: int
     device_ns: float
     on_gpu: bool
-    paced: bool
     notes: tuple[str, ...]
 
 
@@ -113,7 +113,7 @@ def align(trace: ExecutionTrace, kineto: KinetoTrace, chosen: Sequence[int]) -> 
         kineto: The profiler trace.
         chosen: Places of the nodes that are replayed, in order.
     """
-    side = _ProfilerSide(kineto)
+    side = _ProfilerSide(kineto, _called(trace))
     pairs, notes = _pair(trace, side)
     return _Timer(trace, side, chosen, pairs, notes).run()
 
@@ -121,14 +121,14 @@ def align(trace: ExecutionTrace, kineto: KinetoTrace, chosen: Sequence[int]) -> 
 class _ProfilerSide:
     """The profiler's events as a forest, the windows of its steps, and who launched what."""
 
-    def __init__(self, kineto: KinetoTrace) -> None:
+    def __init__(self, kineto: KinetoTrace, called: list[str]) -> None:
         self.kineto = kineto
         self.start, self.end = kineto.start_ns, kineto.end_ns
         is_operator = kineto.is_category("cpu_op")
         is_call = kineto.is_category(*_CALLS)
         self.parent = _parents(kineto, np.flatnonzero(is_operator | is_call), is_operator)
         self.operators = np.flatnonzero(is_operator)
-        self.windows = _windows(kineto, self.operators)
+        self.windows = _windows(kineto, self.operators, called)
         #: Where calls that nothing holds begin, by thread.
         self.tops: dict[int, list[int]] = defaultdict(list)
         for event in self.operators.tolist():
@@ -161,7 +161,13 @@ class _ProfilerSide:
         return at if at < len(self.windows) - 1 else -1
 
 
-def _windows(kineto: KinetoTrace, operators: NDArray[np.int64]) -> list[int]:
+def _called(trace: ExecutionTrace) -> list[str]:
+    """What the thread that began first called, in order."""
+    seen = [n for n in trace.nodes if n.scope != _USER_SCOPE and not n.name.startswith("[")]
+    return [node.name for node in seen if node.thread == seen[0].thread] if seen else []
+
+
+def _windows(kineto: KinetoTrace, operators: NDArray[np.int64], called: list[str]) -> list[int]:
     """Where steps begin, and where the last ends."""
     marks = step_marks(kineto)
     if len(marks):
@@ -175,7 +181,27 @@ def _windows(kineto: KinetoTrace, operators: NDArray[np.int64]) -> list[int]:
         return [*sorted(first.values()), last]
     if not len(operators):
         return [0, 0]
-    return [int(kineto.start_ns[operators].min()), int(kineto.end_ns[operators].max()) + 1]
+    begin, end = int(kineto.start_ns[operators].min()), int(kineto.end_ns[operators].max()) + 1
+    begins = _repeats(kineto, operators, called) or [begin]
+    return [*begins, end][: _MOST_WINDOWS + 1]
+
+
+def _repeats(kineto: KinetoTrace, operators: NDArray[np.int64], called: list[str]) -> list[int]:
+    """When a thread began to call just what the execution trace has, each time it did."""
+    codes = {name: code for code, name in enumerate(kineto.names)}
+    wanted = np.asarray([codes.get(name, -1) for name in called], np.int32).tobytes()
+    found: list[int] = []
+    for thread in np.unique(kineto.thread[operators]).tolist() if wanted else []:
+        own = operators[kineto.thread[operators] == thread]
+        own = own[np.lexsort((-kineto.end_ns[own], kineto.start_ns[own]))]
+        seen = kineto.name[own].astype(np.int32).tobytes()
+        at, begins = seen.find(wanted), list[int]()
+        while at >= 0:
+            if at % 4 == 0:  # between the bytes of a code there is nothing to find
+                begins.append(int(kineto.start_ns[own[at // 4]]))
+            at = seen.find(wanted, at + (len(wanted) if at % 4 == 0 else 1))
+        found = max(found, begins, key=len)
+    return found
 
 
 def _parents(
@@ -298,7 +324,7 @@ class _Timer:
         covered = sum(at in paired for at in self.chosen)
         return Alignment(
             self.timings, tuple(self.uncovered), covered / max(len(self.chosen), 1),
-            len(self.side.windows) - 1, self.total_ns, self.side.on_gpu, pace is not None,
+            len(self.side.windows) - 1, self.total_ns, self.side.on_gpu,
             tuple(self.notes),
         )  # fmt: skip
 
@@ -377,7 +403,7 @@ class _Timer:
                 self.timings[node].device_ns += float(side.kineto.duration_ns[event]) * share
 
     def _host(
-        self, found: dict[int, int], window: int, share: float, pace: _Pace | None,
+        self, found: dict[int, int], window: int, share: float, pace: _Pace,
         begun: dict[int, list[tuple[int, int, int]]], is_middle: bool,
     ) -> None:  # fmt: skip
         side = self.side
@@ -389,8 +415,11 @@ class _Timer:
                 after = side.tops[thread]
                 at = bisect_right(after, ends - 1)
                 last = after[at] if at < len(after) else max(last, ends)
-            bounds = [start for start, _, _ in own] + [last]
-            worked = pace.between(thread, bounds) if pace is not None else [0.0] * len(own)
+            # Where a device works, a call's own host time counts until the next begins; a CPU
+            # works in the call itself, and what counts is the time after it.
+            starts = [start for start, _, _ in own]
+            begun_at = starts if side.on_gpu else [int(side.end[event]) for _, _, event in own]
+            worked = pace.between(thread, begun_at, [*starts[1:], last])
             for (start, node, event), took in zip(own, worked):
                 timing = self.timings[node]
                 timing.host_ns += share * took
@@ -426,17 +455,15 @@ class _Pace:
         self._lanes = lanes
 
     @classmethod
-    def of(cls, side: _ProfilerSide) -> _Pace | None:
-        if not side.on_gpu:
-            return None
+    def of(cls, side: _ProfilerSide) -> _Pace:
         built = build_graph(side.kineto)
         return cls(_work_of_lanes(side.kineto, built))
 
-    def between(self, thread: int, bounds_ns: list[int]) -> list[float]:
-        """The work between each instant and the next."""
+    def between(self, thread: int, from_ns: list[int], until_ns: list[int]) -> list[float]:
+        """The work between each two instants."""
         times, work = self._lanes[thread]
-        spent: list[float] = np.diff(np.interp(bounds_ns, times, work)).tolist()
-        return [max(ns, 0.0) for ns in spent]
+        spent = np.interp(until_ns, times, work) - np.interp(from_ns, times, work)
+        return [max(ns, 0.0) for ns in spent.tolist()]
 
 
 def _watched_twice() -> ProfilerCost:

@@ -28,6 +28,7 @@ from gnomon.systems.aibench.batch_layout import (
     multiply,
     region_of,
     restride,
+    rounded,
 )
 from gnomon.systems.aibench.batch_sizes import (
     Change,
@@ -46,10 +47,12 @@ from gnomon.systems.aibench.select import Chosen, tensors_in
 __all__ = ["Rescaled", "scale_batch"]
 
 #: Arguments that are parameters of a model, whatever their size.
-_PARAMETERS = ("weight", "bias", "running_mean", "running_var", "weights", "params", "mat2")
+_PARAMETERS = ("weight", "bias", "running_mean", "running_var", "weights", "params")
 _MOST_TRIES = 2000
 #: Results as long as there are elements that fit.
-_COUNTED = ("nonzero", "nonzero_numpy", "masked_select", "argwhere", "repeat_interleave")
+_COUNTED = (
+    "nonzero", "nonzero_numpy", "masked_select", "argwhere", "repeat_interleave", "where", "index",
+)  # fmt: skip
 _NO_TAINT: frozenset[int] = frozenset()
 
 
@@ -78,12 +81,31 @@ class _Step(msgspec.Struct, frozen=True, eq=False):
     outs: tuple[tuple[TensorValue, int], ...]
 
 
+class _Source(msgspec.Struct, eq=False):
+    """Memory from outside that may carry the batch.
+
+    Attributes:
+        tensor: The first tensor that is read from it.
+        is_forward: Whether the forward pass reads it first.
+        is_ragged: Whether it holds so and so many indices of each of a batch.
+    """
+
+    tensor: TensorValue
+    is_forward: bool
+    is_ragged: bool = False
+
+
 class _Memory(msgspec.Struct, eq=False):
-    """Memory in which the batch is: how each view of it looks now."""
+    """Memory that is shown in which the batch is: how each view of it looks now.
+
+    `region` says where in the memory the batch is, None where nobody knows. Memory that is only
+    expanded along the batch (`is_same`) is itself what it was.
+    """
 
     views: dict[object, Layout]
     region: Region | None
     taint: frozenset[int]
+    is_same: bool = False
 
 
 class _Guess(msgspec.Struct, eq=False):
@@ -121,8 +143,8 @@ def scale_batch(
     flow = Flow()
     steps = list(_follow(trace, chosen, flow))
     outside = {memory.number for memory in flow.memories if memory.storage is not None}
-    data = _data(trace, steps, outside)
-    size = batch if batch is not None else _find_batch(steps, data, trace.source)
+    sources = _sources(trace, steps, outside)
+    size = batch if batch is not None else _find_batch(sources.values(), trace.source)
     if size < 2:
         raise InputError(
             "a batch of 1 cannot be told from other sizes of 1", where=trace.source,
@@ -132,7 +154,7 @@ def scale_batch(
         raise InputError(
             f"a batch of {size} times {factor} is no whole number", where=trace.source
         )
-    return _Solver(trace, steps, data, Change(size, factor)).run()
+    return _Solver(trace, steps, sources, Change(size, factor)).run()
 
 
 # -- what is there -------------------------------------------------------------------------------
@@ -146,27 +168,32 @@ def _follow(trace: ExecutionTrace, chosen: Sequence[Chosen], flow: Flow) -> Iter
         call = Call("", [], {}, None, [], one.at, node.thread, one.role, node.name,
                     reads={number for _, number in ins}, writes=set())  # fmt: skip
         flow.give(node.outputs, call)
-        outs = tuple((t, flow.memory_of(t).number) for t in tensors_in(node.outputs) if t.elements)
+        outs = tuple(
+            (t, flow.memory_of(t).number if t.elements else -1) for t in tensors_in(node.outputs)
+        )
         yield _Step(one, node, ins, outs)
 
 
-def _data(
+def _sources(
     trace: ExecutionTrace, steps: Iterable[_Step], outside: set[int]
-) -> dict[int, TensorValue]:
-    """Memory from outside that is no parameter and no state of the optimizer: its first tensor."""
+) -> dict[int, _Source]:
+    """Memory from outside that is no parameter and no state of the optimizer."""
     phases = phases_of(trace)
-    first: dict[int, TensorValue] = {}
+    found: dict[int, _Source] = {}
     kept: set[int] = set()
     for step in steps:
-        names = _names(step)
-        for (tensor, memory), name in zip(step.ins, names):
-            if memory in outside:
-                first.setdefault(memory, tensor)
-                if name in _PARAMETERS or phases[step.chosen.at] == "optimizer":
-                    kept.add(memory)
+        phase = phases[step.chosen.at]
+        is_bag = "embedding_bag" in step.node.name
+        for (tensor, memory), name in zip(step.ins, _names(step)):
+            if memory not in outside:
+                continue
+            if name in _PARAMETERS or phase == "optimizer":
+                kept.add(memory)
+            known = found.setdefault(memory, _Source(tensor, phase == "forward"))
+            known.is_ragged |= is_bag and name in ("indices", "per_sample_weights")
     return {
-        memory: tensor for memory, tensor in first.items()
-        if memory not in kept and tensor.elements > 1 and tensor.shape
+        memory: source for memory, source in found.items()
+        if memory not in kept and source.tensor.elements > 1 and source.tensor.shape
     }  # fmt: skip
 
 
@@ -182,20 +209,24 @@ def _names(step: _Step) -> list[str]:
     return names
 
 
-def _find_batch(steps: Sequence[_Step], data: Mapping[int, TensorValue], source: str) -> int:
-    """The most common first size of what comes from outside."""
-    counts = Counter(tensor.shape[0] for tensor in data.values() if tensor.shape[0] > 1)
-    if not counts:
+def _find_batch(sources: Iterable[_Source], where: str) -> int:
+    """The most common first size of what comes from outside to the forward pass."""
+    tensors = [
+        source.tensor for source in sources
+        if source.is_forward and not source.is_ragged and source.tensor.shape[0] > 1
+    ]  # fmt: skip
+    if not tensors:
         raise InputError(
-            "nothing that comes from outside tells the size of the batch", where=source,
+            "nothing that comes from outside tells the size of the batch", where=where,
             hint="give it with --batch",
         )  # fmt: skip
-    most = max(counts.values())
-    # Of equals the one with the largest tensor: inputs are larger than tables of a few numbers.
-    largest = max(
-        (t for t in data.values() if counts[t.shape[0]] == most), key=lambda t: t.elements
+    counts = Counter(tensor.shape[0] for tensor in tensors)
+    # Of equals what looks like indices, then the largest: inputs are larger than tables.
+    likeliest = max(
+        tensors,
+        key=lambda t: (counts[t.shape[0]], t.dtype in ("int64", "int32"), t.elements),
     )
-    return largest.shape[0]
+    return likeliest.shape[0]
 
 
 # -- what it becomes -----------------------------------------------------------------------------
@@ -205,16 +236,18 @@ class _Solver:
     """Goes through the calls until every one works."""
 
     def __init__(
-        self, trace: ExecutionTrace, steps: Sequence[_Step], data: Mapping[int, TensorValue],
+        self, trace: ExecutionTrace, steps: Sequence[_Step], sources: Mapping[int, _Source],
         change: Change,
     ) -> None:  # fmt: skip
-        self.trace, self.steps, self.data, self.change = trace, steps, data, change
+        self.trace, self.steps, self.sources, self.change = trace, steps, sources, change
         self.trials = Trials()
         #: By place in time: twice the step, for what it reads from outside; odd for itself.
         self.guesses: dict[int, _Guess] = {}
         self.memories: dict[int, _Memory] = {}
         self.decided: dict[int, frozenset[int]] = {}
         self.nodes: dict[int, Node] = {}
+        self.reached = -1
+        self.furthest: _Conflict | None = None
 
     def run(self) -> Rescaled:
         for _ in range(_MOST_TRIES):
@@ -225,13 +258,17 @@ class _Solver:
                 continue
             break
         else:
-            raise self._error(self.steps[0], "there are too many ways to read its sizes")
+            assert self.furthest is not None
+            raise self._error(self.furthest.step, self.furthest.why)
         nodes = tuple(self.nodes.get(at, node) for at, node in enumerate(self.trace.nodes))
         changed = ExecutionTrace(
             self.trace.source, self.trace.schema, nodes, self.trace.groups, self.trace.adopted
         )
-        grown = sum(1 for memory in self.data if memory in self.memories)
+        grown = sum(1 for memory in self.sources if memory in self.memories)
         if not grown:
+            # Without the batch everything works, so what spoke against it is the answer.
+            if self.furthest is not None:
+                raise self._error(self.furthest.step, self.furthest.why)
             raise InputError(
                 f"no tensor from outside carries a batch of {self.change.batch}",
                 where=self.trace.source, hint="is it the batch of this job?",
@@ -241,6 +278,8 @@ class _Solver:
 
     def _take_back(self, conflict: _Conflict) -> None:
         """Takes another option at the last guess that led to a conflict."""
+        if conflict.step.chosen.at > self.reached:
+            self.reached, self.furthest = conflict.step.chosen.at, conflict
         taint = set(conflict.taint)
         while taint:
             place = max(taint)
@@ -292,7 +331,7 @@ class _Solver:
 
     def _read(self, number: int, tensor: TensorValue, memory: int, slot: int) -> Layout:
         """How a tensor looks now."""
-        if memory in self.data and memory not in self.decided:
+        if memory in self.sources and memory not in self.decided:
             self._decide(number, memory, slot)
         known = self.memories.get(memory)
         if known is None:
@@ -303,24 +342,26 @@ class _Solver:
                 (v for k, v in known.views.items() if k[:3] == _key(tensor)[:3]),
                 None,  # type: ignore[index]
             )
+        if found is None and known.is_same:
+            return _as_recorded(tensor)
         if found is None:
             if known.region is None:
                 raise NotWhole("it reads a part of a tensor in which the batch cannot be found")
-            found = restride(
-                tensor.shape, tensor.strides, tensor.offset, known.region, self.change.by
-            )
+            found = restride(tensor.shape, tensor.strides, tensor.offset, known.region)
             known.views[_key(tensor)] = found
         return found
 
     def _decide(self, number: int, memory: int, slot: int) -> None:
         """Whether something from outside carries the batch, and where."""
-        tensor = self.data[memory]
+        source = self.sources[memory]
+        tensor = source.tensor
         shapes = shape_options(tensor.shape, self.change)
-        whole = tensor.shape[0] * self.change.by
-        if whole.denominator == 1:
-            grown = (int(whole), *tensor.shape[1:])
-            if grown not in [shape for shape, _ in shapes]:
-                shapes.append((grown, (Factor(), *(None,) * (len(grown) - 1))))
+        # As long as it happened to be: so many words of so many sentences.
+        grown = (rounded(tensor.shape[0], self.change.by), *tensor.shape[1:])
+        if grown not in [shape for shape, _ in shapes]:
+            shapes.append((grown, (Factor(), *(None,) * (len(grown) - 1))))
+        if source.is_ragged:
+            shapes.sort(key=lambda option: option[0][0] == tensor.shape[0])
         place = (number << 12) + min(slot, 4094)
         taken = self._guess(place, len(shapes), _NO_TAINT)
         shape, factors = shapes[taken]
@@ -330,9 +371,10 @@ class _Solver:
             dim = next(d for d, (a, b) in enumerate(zip(shape, tensor.shape)) if a != b)
             factor = factors[dim]
             strides = tensor.strides or natural_strides(tensor.shape)
-            region = region_of(tensor.shape, strides, dim, factor) if factor is not None else None
-            if region is not None:
-                layout = restride(tensor.shape, strides, tensor.offset, region, self.change.by)
+            region = None
+            if factor is not None:
+                region = region_of(tensor.shape, shape, strides, dim, factor)
+                layout = restride(tensor.shape, strides, tensor.offset, region)
             else:
                 layout = Layout(shape, dense_strides(shape, strides), tensor.offset, factors)
             self.memories[memory] = _Memory({_key(tensor): layout}, region, taint)
@@ -344,15 +386,18 @@ class _Solver:
             self._read(number, tensor, memory, slot)
             for slot, (tensor, memory) in enumerate(step.ins)
         ]
-        is_grown = [layout.shape != tensor.shape for (tensor, _), layout in zip(step.ins, layouts)]
-        role = step.chosen.role
         taint = self._taint(step)
-        if role == "operator":
+        read = {memory for _, memory in step.ins}
+        for _, memory in step.outs:
+            if memory not in read:
+                # Also what stays as it was does so because of what was taken.
+                self.decided[memory] = taint
+                self.memories.pop(memory, None)
+        values: Mapping[int, Value] = {}
+        if step.chosen.role == "operator":
             values = self._operator(number, step, layouts, taint)
-        else:
-            values = {}
-            if any(is_grown):
-                values = self._other(step, layouts, taint)
+        elif any(layout.shape != t.shape for (t, _), layout in zip(step.ins, layouts)):
+            values = self._other(step, layouts, taint)
         self._write_down(step, layouts, values)
 
     def _operator(
@@ -434,11 +479,12 @@ class _Solver:
     def _bind_view(
         self, memory: int, tensor: TensorValue, layout: Layout, taint: frozenset[int]
     ) -> None:
+        self.decided[memory] = self.decided.get(memory, _NO_TAINT) | taint
         known = self.memories.get(memory)
         if known is None:
-            if layout.shape != tensor.shape:  # expanded along the batch
-                self.memories[memory] = _Memory({_key(tensor): layout}, None, taint)
-            return
+            if layout.shape == tensor.shape:
+                return
+            known = self.memories[memory] = _Memory({}, None, taint, is_same=True)
         known.taint |= taint
         known.views.setdefault(_key(tensor), layout)
 
@@ -446,7 +492,6 @@ class _Solver:
         self, memory: int, tensor: TensorValue, layout: Layout, recorded: Layout | None,
         taint: frozenset[int],
     ) -> None:  # fmt: skip
-        self.memories.pop(memory, None)
         self.decided[memory] = taint
         if layout.shape == tensor.shape:
             return
@@ -458,7 +503,7 @@ class _Solver:
             grown = [d for d, (a, b) in enumerate(zip(layout.shape, tensor.shape)) if a != b]
             factor = layout.factors[grown[0]]
             if len(grown) == 1 and factor is not None:
-                region = region_of(tensor.shape, old, grown[0], factor)
+                region = region_of(tensor.shape, layout.shape, old, grown[0], factor)
         elif recorded is not None and recorded.strides == old:
             offset = layout.offset
         now = Layout(layout.shape, strides, offset, layout.factors)
@@ -469,13 +514,13 @@ class _Solver:
     ) -> Mapping[int, Value]:
         _, memory = step.ins[0]
         known = self.memories.get(memory)
-        if known is None:
+        if known is None or known.is_same:
             return {}
         result = next(iter(tensors_in(step.node.outputs)), None)
         if result is None or known.region is None:
             raise _Conflict(step, "the batch cannot be found in its memory", taint)
         size, stride = (_whole_numbers(value) for value in step.node.inputs[1:3])
-        layout = restride(size, stride, result.offset, known.region, self.change.by)
+        layout = restride(size, stride, result.offset, known.region)
         known.views.setdefault(_key(result), layout)
         values: dict[int, Value] = {1: layout.shape, 2: layout.strides}
         if len(step.node.inputs) > 3 and isinstance(step.node.inputs[3], int):
@@ -488,11 +533,11 @@ class _Solver:
     ) -> Layout:  # fmt: skip
         """How a result looks that torch cannot tell: from sizes it has in common with arguments."""
         base = base_name(step.node.name)
-        first = _counted_dim(step) if base in (*_COUNTED, "index") else None
+        first = _counted_dim(step) if base in _COUNTED else None
         sizes = list(tensor.shape)
         for dim, size in enumerate(tensor.shape):
             if dim == first:
-                sizes[dim] = multiply(size, self.change.by)
+                sizes[dim] = rounded(size, self.change.by)
                 continue
             news = {
                 layout.shape[at]
@@ -641,13 +686,18 @@ def _uneven(step: _Step, layouts: Sequence[Layout]) -> str:
     if "indices" not in sizes or "offsets" not in sizes:
         return ""
     (many, now), (bags, then) = sizes["indices"], sizes["offsets"]
-    is_even = now[0] * (bags - 1) == many * (then[0] - 1) or now[0] * bags == many * then[0]
+    # Offsets are as many as bags, or one more.
+    ratios = [Fraction(then[0] - end, bags - end) for end in (0, 1) if bags > end]
+    is_even = any(now[0] == rounded(many, ratio) for ratio in ratios)
     return "" if is_even else "its bags would have another size"
 
 
 def _counted_dim(step: _Step) -> int | None:
     """The dimension of a result that is as long as there are elements that fit."""
-    if base_name(step.node.name) != "index":
+    base = base_name(step.node.name)
+    if base == "where":
+        return 0 if len(step.ins) == 1 else None
+    if base != "index":
         return 0
     lists = [value for value in step.node.inputs if isinstance(value, tuple)]
     for place, index in enumerate(lists[0] if lists else ()):
@@ -669,7 +719,7 @@ def _inherited(
         alike = _alike(step, layouts, dim, old)
         if alike is None and old == change.batch:
             alike = Factor()
-        if alike is None and base in (*_COUNTED, "index"):
+        if alike is None and base in _COUNTED:
             alike = Factor()
         if alike is None and base in ("cat", "concat", "stack"):
             alike = _stacked(step, layouts, dim, old)

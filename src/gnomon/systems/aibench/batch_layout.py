@@ -17,8 +17,8 @@ import msgspec
 from gnomon.systems.aibench.flow import natural_strides
 
 __all__ = [
-    "Factor", "Layout", "NotWhole", "Region", "dense_strides", "multiply", "regroup", "region_of",
-    "restride",
+    "Factor", "Layout", "NotWhole", "Region", "dense_strides", "is_dense", "multiply", "region_of",
+    "regroup", "restride", "rounded",
 ]  # fmt: skip
 
 _MOST_OPTIONS = 8
@@ -52,10 +52,19 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class Region(msgspec.Struct, frozen=True):
-    """Where the batch is in some memory: the elements `inner` apart, `count` of them, repeated."""
+    """Where the batch is in some memory: elements `inner` apart, `count` of them, then again.
+
+    `now` is how many of them there are after the change.
+    """
 
     count: int
+    now: int
     inner: int
+
+    @property
+    def by(self) -> Fraction:
+        """What the batch is multiplied with here."""
+        return Fraction(self.now, self.count)
 
 
 def multiply(size: int, by: Fraction) -> int:
@@ -68,6 +77,15 @@ def multiply(size: int, by: Fraction) -> int:
     if product.denominator != 1:
         raise NotWhole(f"{size} times {by} is no whole number")
     return int(product)
+
+
+def rounded(size: int, by: Fraction) -> int:
+    """A size that depends on data times a factor; at least one.
+
+    >>> rounded(25, Fraction(1, 2))
+    13
+    """
+    return max(math.floor(size * by + Fraction(1, 2)), 1)
 
 
 def dense_strides(shape: Sequence[int], like: Sequence[int]) -> tuple[int, ...]:
@@ -95,7 +113,7 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 def regroup(
     recorded: Sequence[int], now: Sequence[int], factors: Sequence[Factor | None],
-    target: Sequence[int], by: Fraction,
+    target: Sequence[int],
 ) -> list[tuple[tuple[int, ...], tuple[Factor | None, ...]]]:  # fmt: skip
     """The shapes that a view of another shape may have, the likeliest first.
 
@@ -104,9 +122,8 @@ def regroup(
         now: The same after the change.
         factors: Where the batch is in each of its dimensions.
         target: The shape of the view, as recorded.
-        by: What the batch is multiplied with.
 
-    >>> regroup((16, 512, 8), (32, 512, 8), (Factor(), None, None), (8192, 8), Fraction(2))
+    >>> regroup((16, 512, 8), (32, 512, 8), (Factor(), None, None), (8192, 8))
     [((16384, 8), (Factor(outer=1, inner=512), None))]
     """
     if 0 in recorded:
@@ -114,7 +131,7 @@ def regroup(
     choices = []
     for ins, outs in _groups(recorded, target):
         options = _split(
-            [(recorded[i], now[i], factors[i]) for i in ins], [target[j] for j in outs], by
+            [(recorded[i], now[i], factors[i]) for i in ins], [target[j] for j in outs]
         )
         if not options:
             return []
@@ -147,9 +164,7 @@ def _groups(left: Sequence[int], right: Sequence[int]) -> list[tuple[range, rang
 _Dims = list[tuple[int, Factor | None]]
 
 
-def _split(
-    dims: list[tuple[int, int, Factor | None]], target: list[int], by: Fraction
-) -> list[_Dims]:
+def _split(dims: list[tuple[int, int, Factor | None]], target: list[int]) -> list[_Dims]:
     """What the dimensions of one stretch may become."""
     grown = [at for at, (before, after, _) in enumerate(dims) if before != after]
     if not grown:
@@ -169,11 +184,11 @@ def _split(
         return [
             [(whole, factor) if j == wide[0] else (size, None) for j, size in enumerate(target)]
         ]
-    if len(grown) > 1 or factor is None or after != multiply(before, by):
+    if len(grown) > 1 or factor is None:
         return []
     batch = before // (factor.outer * factor.inner)
     left = math.prod(size for size, _, _ in dims[:at]) * factor.outer
-    return _place(target, left, batch, by)
+    return _place(target, left, batch, Fraction(after, before))
 
 
 def _place(target: list[int], left: int, batch: int, by: Fraction) -> list[_Dims]:
@@ -199,14 +214,16 @@ def _place(target: list[int], left: int, batch: int, by: Fraction) -> list[_Dims
 # -- any view of some memory ---------------------------------------------------------------------
 
 
-def region_of(shape: Sequence[int], strides: Sequence[int], dim: int, factor: Factor) -> Region:
+def region_of(
+    shape: Sequence[int], now: Sequence[int], strides: Sequence[int], dim: int, factor: Factor
+) -> Region:
     """Where the batch is in the memory of a tensor that has it in a dimension."""
-    count = shape[dim] // (factor.outer * factor.inner)
-    return Region(count, strides[dim] * factor.inner)
+    blocks = factor.outer * factor.inner
+    return Region(shape[dim] // blocks, now[dim] // blocks, strides[dim] * factor.inner)
 
 
 def restride(
-    shape: Sequence[int], strides: Sequence[int] | None, offset: int, region: Region, by: Fraction
+    shape: Sequence[int], strides: Sequence[int] | None, offset: int, region: Region
 ) -> Layout:
     """A view of memory in which the batch is, after the change.
 
@@ -215,31 +232,30 @@ def restride(
         strides: Its strides; None for contiguous.
         offset: Where it begins.
         region: Where the batch is in the memory.
-        by: What the batch is multiplied with.
 
     Raises:
         NotWhole: The view cuts through the batch in a way that has no counterpart.
 
-    >>> restride((8, 16), (1, 8), 0, Region(16, 8), Fraction(2)).shape
+    >>> restride((8, 16), (1, 8), 0, Region(16, 32, 8)).shape
     (8, 32)
     """
     steps = tuple(strides) if strides is not None else natural_strides(tuple(shape))
     block = region.count * region.inner
-    dims = [_dim(size, step, region, by) for size, step in zip(shape, steps)]
+    dims = [_dim(size, step, region) for size, step in zip(shape, steps)]
     whole, rest = divmod(offset, block)
     item, within = divmod(rest, region.inner)
     if item and not any(new != old for (new, _, _), old in zip(dims, shape)):
         raise NotWhole(f"it shows element {item} of a batch of {region.count}")
-    begin = multiply(whole * block, by) + multiply(item, by) * region.inner + within
+    begin = multiply(whole * block, region.by) + multiply(item, region.by) * region.inner + within
     return Layout(
         tuple(size for size, _, _ in dims), tuple(step for _, step, _ in dims), begin,
         tuple(factor for _, _, factor in dims),
     )  # fmt: skip
 
 
-def _dim(size: int, step: int, region: Region, by: Fraction) -> tuple[int, int, Factor | None]:
+def _dim(size: int, step: int, region: Region) -> tuple[int, int, Factor | None]:
     """One dimension of a view: size, stride, and where the batch is in it."""
-    block, reach = region.count * region.inner, size * step
+    block, reach, by = region.count * region.inner, size * step, region.by
     if size <= 1 or step == 0:
         return size, multiply(step, by) if step >= block and step % block == 0 else step, None
     if step >= block:

@@ -7,6 +7,8 @@ becomes of the tensor later tells which is right.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
@@ -163,7 +165,7 @@ def _in_order(call: Sized, change: Change) -> list[Option]:
     if call.tensor is None:
         return [Option()]
     tensor, layout = call.tensor
-    shapes = regroup(tensor.shape, layout.shape, layout.factors, call.result, change.by)
+    shapes = regroup(tensor.shape, layout.shape, layout.factors, call.result)
     at = max(call.place(name) for name in ("size", "shape", "sizes"))
     given = _numbers(call.node.inputs[at]) if at >= 0 else ()
     dim = call.value("dim") if call.place("sizes") >= 0 else 0
@@ -286,17 +288,31 @@ def _unbind(call: Sized, change: Change) -> list[Option]:
 
 def _pieces(call: Sized, change: Change) -> list[Option]:
     """Split into as many parts as before."""
-    if _cut_dim(call) is None:
+    cut = _cut_dim(call)
+    if cut is None:
         return [Option()]
+    by = Fraction(cut[2], cut[1])
     values: dict[int, Value] = {}
     for name in ("split_size", "split_sizes", "indices"):
         at = call.place(name)
         given = call.node.inputs[at] if at >= 0 else None
         if isinstance(given, tuple):
-            values[at] = tuple(multiply(number, change.by) for number in _numbers(given))
+            values[at] = _shared(_numbers(given), by, ends=name == "indices")
         elif isinstance(given, int):
-            values[at] = multiply(given, change.by)
+            values[at] = multiply(given, by)
     return [Option(values)]
+
+
+def _shared(sizes: Sequence[int], by: Fraction, *, ends: bool) -> tuple[int, ...]:
+    """Sizes of parts, or where they end, times a factor; what is not whole is rounded in between.
+
+    >>> _shared((3, 4, 5), Fraction(1, 2), ends=False)
+    (2, 2, 2)
+    """
+    if ends:
+        return tuple(math.floor(end * by + Fraction(1, 2)) for end in sizes)
+    until = [math.floor(end * by + Fraction(1, 2)) for end in itertools.accumulate(sizes)]
+    return tuple(end - begin for begin, end in zip([0, *until], until))
 
 
 # -- new tensors ---------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def _facts(trace: ExecutionTrace, built: Built) -> dict[str, Any]:
         "of them stand-ins": sum(not call.does for call in calls),
         "memory before the first step": f"{sum(s.nbytes for s in storages) / 2**20:,.0f} MiB",
         "recorded on": "a GPU" if built.program.settings["device"] == "cuda" else "a CPU",
-        "host time": "as recorded" if built.alignment and built.alignment.paced else "not known",
+        "host time": "as recorded" if built.alignment else "not known",
     }
     return facts
 
@@ -161,10 +161,10 @@ def to_result(made: Benchmark, command: str = "") -> Result:
         steps = max(made.steps, 1)
         device = sum(call.device_ns for call in made.calls) / 1e6 / steps
         figures.append(Figure("device_ms", "Device time, a step", device, "ms"))
-        if alignment.paced:
-            host = sum(call.host_ns for call in made.calls) / 1e6 / steps
-            note = "without the profiler, all threads together"
-            figures.append(Figure("host_ms", "Host time, a step", host, "ms", note=note))
+        host = sum(call.host_ns for call in made.calls) / 1e6 / steps
+        note = "without the profiler, all threads together"
+        note += "" if alignment.on_gpu else ", between operators"
+        figures.append(Figure("host_ms", "Host time, a step", host, "ms", note=note))
     return Result(
         "aibench", "build", f"Benchmark {made.folder.name}",
         "What is in the benchmark, and what could not be rebuilt?",

@@ -9,7 +9,7 @@ have to start them in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -22,11 +22,9 @@ from gnomon.systems.aibench.operators import load_torch
 from gnomon.systems.aibench.program import Call
 from gnomon.systems.aibench.select import tensors_in
 
-__all__ = ["MODULES", "PREFIX", "TENTHS", "Communication", "uses_collectives"]
+__all__ = ["PREFIX", "TENTHS", "Communication"]
 
 PREFIX = "collective."
-#: What a benchmark with collectives brings along, in the order in which it is loaded.
-MODULES = ("collectives", "ranks")
 #: The argument that says how long an emulated collective takes, in tenths of a microsecond;
 #: below zero for a real one.
 TENTHS = 5
@@ -36,11 +34,6 @@ _MAY_COPY = ("reshape", "contiguous", "to", "flatten", "reshape_as", "unflatten"
 _STREAM = 1
 
 Emit = Callable[[Call], None]
-
-
-def uses_collectives(calls: Iterable[Call]) -> bool:
-    """Whether a program needs `MODULES`."""
-    return any(call.does.startswith(PREFIX) for call in calls)
 
 
 class _Pending(msgspec.Struct, eq=False):

@@ -102,9 +102,11 @@ def build_program(
     ordered = [order(own, times) for _, own in sorted(by_step.items())]
     number_registers(calls)
     flow = lowered.flow
+    settings = _settings(trace, alignment)
+    settings["peak_bytes"] = _peak_bytes(calls, flow)
     program = Program(
         flow.storages, flow.made, flow.metas, [rows for rows, _, _ in ordered],
-        [[number] for number in range(len(ordered))], _settings(trace, alignment),
+        [[number] for number in range(len(ordered))], settings,
         1 + max(call.stream for call in calls),
         max(signals for _, signals, _ in ordered), max(events for _, _, events in ordered),
     )  # fmt: skip
@@ -161,11 +163,15 @@ def _with_times(trace: ExecutionTrace, calls: list[Call], alignment: Alignment) 
             continue
         done += [_stand_in(trace, one, numbers, call.at) for one in extra.pop(call.at, [])]
         own = [numbers[stream] for stream in timing.streams]
+        call.host_ns, call.device_ns, call.blocks = timing.host_ns, timing.device_ns, timing.blocks
+        if call.role == "collective":  # runs beside its caller, whose stream stays what it was
+            call.stream = own[0] if own else now.get(call.thread, 0)
+            done.append(call)
+            continue
         # A library may spread its work over streams of its own; that is not the caller's stream.
         if own and now.get(call.thread, 0) not in own:
             now[call.thread] = own[0]
         call.stream = now.get(call.thread, 0)
-        call.host_ns, call.device_ns, call.blocks = timing.host_ns, timing.device_ns, timing.blocks
         done.append(call)
     last = calls[-1].at
     done += [_stand_in(trace, one, numbers, last) for left in extra.values() for one in left]
@@ -204,6 +210,29 @@ def _stand_in(trace: ExecutionTrace, one: Uncovered, numbers: dict[int, int], at
     call = Call("", [], {}, None, [], at, thread, "missing", one.name, numbers[one.stream])
     call.device_ns = one.device_ns
     return call
+
+
+def _peak_bytes(calls: list[Call], flow: Flow) -> int:
+    """Most memory that is needed at once: what is there before, and what lives beside it."""
+    ends: dict[int, int] = {}
+    for at, call in enumerate(calls):
+        for number in call.reads | call.writes:
+            ends[number] = at
+    outside = sum(storage.nbytes for storage in flow.storages)
+    live = most = 0
+    freed: dict[int, int] = defaultdict(int)
+    begun: set[int] = set()
+    for at, call in enumerate(calls):
+        for number in call.writes - begun:
+            # Numbers beyond stand for order among collectives, not for memory.
+            memory = flow.memories[number] if number < len(flow.memories) else None
+            if memory is not None and memory.storage is None:
+                live += memory.nbytes
+                freed[ends[number]] += memory.nbytes
+        begun |= call.writes
+        most = max(most, live)
+        live -= freed[at]
+    return outside + most
 
 
 def _settings(trace: ExecutionTrace, alignment: Alignment | None) -> dict[str, object]:

@@ -93,7 +93,7 @@ def order(
                 after[source].append(Signal("post", signals))
                 before[at].append(Signal("need", signals))
                 signals += 1
-        if call.device_ns or not times:
+        if call.device_ns or not times or call.role == "wait":
             for other, source in sorted(
                 stream_users.before(call, call.stream), key=lambda need: -need[1]
             ):

@@ -31,7 +31,7 @@ Role = Literal["operator", "constructor", "collective", "wait", "kernel", "missi
 
 #: Operators that pick one of their children by settings of the process.
 _CHOOSERS = ("aten::scaled_dot_product_attention",)
-_COLLECTIVE = ("c10d::", "_c10d_functional::")
+_COLLECTIVE = ("c10d::", "_c10d_functional::", "_c10d_functional_autograd::")
 _DETAILS = "record_param_comms"
 #: Make room or look at what is there; an unknown operator that calls only these works by itself.
 _PREPARES = (

@@ -241,10 +241,10 @@ class Demands:
         """Hands demands back through copies, then says what each storage is filled with."""
         for memory in reversed(self.flow.memories):
             call = memory.made_by
-            if call is None or not call.does.startswith("aten."):
+            if call is None:
                 continue
-            base = call.does.split(".")[1].removesuffix("_")
-            if base in _COPIES:
+            base = call.does.split(".")[1].removesuffix("_") if "." in call.does else ""
+            if call.role == "collective" or (call.does.startswith("aten.") and base in _COPIES):
                 for source in call.reads:
                     self._hand_back(memory.number, source)
         for memory in self.flow.memories:

@@ -12,6 +12,16 @@ def refuse(line):
     sys.exit(2)
 
 
+def free_bytes():
+    """Memory that this machine can still give; all there is where it does not say."""
+    try:
+        with open("/proc/meminfo") as lines:
+            known = dict(line.split(":") for line in lines)
+        return int(known["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def spin_rate():
     """Cycles of the device's sleep in a tenth of a microsecond."""
     cycles = 10_000_000
@@ -59,15 +69,15 @@ class Data:
 
     def fits(self):
         """Refuses what has no room, before the machine runs out of memory."""
-        needed = sum(row[0] for row in self.program["storages"])
+        needed = self.program["settings"].get("peak_bytes", 0)
         if self.device.type == "cuda":
             room = torch.cuda.mem_get_info()[0]
         else:
-            room = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+            room = free_bytes()
         if needed > room:
             refuse(
-                f"needs {needed / 2**30:.1f} GiB before the first step, and "
-                f"{self.device} has {room / 2**30:.1f} GiB free"
+                f"needs about {needed / 2**30:.1f} GiB, and {self.device} has "
+                f"{room / 2**30:.1f} GiB free"
             )
 
     def kinds(self):

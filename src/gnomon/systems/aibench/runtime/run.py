@@ -158,7 +158,12 @@ class Machine:
             nonlocal due
             due = clock()
 
-        return pace, anew
+        def rest(tenths):
+            anew()
+            pace(tenths)
+
+        # A device works beside its host, whose time can be made up for; a CPU's cannot.
+        return (pace if self.is_cuda else rest), anew
 
 
 class Bench:
@@ -201,7 +206,7 @@ class Bench:
              for number, thread in enumerate(step)]
             for at, step in enumerate(self.steps)
         ]  # fmt: skip
-        self.workers = [Worker(self.names) for _ in range(threads - 1)]
+        self.workers = [Worker(self.names, machine) for _ in range(threads - 1)]
 
     def find(self, name):
         """An operator of torch by its name; None where this torch lacks it."""
@@ -355,14 +360,17 @@ class Bench:
 class Worker(threading.Thread):
     """A host thread beside the main one."""
 
-    def __init__(self, names):
+    def __init__(self, names, machine):
         super().__init__(daemon=True)
+        self.machine = machine
         self.names, self.code, self.error = names, None, None
         self.go, self.done = threading.Lock(), threading.Lock()
         self.go.acquire(), self.done.acquire()
         self.start()
 
     def run(self):
+        if self.machine.is_cuda:
+            torch.cuda.set_device(self.machine.device)  # threads do not inherit it
         with torch.inference_mode():
             while self.go.acquire():
                 try:
@@ -469,6 +477,10 @@ def show(result):
         )
     )
     print(f"memory     {result['peak_bytes'] / 2**20:.0f} MiB at the peak")
+    if "collectives" in result:
+        how = result["collectives"]
+        kinds = ", ".join(f"{count} {kind}" for kind, count in how["kinds"].items())
+        print(f"exchanges  {kinds or 'none'} ({how['backend']}, {how['world']} ranks)")
     if result["differing"]:
         print(f"results    {result['differing']} calls give other shapes or types than recorded")
     for reason, what in result["stand_ins_by_reason"].items():
