@@ -224,8 +224,8 @@ def _peak_bytes(calls: list[Call], flow: Flow) -> int:
     begun: set[int] = set()
     for at, call in enumerate(calls):
         for number in call.writes - begun:
-            # Numbers beyond stand for order among collectives, not for memory.
-            memory = flow.memories[number] if number < len(flow.memories) else None
+            # Negative numbers stand for order among collectives, not for memory.
+            memory = flow.memories[number] if number >= 0 else None
             if memory is not None and memory.storage is None:
                 live += memory.nbytes
                 freed[ends[number]] += memory.nbytes
