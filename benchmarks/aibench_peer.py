@@ -1,6 +1,6 @@
 """et_replay on execution traces: what it replays, how long it takes, what of the original it leaves out.
 
-    python benchmarks/aibench_peer.py --checkout DIR --out RESULTS TRACE ... [--iterations 10]
+    python benchmarks/aibench_peer.py --checkout DIR --out RESULTS TRACE ... [--tf32]
     python benchmarks/aibench_peer.py --out RESULTS TRACE ... --read
 
 DIR holds the Python package `et_replay` (of github.com/facebookresearch/param, or
@@ -12,7 +12,11 @@ and `--read` makes it on another machine from the RESULTS that a run has left.
 Every run is a process of its own and calls et_replay as its command line does, in compute mode; its
 logic is left alone. The time of each iteration is what its own pair of CUDA events says; a clock on
 the host is read beside them. Where a trace does not replay, et_replay's own remedy is tried: it lists
-the operators that fail (`--update-replay-config`) and leaves them out by name.
+the operators that fail (`--update-replay-config`) and leaves them out by name; with tensors allocated
+beforehand, as is its default, and if need be where they are used, as when the list is made.
+
+An execution trace does not tell whether products ran in TF32, and et_replay reads its own option for
+that without acting on it; `--tf32` allows it by torch's environment. Give it where the job did.
 
 Coverage is the share of the original's device time in kernels that the replay launches as well, by
 name and number: that says something on the same GPU and the same torch only, where names agree.
@@ -35,6 +39,7 @@ from pathlib import Path
 
 ENTRY = "et_replay.tools.et_replay"
 WARM_UP, PROFILED, ROUNDS = 5, 3, 3
+LAZY = "--enable-lazy-tensor-allocation"
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
@@ -66,7 +71,7 @@ def observe(seen, options):
     manager.initBench()
     counts = {name: Counter() for name in ("built", "unbuilt", "left_out", "failed")}
     count_operators(manager, counts)
-    time_iterations(torch, manager, seen)
+    time_iterations(torch, seen)
     try:
         seen["finished"] = manager.benchTime()["execution finished"]
     finally:
@@ -96,29 +101,25 @@ def count_operators(manager, counts):
             counts["failed"][node.name] += 1
         return outcome
 
-    manager.build_func, manager.is_skipped, manager.run_op = (
-        counted_build,
-        counted_skip,
-        counted_run,
-    )
+    manager.build_func, manager.is_skipped = counted_build, counted_skip
+    manager.run_op = counted_run
 
 
-def time_iterations(torch, manager, seen):
+def time_iterations(torch, seen):
     """Keeps what et_replay's events say of each iteration, of which it prints the mean alone."""
-    reset, began = manager.reset_registry, [0.0]
-
-    def timed_reset():
-        reset()
-        began[0] = time.perf_counter()
 
     class KeptEvent(torch.cuda.Event):
+        def record(self, *stream):
+            self.recorded_at = time.perf_counter()
+            super().record(*stream)
+
         def elapsed_time(self, end_event):
             # Asked once an iteration, after the device has been waited for.
-            seen["wall_ms"].append(1e3 * (time.perf_counter() - began[0]))
+            seen["wall_ms"].append(1e3 * (time.perf_counter() - self.recorded_at))
             seen["iteration_ms"].append(super().elapsed_time(end_event))
             return seen["iteration_ms"][-1]
 
-    manager.reset_registry, torch.cuda.Event = timed_reset, KeptEvent
+    torch.cuda.Event = KeptEvent
 
 
 def has_gpu(link):
@@ -163,16 +164,24 @@ def replay_trace(processes, trace, out, iterations):
     common = ["--input", str(source), "--replay-mode", "comp"]
     timed = [*common, "--warmup-iter", str(WARM_UP), "--iter", str(iterations)]
     runs = {"plain": run_once(processes, timed, out / "plain.log")}
+    used = []
     if not runs["plain"]["finished"]:
         config = out / "left_out.json"
         runs["remedy"] = find_failing(processes, common, config, out)
-        common += ["--replay-config", str(config)]
-        timed += ["--replay-config", str(config)]
-        runs["without"] = run_once(processes, timed, out / "without.log")
-    if runs.get("without", runs["plain"])["finished"]:
-        runs["profiled"] = profile(processes, common, out)
+        for name, more in (("without", []), ("lazy", [LAZY])):
+            used = ["--replay-config", str(config), *more]
+            runs[name] = run_once(processes, [*timed, *used], out / f"{name}.log")
+            if runs[name]["finished"]:
+                break
+    if last_of(runs)["finished"]:
+        runs["profiled"] = profile(processes, [*common, *used], out)
     (out / "runs.json").write_text(json.dumps(runs, indent=1))
     return runs
+
+
+def last_of(runs):
+    """The timed run that counts."""
+    return runs.get("lazy") or runs.get("without") or runs["plain"]
 
 
 def run_once(processes, options, log, environment=None):
@@ -191,7 +200,9 @@ def said(log):
         "to_execute": r"#Operators to execute: (\d+)",
     }
     found = {name: re.search(pattern, text) for name, pattern in figures.items()}
-    complaint = re.search(r"\[ERROR\]: (.*)|(Failed to get input data.*)", text)
+    # The reason first, where there is one: TorchScript puts a line of its own before it.
+    reasons = (r"^\w*Error: .*", r"Run op exception .*", r"Failed to get input data .*")
+    complaint = next(filter(None, (re.search(reason, text, re.M) for reason in reasons)), None)
     return {name: float(match[1]) for name, match in found.items() if match} | {
         "complaint": complaint and complaint[0][:300]
     }
@@ -200,12 +211,12 @@ def said(log):
 def find_failing(processes, common, config, out):
     """Has et_replay list what fails until it finds no more.
 
-    With tensors allocated where they are first used: allocated beforehand, they are not yet in its
+    With tensors allocated where they are used: allocated beforehand, they are not yet in its
     registry in this mode, and every operator that reads one is listed.
     """
     config.write_text(json.dumps({"skip nodes": {}, "import modules": []}))
     options = [*common, "--replay-config", str(config), "--update-replay-config"]
-    options += ["--enable-lazy-tensor-allocation"]
+    options += [LAZY]
     rounds = []
     for number in range(ROUNDS):
         log = out / f"remedy{number}.log"
@@ -218,8 +229,8 @@ def find_failing(processes, common, config, out):
 def profile(processes, common, out):
     """Has et_replay profile itself; keeps the trace.
 
-    In compute mode it fails after the trace is written (it waits for other ranks that it has not
-    set up), so that what matters is whether there is a trace.
+    In compute mode it fails once the trace is written, in an analysis of what ranks exchanged, so
+    that what matters is whether there is a trace.
     """
     folder = out / "profile"
     options = [*common, "--warmup-iter", str(WARM_UP), "--iter", str(PROFILED)]
@@ -255,15 +266,18 @@ def compare(trace, out):
 
 
 def by_name(trace):
-    """Number and nanoseconds a step of what ran on the device, by name."""
-    from gnomon.sim.trace.events import step_marks
+    """Number and nanoseconds of what a whole step launched on the device, by name."""
+    from gnomon.sim.trace.events import lay_out, step_marks
+    from gnomon.sim.trace.marks import asked_at, step_of_device_events
 
-    steps = max(len(step_marks(trace)), 1)
+    step = step_of_device_events(trace, asked_at(trace, lay_out(trace)), step_marks(trace))
+    step[~trace.is_category(*ON_DEVICE)] = -1
+    # What was launched before the first step counts in none, and the last may lack some kernels.
+    fullest = Counter(step[step >= 0].tolist()).most_common(1)
     number, spent_ns = Counter(), Counter()
-    rows = trace.is_category(*ON_DEVICE).nonzero()[0]
-    for code, ns in zip(trace.name[rows].tolist(), trace.duration_ns[rows].tolist()):
-        number[trace.names[code]] += 1 / steps
-        spent_ns[trace.names[code]] += ns / steps
+    for row in (step == fullest[0][0]).nonzero()[0].tolist() if fullest else ():
+        number[trace.names[trace.name[row]]] += 1
+        spent_ns[trace.names[trace.name[row]]] += int(trace.duration_ns[row])
     return number, spent_ns
 
 
@@ -277,11 +291,13 @@ def covered_pct(original, replayed):
 
 def row(trace, runs, compared):
     """A line of the table."""
-    run = runs.get("without", runs["plain"])
-    cells = [trace.name, "as it is" if run is runs["plain"] else "with remedy"]
+    run = last_of(runs)
     if not run["finished"]:
-        why = run["error"] or run["complaint"] or next(iter(run.get("failed", {})), "")
-        return [*cells[:1], "no", *["–"] * 10, why[:120]]
+        failed = next(iter(run.get("failed", {})), "")
+        why = run["error"] or ": ".join(filter(None, (failed, run["complaint"])))
+        return [trace.name, "no", *["–"] * (len(HEAD) - 3), why[:160]]
+    how = {"plain": "as it is", "without": "with its remedy", "lazy": "with its remedy, lazily"}
+    cells = [trace.name, next(text for name, text in how.items() if runs.get(name) is run)]
     meta = trace / "meta.json"
     recorded = json.loads(meta.read_text()).get("step_ms_median") if meta.is_file() else None
     median = statistics.median(run["iteration_ms"])
@@ -336,6 +352,7 @@ def main():
     parser.add_argument(
         "--deadline", type=float, metavar="S", help="begin no trace after this long"
     )
+    parser.add_argument("--tf32", action="store_true", help="allow TF32 in matrix products")
     parser.add_argument("--read", action="store_true", help="only compare what lies in --out")
     args = parser.parse_args()
     if not args.read:
@@ -356,6 +373,8 @@ def run_all(args, parser):
     # By the environment, because the process that the runs are forked from is a new Python.
     places = (str(args.checkout.resolve()), os.environ.get("PYTHONPATH", ""))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, places))
+    if args.tf32:
+        os.environ["TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"] = "1"
     processes = Processes()
     if not processes.call(has_gpu):
         sys.exit("aibench_peer: et_replay needs a CUDA GPU and a torch that was built for one")

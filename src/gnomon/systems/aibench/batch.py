@@ -2,16 +2,16 @@
 
 The tensors that came from outside and carry the batch get another size, and every call is tried
 out, in order, on tensors that have a shape and no data: what comes out is what the job would have
-made. Sizes that were recorded as numbers are rewritten (`batch_sizes`). Where nothing tells whether
-a size is the batch's or only equals it, the likelier is taken, and taken back when a later call
-does not work with it. What cannot be resolved is an error that names the call; a program that is
-wrong in silence would be worse.
+made. Sizes that were recorded as numbers are rewritten (`batch_sizes`). Where nothing tells
+whether a size is the batch's or only equals it, the likelier is taken, and taken back when a later
+call does not work with it. What cannot be resolved is an error that names the call: a program that
+is wrong in silence would be worse.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 import msgspec
@@ -22,14 +22,11 @@ from gnomon.systems.aibench.batch_layout import (
     Factor,
     Layout,
     NotWhole,
-    Region,
-    dense_strides,
-    is_dense,
     multiply,
-    region_of,
-    restride,
     rounded,
 )
+from gnomon.systems.aibench.batch_memory import Memories, Taint, as_recorded, is_grown
+from gnomon.systems.aibench.batch_results import layout_like, uneven_bags, with_factors
 from gnomon.systems.aibench.batch_sizes import (
     Change,
     Option,
@@ -38,22 +35,16 @@ from gnomon.systems.aibench.batch_sizes import (
     options_for,
     shape_options,
 )
+from gnomon.systems.aibench.batch_steps import Source, Step, find_batch, follow
 from gnomon.systems.aibench.batch_trial import Trials
-from gnomon.systems.aibench.flow import Flow, natural_strides
-from gnomon.systems.aibench.parts import phases_of
-from gnomon.systems.aibench.program import Call
+from gnomon.systems.aibench.flow import natural_strides
 from gnomon.systems.aibench.select import Chosen, tensors_in
 
 __all__ = ["Rescaled", "scale_batch"]
 
-#: Arguments that are parameters of a model, whatever their size.
-_PARAMETERS = ("weight", "bias", "running_mean", "running_var", "weights", "params")
 _MOST_TRIES = 2000
-#: Results as long as there are elements that fit.
-_COUNTED = (
-    "nonzero", "nonzero_numpy", "masked_select", "argwhere", "repeat_interleave", "where", "index",
-)  # fmt: skip
-_NO_TAINT: frozenset[int] = frozenset()
+#: Places in time within a call: one for each tensor it reads, the last for itself.
+_PLACES = 1 << 12
 
 
 class Rescaled(msgspec.Struct, frozen=True, eq=False):
@@ -63,65 +54,15 @@ class Rescaled(msgspec.Struct, frozen=True, eq=False):
         trace: The trace; only chosen nodes are changed.
         batch: The batch that was recorded.
         now: What it is now.
-        tensors: How many tensors from outside carry it.
+        carriers: How many tensors from outside carry it.
+        others: How many have a first size that only equals it.
     """
 
     trace: ExecutionTrace
     batch: int
     now: int
-    tensors: int
-
-
-class _Step(msgspec.Struct, frozen=True, eq=False):
-    """A chosen node, and which memory its tensors lie in."""
-
-    chosen: Chosen
-    node: Node
-    ins: tuple[tuple[TensorValue, int], ...]
-    outs: tuple[tuple[TensorValue, int], ...]
-
-
-class _Source(msgspec.Struct, eq=False):
-    """Memory from outside that may carry the batch.
-
-    Attributes:
-        tensor: The first tensor that is read from it.
-        is_forward: Whether the forward pass reads it first.
-        is_ragged: Whether it holds so and so many indices of each of a batch.
-    """
-
-    tensor: TensorValue
-    is_forward: bool
-    is_ragged: bool = False
-
-
-class _Memory(msgspec.Struct, eq=False):
-    """Memory that is shown in which the batch is: how each view of it looks now.
-
-    `region` says where in the memory the batch is, None where nobody knows. Memory that is only
-    expanded along the batch (`is_same`) is itself what it was.
-    """
-
-    views: dict[object, Layout]
-    region: Region | None
-    taint: frozenset[int]
-    is_same: bool = False
-
-
-class _Guess(msgspec.Struct, eq=False):
-    """A place where one of several was taken: which, of how many, and what spoke against others."""
-
-    taken: int
-    options: int
-    reasons: frozenset[int]
-
-
-class _Conflict(Exception):
-    """A call that does not work with what was taken before."""
-
-    def __init__(self, step: _Step, why: str, taint: frozenset[int]) -> None:
-        super().__init__(why)
-        self.step, self.why, self.taint = step, why, taint
+    carriers: int
+    others: int
 
 
 def scale_batch(
@@ -140,11 +81,8 @@ def scale_batch(
     """
     if factor <= 0:
         raise InputError(f"the batch cannot be multiplied with {factor}")
-    flow = Flow()
-    steps = list(_follow(trace, chosen, flow))
-    outside = {memory.number for memory in flow.memories if memory.storage is not None}
-    sources = _sources(trace, steps, outside)
-    size = batch if batch is not None else _find_batch(sources.values(), trace.source)
+    steps, sources = follow(trace, chosen)
+    size = batch if batch is not None else find_batch(sources.values(), trace.source)
     if size < 2:
         raise InputError(
             "a batch of 1 cannot be told from other sizes of 1", where=trace.source,
@@ -154,132 +92,66 @@ def scale_batch(
         raise InputError(
             f"a batch of {size} times {factor} is no whole number", where=trace.source
         )
-    return _Solver(trace, steps, sources, Change(size, factor)).run()
+    return _Search(trace, steps, sources, size, factor).run()
 
 
-# -- what is there -------------------------------------------------------------------------------
+class _Guess(msgspec.Struct, eq=False):
+    """Where one of several was taken: which, of how many, and what spoke against the others."""
+
+    taken: int
+    options: int
+    reasons: Taint
 
 
-def _follow(trace: ExecutionTrace, chosen: Sequence[Chosen], flow: Flow) -> Iterator[_Step]:
-    """The chosen nodes with the memory of each of their tensors."""
-    for one in chosen:
-        node = trace.nodes[one.at]
-        ins = tuple((t, flow.memory_of(t).number) for t in tensors_in(node.inputs))
-        call = Call("", [], {}, None, [], one.at, node.thread, one.role, node.name,
-                    reads={number for _, number in ins}, writes=set())  # fmt: skip
-        flow.give(node.outputs, call)
-        outs = tuple(
-            (t, flow.memory_of(t).number if t.elements else -1) for t in tensors_in(node.outputs)
-        )
-        yield _Step(one, node, ins, outs)
+class _Conflict(Exception):
+    """A call that does not work with what was taken before.
+
+    `is_opaque` says that nobody can know: the call does not tell what it does with sizes.
+    """
+
+    def __init__(self, step: Step, why: str, taint: Taint, *, is_opaque: bool = False) -> None:
+        super().__init__(why)
+        self.step, self.why, self.taint, self.is_opaque = step, why, taint, is_opaque
 
 
-def _sources(
-    trace: ExecutionTrace, steps: Iterable[_Step], outside: set[int]
-) -> dict[int, _Source]:
-    """Memory from outside that is no parameter and no state of the optimizer."""
-    phases = phases_of(trace)
-    found: dict[int, _Source] = {}
-    kept: set[int] = set()
-    for step in steps:
-        phase = phases[step.chosen.at]
-        is_bag = "embedding_bag" in step.node.name
-        for (tensor, memory), name in zip(step.ins, _names(step)):
-            if memory not in outside:
-                continue
-            if name in _PARAMETERS or phase == "optimizer":
-                kept.add(memory)
-            known = found.setdefault(memory, _Source(tensor, phase == "forward"))
-            known.is_ragged |= is_bag and name in ("indices", "per_sample_weights")
-    return {
-        memory: source for memory, source in found.items()
-        if memory not in kept and source.tensor.elements > 1 and source.tensor.shape
-    }  # fmt: skip
-
-
-def _names(step: _Step) -> list[str]:
-    """The name of the argument that each tensor is given as."""
-    operator = step.chosen.operator
-    arguments = operator.arguments if operator is not None else ()
-    names: list[str] = []
-    for at, value in enumerate(step.node.inputs):
-        argument = arguments[at] if at < len(arguments) else None
-        count = sum(1 for _ in tensors_in((value,)))
-        names += [argument.name if argument else ""] * count
-    return names
-
-
-def _find_batch(sources: Iterable[_Source], where: str) -> int:
-    """The most common first size of what comes from outside to the forward pass."""
-    tensors = [
-        source.tensor for source in sources
-        if source.is_forward and not source.is_ragged and source.tensor.shape[0] > 1
-    ]  # fmt: skip
-    if not tensors:
-        raise InputError(
-            "nothing that comes from outside tells the size of the batch", where=where,
-            hint="give it with --batch",
-        )  # fmt: skip
-    counts = Counter(tensor.shape[0] for tensor in tensors)
-    # Of equals what looks like indices, then the largest: inputs are larger than tables.
-    likeliest = max(
-        tensors,
-        key=lambda t: (counts[t.shape[0]], t.dtype in ("int64", "int32"), t.elements),
-    )
-    return likeliest.shape[0]
-
-
-# -- what it becomes -----------------------------------------------------------------------------
-
-
-class _Solver:
+class _Search:
     """Goes through the calls until every one works."""
 
     def __init__(
-        self, trace: ExecutionTrace, steps: Sequence[_Step], sources: Mapping[int, _Source],
-        change: Change,
+        self, trace: ExecutionTrace, steps: Sequence[Step], sources: Mapping[int, Source],
+        batch: int, factor: Fraction,
     ) -> None:  # fmt: skip
-        self.trace, self.steps, self.sources, self.change = trace, steps, sources, change
+        self.trace, self.steps, self.sources = trace, steps, sources
+        self.batch, self.factor = batch, factor
         self.trials = Trials()
-        #: By place in time: twice the step, for what it reads from outside; odd for itself.
         self.guesses: dict[int, _Guess] = {}
-        self.memories: dict[int, _Memory] = {}
-        self.decided: dict[int, frozenset[int]] = {}
-        self.nodes: dict[int, Node] = {}
-        self.reached = -1
+        self.brought: dict[int, int] = {}
+        self.doubts: dict[int, _Conflict] = {}
         self.furthest: _Conflict | None = None
 
     def run(self) -> Rescaled:
         for _ in range(_MOST_TRIES):
+            attempt = _Attempt(self)
             try:
-                self._attempt()
+                attempt.run()
             except _Conflict as conflict:
                 self._take_back(conflict)
                 continue
-            break
-        else:
-            assert self.furthest is not None
-            raise self._error(self.furthest.step, self.furthest.why)
-        nodes = tuple(self.nodes.get(at, node) for at, node in enumerate(self.trace.nodes))
-        changed = ExecutionTrace(
-            self.trace.source, self.trace.schema, nodes, self.trace.groups, self.trace.adopted
-        )
-        grown = sum(1 for memory in self.sources if memory in self.memories)
-        if not grown:
-            # Without the batch everything works, so what spoke against it is the answer.
-            if self.furthest is not None:
-                raise self._error(self.furthest.step, self.furthest.why)
-            raise InputError(
-                f"no tensor from outside carries a batch of {self.change.batch}",
-                where=self.trace.source, hint="is it the batch of this job?",
-            )  # fmt: skip
-        now = multiply(self.change.batch, self.change.by)
-        return Rescaled(changed, self.change.batch, now, grown)
+            return self._done(attempt)
+        assert self.furthest is not None
+        raise self._error(self.furthest)
+
+    def guess(self, place: int, options: int, taint: Taint) -> _Guess:
+        """What is taken in some place."""
+        return self.guesses.setdefault(place, _Guess(0, options, taint))
 
     def _take_back(self, conflict: _Conflict) -> None:
         """Takes another option at the last guess that led to a conflict."""
-        if conflict.step.chosen.at > self.reached:
-            self.reached, self.furthest = conflict.step.chosen.at, conflict
+        if self.furthest is None or conflict.step.chosen.at > self.furthest.step.chosen.at:
+            self.furthest = conflict
+        if conflict.is_opaque:
+            for place in conflict.taint:
+                self.doubts.setdefault(place, conflict)
         taint = set(conflict.taint)
         while taint:
             place = max(taint)
@@ -292,370 +164,242 @@ class _Solver:
                 return
             taint |= guess.reasons
             taint.discard(place)
-        raise self._error(conflict.step, conflict.why)
+        raise self._error(conflict)
 
-    def _error(self, step: _Step, why: str) -> InputError:
-        name, at = step.node.name, step.node.id
+    def _done(self, attempt: _Attempt) -> Rescaled:
+        carriers = [memory for memory in self.sources if attempt.memories.carries(memory)]
+        others = [
+            memory for memory, source in self.sources.items()
+            if memory not in carriers and source.tensor.shape[0] == self.batch
+        ]  # fmt: skip
+        for memory in others:
+            # It works without, but only because nobody knows whether it works with.
+            if (doubt := self.doubts.get(self.brought.get(memory, -1))) is not None:
+                raise self._error(doubt)
+        if not carriers:
+            if self.furthest is not None:
+                raise self._error(self.furthest)
+            raise InputError(
+                f"no tensor from outside carries a batch of {self.batch}",
+                where=self.trace.source, hint="is it the batch of this job?",
+            )  # fmt: skip
+        nodes = tuple(attempt.nodes.get(at, node) for at, node in enumerate(self.trace.nodes))
+        trace = ExecutionTrace(
+            self.trace.source, self.trace.schema, nodes, self.trace.groups, self.trace.adopted
+        )
+        now = multiply(self.batch, self.factor)
+        return Rescaled(trace, self.batch, now, len(carriers), len(others))
+
+    def _error(self, conflict: _Conflict) -> InputError:
+        node = conflict.step.node
         return InputError(
-            f"node {at} ({name}) does not say how its sizes follow the batch: {why}",
+            f"node {node.id} ({node.name}) does not say how its sizes follow the batch: "
+            f"{conflict.why}",
             where=self.trace.source,
         )
 
-    def _attempt(self) -> None:
-        self.memories.clear()
-        self.decided.clear()
-        self.nodes.clear()
-        for number, step in enumerate(self.steps):
+
+class _Attempt:
+    """One walk through the calls, with the guesses as they are."""
+
+    def __init__(self, search: _Search) -> None:
+        self.search, self.trials = search, search.trials
+        self.memories = Memories()
+        self.change = Change(search.batch, search.factor, self.memories.sizes)
+        self.nodes: dict[int, Node] = {}
+
+    def run(self) -> None:
+        for number, step in enumerate(self.search.steps):
             try:
                 self._step(number, step)
             except NotWhole as error:
-                raise _Conflict(step, str(error), self._taint(step)) from None
+                taint = self.memories.taint([memory for _, memory in step.ins])
+                raise _Conflict(step, str(error), taint) from None
 
-    def _guess(self, place: int, options: int, taint: frozenset[int]) -> int:
-        """Which of several options to take."""
-        if options < 2:
-            return 0
-        guess = self.guesses.setdefault(place, _Guess(0, options, taint))
-        return guess.taken
-
-    def _taint(self, step: _Step) -> frozenset[int]:
-        """The guesses that a call depends on."""
-        taint = _NO_TAINT
-        for _, memory in step.ins:
-            taint |= self.decided.get(memory, _NO_TAINT)
-            if memory in self.memories:
-                taint |= self.memories[memory].taint
-        return taint
-
-    # -- reading ---------------------------------------------------------------------------------
-
-    def _read(self, number: int, tensor: TensorValue, memory: int, slot: int) -> Layout:
-        """How a tensor looks now."""
-        if memory in self.sources and memory not in self.decided:
-            self._decide(number, memory, slot)
-        known = self.memories.get(memory)
-        if known is None:
-            return _as_recorded(tensor)
-        found = known.views.get(_key(tensor))
-        if found is None and tensor.strides is None:
-            found = next(
-                (v for k, v in known.views.items() if k[:3] == _key(tensor)[:3]),
-                None,  # type: ignore[index]
-            )
-        if found is None and known.is_same:
-            return _as_recorded(tensor)
-        if found is None:
-            if known.region is None:
-                raise NotWhole("it reads a part of a tensor in which the batch cannot be found")
-            found = restride(tensor.shape, tensor.strides, tensor.offset, known.region)
-            known.views[_key(tensor)] = found
-        return found
-
-    def _decide(self, number: int, memory: int, slot: int) -> None:
-        """Whether something from outside carries the batch, and where."""
-        source = self.sources[memory]
-        tensor = source.tensor
-        shapes = shape_options(tensor.shape, self.change)
-        # As long as it happened to be: so many words of so many sentences.
-        grown = (rounded(tensor.shape[0], self.change.by), *tensor.shape[1:])
-        if grown not in [shape for shape, _ in shapes]:
-            shapes.append((grown, (Factor(), *(None,) * (len(grown) - 1))))
-        if source.is_ragged:
-            shapes.sort(key=lambda option: option[0][0] == tensor.shape[0])
-        place = (number << 12) + min(slot, 4094)
-        taken = self._guess(place, len(shapes), _NO_TAINT)
-        shape, factors = shapes[taken]
-        taint = frozenset((place,)) if len(shapes) > 1 else _NO_TAINT
-        self.decided[memory] = taint
-        if shape != tensor.shape:
-            dim = next(d for d, (a, b) in enumerate(zip(shape, tensor.shape)) if a != b)
-            factor = factors[dim]
-            strides = tensor.strides or natural_strides(tensor.shape)
-            region = None
-            if factor is not None:
-                region = region_of(tensor.shape, shape, strides, dim, factor)
-                layout = restride(tensor.shape, strides, tensor.offset, region)
-            else:
-                layout = Layout(shape, dense_strides(shape, strides), tensor.offset, factors)
-            self.memories[memory] = _Memory({_key(tensor): layout}, region, taint)
-
-    # -- calls -----------------------------------------------------------------------------------
-
-    def _step(self, number: int, step: _Step) -> None:
-        layouts = [
-            self._read(number, tensor, memory, slot)
-            for slot, (tensor, memory) in enumerate(step.ins)
-        ]
-        taint = self._taint(step)
-        read = {memory for _, memory in step.ins}
+    def _step(self, number: int, step: Step) -> None:
+        for slot, (_, memory) in enumerate(step.ins):
+            if memory in self.search.sources and not self.memories.is_decided(memory):
+                self._bring(number * _PLACES + min(slot, _PLACES - 2), memory)
+        layouts = [self.memories.read(tensor, memory) for tensor, memory in step.ins]
+        taint = self.memories.taint([memory for _, memory in step.ins])
         for _, memory in step.outs:
-            if memory not in read:
+            if memory not in step.read:
                 # Also what stays as it was does so because of what was taken.
-                self.decided[memory] = taint
-                self.memories.pop(memory, None)
+                self.memories.begin(memory, taint)
         values: Mapping[int, Value] = {}
         if step.chosen.role == "operator":
-            values = self._operator(number, step, layouts, taint)
-        elif any(layout.shape != t.shape for (t, _), layout in zip(step.ins, layouts)):
+            values = self._operator(number * _PLACES + _PLACES - 1, step, layouts, taint)
+        elif any(is_grown(tensor, layout) for (tensor, _), layout in zip(step.ins, layouts)):
             values = self._other(step, layouts, taint)
         self._write_down(step, layouts, values)
 
+    def _bring(self, place: int, memory: int) -> None:
+        """Decides whether something from outside carries the batch, and where."""
+        source = self.search.sources[memory]
+        tensor = source.tensor
+        options = shape_options(tensor.shape, self.change)
+        # As long as it happened to be: so many words of so many sentences.
+        grown = (rounded(tensor.shape[0], self.change.by), *tensor.shape[1:])
+        if grown not in [shape for shape, _ in options]:
+            options.append((grown, (Factor(), *(None,) * (len(grown) - 1))))
+        if source.is_ragged:
+            options.sort(key=lambda option: option[0][0] == tensor.shape[0])
+        self.search.brought[memory] = place
+        shape, factors = options[self.search.guess(place, len(options), frozenset()).taken]
+        self.memories.bring(memory, tensor, shape, factors, frozenset((place,)))
+
+    # -- operators -------------------------------------------------------------------------------
+
     def _operator(
-        self, number: int, step: _Step, layouts: Sequence[Layout], taint: frozenset[int]
+        self, place: int, step: Step, layouts: Sequence[Layout], taint: Taint
     ) -> Mapping[int, Value]:
-        operator = step.chosen.operator
-        assert operator is not None
-        grown = {
-            at: layout
-            for at, (layout, (tensor, _)) in enumerate(zip(layouts, step.ins))
-            if layout != _as_recorded(tensor)
-        }
+        assert step.chosen.operator is not None
         if base_name(step.node.name) == "as_strided":
-            return self._as_strided(step, layouts, taint)
-        sized = Sized(step.node, operator, _by_place(step.node, layouts))
+            return self._as_strided(step)
+        changed = {
+            at: layout for at, (layout, (tensor, _)) in enumerate(zip(layouts, step.ins))
+            if layout != as_recorded(tensor)
+        }  # fmt: skip
+        sized = Sized(step.node, step.chosen.operator, _by_place(step.node, layouts))
         options = options_for(sized, self.change)
-        if not grown and len(options) < 2:
+        if not changed and len(options) < 2:
             return {}
-        if not options:
-            raise _Conflict(step, "its sizes do not fit", taint)
-        why = "it does not work"
-        place = (number << 12) + 4095
-        taken = self._guess(place, len(options), taint)
-        for at in range(taken, len(options)):
-            why = self._try(step, options[at], layouts, grown)
+        why, first = "its sizes do not fit", 0
+        if len(options) > 1:
+            guess = self.search.guess(place, len(options), taint)
+            first, taint = guess.taken, taint | {place}
+        for at in range(first, len(options)):
+            why = self._fault(step, options[at], layouts, changed)
             if not why:
                 if len(options) > 1:
-                    guess = self.guesses[place]
                     guess.taken = at
-                    taint |= {place}
-                self._bind(step, options[at], layouts, grown, taint)
+                self._bind(step, options[at], layouts, changed, taint)
                 return options[at].values
+        if len(options) > 1:
+            guess.taken = len(options) - 1
         raise _Conflict(step, why, taint)
 
-    def _try(
-        self, step: _Step, option: Option, layouts: Sequence[Layout], grown: Mapping[int, Layout]
+    def _fault(
+        self, step: Step, option: Option, layouts: Sequence[Layout], changed: Mapping[int, Layout]
     ) -> str:
         """Why a call does not work with an option; "" where it does, or nobody can tell."""
-        operator = step.chosen.operator
-        assert operator is not None
-        why = _uneven(step, layouts)
-        if why:
-            return why
-        outcome = self.trials.of(step.node, operator, option.values, grown)
+        assert step.chosen.operator is not None
+        if uneven_bags(step, layouts):
+            return "its bags would have another size"
+        outcome = self.trials.of(step.node, step.chosen.operator, option.values, changed)
         if not outcome.error:
             return ""
         # What does not work as it was recorded either says nothing.
-        return "" if self.trials.of(step.node, operator).error else outcome.error
+        return "" if self.trials.of(step.node, step.chosen.operator).error else outcome.error
 
     def _bind(
-        self, step: _Step, option: Option, layouts: Sequence[Layout],
-        grown: Mapping[int, Layout], taint: frozenset[int],
+        self, step: Step, option: Option, layouts: Sequence[Layout],
+        changed: Mapping[int, Layout], taint: Taint,
     ) -> None:  # fmt: skip
         """Notes how the results look."""
-        operator = step.chosen.operator
-        assert operator is not None
-        now = self.trials.of(step.node, operator, option.values, grown)
-        then = self.trials.of(step.node, operator)
+        assert step.chosen.operator is not None
+        now = self.trials.of(step.node, step.chosen.operator, option.values, changed)
+        then = self.trials.of(step.node, step.chosen.operator)
         nothing = (None,) * len(step.outs)
-        told = now.layouts if not now.error else nothing
-        before = then.layouts if not then.error else nothing
-        read = {memory for _, memory in step.ins}
+        told = nothing if now.error else now.layouts
+        before = nothing if then.error else then.layouts
         for at, (tensor, memory) in enumerate(step.outs):
             if not tensor.elements:
                 continue
-            layout, recorded = told[at], before[at]
-            is_same = recorded is not None and recorded.shape == tensor.shape
-            if layout is None or not is_same:
-                layout = self._guess_layout(step, tensor, layouts, grown, taint)
-            factors = option.factors if at == 0 else None
-            if factors is None or len(factors) != len(layout.shape):
-                factors = _inherited(step, tensor, layout, layouts, self.change)
-            layout = msgspec.structs.replace(layout, factors=factors)
-            if memory in read:
-                self._bind_view(memory, tensor, layout, taint)
+            layout, tried = told[at], before[at]
+            if layout is None or tried is None or tried.shape != tensor.shape:
+                layout = layout_like(step, tensor, layouts, self.change)
+            if at == 0 and option.factors and len(option.factors) == len(layout.shape):
+                layout = msgspec.structs.replace(layout, factors=option.factors)
             else:
-                self._bind_new(memory, tensor, layout, recorded, taint)
+                layout = with_factors(step, tensor, layout, layouts, self.change)
+            if memory in step.read:
+                self.memories.show(memory, tensor, layout, taint)
+            else:
+                self.memories.begin(memory, taint)
+                self.memories.make(memory, tensor, layout, tried)
 
-    def _bind_view(
-        self, memory: int, tensor: TensorValue, layout: Layout, taint: frozenset[int]
-    ) -> None:
-        self.decided[memory] = self.decided.get(memory, _NO_TAINT) | taint
-        known = self.memories.get(memory)
-        if known is None:
-            if layout.shape == tensor.shape:
-                return
-            known = self.memories[memory] = _Memory({}, None, taint, is_same=True)
-        known.taint |= taint
-        known.views.setdefault(_key(tensor), layout)
-
-    def _bind_new(
-        self, memory: int, tensor: TensorValue, layout: Layout, recorded: Layout | None,
-        taint: frozenset[int],
-    ) -> None:  # fmt: skip
-        self.decided[memory] = taint
-        if layout.shape == tensor.shape:
-            return
-        strides, offset = layout.strides, tensor.offset
-        old = tensor.strides or natural_strides(tensor.shape)
-        region = None
-        if is_dense(tensor.shape, old):
-            strides = dense_strides(layout.shape, old)
-            grown = [d for d, (a, b) in enumerate(zip(layout.shape, tensor.shape)) if a != b]
-            factor = layout.factors[grown[0]]
-            if len(grown) == 1 and factor is not None:
-                region = region_of(tensor.shape, layout.shape, old, grown[0], factor)
-        elif recorded is not None and recorded.strides == old:
-            offset = layout.offset
-        now = Layout(layout.shape, strides, offset, layout.factors)
-        self.memories[memory] = _Memory({_key(tensor): now}, region, taint)
-
-    def _as_strided(
-        self, step: _Step, layouts: Sequence[Layout], taint: frozenset[int]
-    ) -> Mapping[int, Value]:
+    def _as_strided(self, step: Step) -> Mapping[int, Value]:
         _, memory = step.ins[0]
-        known = self.memories.get(memory)
-        if known is None or known.is_same:
-            return {}
         result = next(iter(tensors_in(step.node.outputs)), None)
-        if result is None or known.region is None:
-            raise _Conflict(step, "the batch cannot be found in its memory", taint)
+        if result is None or self.memories.is_itself(memory):
+            return {}
         size, stride = (_whole_numbers(value) for value in step.node.inputs[1:3])
-        layout = restride(size, stride, result.offset, known.region)
-        known.views.setdefault(_key(result), layout)
+        layout = self.memories.cut(memory, size, stride, result.offset)
+        self.memories.show(memory, result, layout, frozenset())
         values: dict[int, Value] = {1: layout.shape, 2: layout.strides}
         if len(step.node.inputs) > 3 and isinstance(step.node.inputs[3], int):
             values[3] = layout.offset
         return values
 
-    def _guess_layout(
-        self, step: _Step, tensor: TensorValue, layouts: Sequence[Layout],
-        grown: Mapping[int, Layout], taint: frozenset[int],
-    ) -> Layout:  # fmt: skip
-        """How a result looks that torch cannot tell: from sizes it has in common with arguments."""
-        base = base_name(step.node.name)
-        first = _counted_dim(step) if base in _COUNTED else None
-        sizes = list(tensor.shape)
-        for dim, size in enumerate(tensor.shape):
-            if dim == first:
-                sizes[dim] = rounded(size, self.change.by)
-                continue
-            news = {
-                layout.shape[at]
-                for (source, _), layout in zip(step.ins, layouts)
-                for at in range(len(source.shape))
-                if source.shape[at] == size and size > 1
-            }
-            if len(news) > 1:
-                aligned = {
-                    layout.shape[dim]
-                    for (source, _), layout in zip(step.ins, layouts)
-                    if dim < len(source.shape) and source.shape[dim] == size
-                }
-                news = aligned or news
-            if len(news) > 1:
-                raise _Conflict(step, f"a size of {size} may be the batch's or not", taint)
-            sizes[dim] = news.pop() if news else size
-        strides = dense_strides(sizes, tensor.strides or natural_strides(tensor.shape))
-        return Layout(tuple(sizes), strides, tensor.offset, (None,) * len(sizes))
-
     # -- what is no operator of torch ------------------------------------------------------------
 
-    def _other(
-        self, step: _Step, layouts: Sequence[Layout], taint: frozenset[int]
-    ) -> Mapping[int, Value]:
+    def _other(self, step: Step, layouts: Sequence[Layout], taint: Taint) -> Mapping[int, Value]:
         """Collectives, compiled kernels, and what torch does not have."""
         role = step.chosen.role
         if role == "kernel":
-            raise _Conflict(step, "compiled kernels are made for their sizes", taint)
+            why = "compiled kernels are made for their sizes"
+            raise _Conflict(step, why, taint, is_opaque=True)
         if role in ("collective", "wait"):
             return self._collective(step, layouts, taint)
-        read = {memory for _, memory in step.ins}
         for tensor, memory in step.outs:
-            if memory in read or not tensor.elements:
+            if memory in step.read or not tensor.elements:
                 continue
-            layout = self._guess_layout(step, tensor, layouts, {}, taint)
+            layout = layout_like(step, tensor, layouts, self.change)
             if layout.shape == tensor.shape and tensor.elements > 1:
-                raise _Conflict(step, "torch does not have it", taint)
-            factors = _inherited(step, tensor, layout, layouts, self.change)
-            layout = msgspec.structs.replace(layout, factors=factors)
-            self._bind_new(memory, tensor, layout, None, taint)
+                raise _Conflict(step, "torch does not have it", taint, is_opaque=True)
+            layout = with_factors(step, tensor, layout, layouts, self.change)
+            self.memories.make(memory, tensor, layout, None)
         return {}
 
     def _collective(
-        self, step: _Step, layouts: Sequence[Layout], taint: frozenset[int]
+        self, step: Step, layouts: Sequence[Layout], taint: Taint
     ) -> Mapping[int, Value]:
         """All that is sent and received grows alike."""
-        is_grown = {
-            layout.shape != t.shape for (t, _), layout in zip(step.ins, layouts) if t.shape
-        }
-        if is_grown == {True, False}:
+        moved = [(t, layout) for (t, _), layout in zip(step.ins, layouts) if t.elements]
+        if len({is_grown(tensor, layout) for tensor, layout in moved}) > 1:
             raise _Conflict(step, "not all that it moves grows with the batch", taint)
-        read = {memory for _, memory in step.ins}
         for tensor, memory in step.outs:
-            if memory not in read and tensor.elements:
+            if memory not in step.read and tensor.elements and tensor.shape:
                 shape = (multiply(tensor.shape[0], self.change.by), *tensor.shape[1:])
                 layout = Layout(shape, natural_strides(shape), 0, (None,) * len(shape))
-                self._bind_new(memory, tensor, layout, None, taint)
-        values: dict[int, Value] = {}
-        for at, value in enumerate(step.node.inputs):
-            rows = _whole_numbers(value) if isinstance(value, tuple) else ()
-            if (
-                rows
-                and len(rows) == len(value)
-                and any(  # type: ignore[arg-type]
-                    t.shape and sum(rows) == t.shape[0] for t, _ in step.ins
-                )
-            ):
-                values[at] = tuple(multiply(row, self.change.by) for row in rows)
-        return values
+                self.memories.make(memory, tensor, layout, None)
+        rows = {tensor.shape[0] for tensor, _ in moved if tensor.shape}
+        return {
+            at: tuple(multiply(row, self.change.by) for row in _whole_numbers(value))
+            for at, value in enumerate(step.node.inputs)
+            if isinstance(value, tuple) and value and sum(_whole_numbers(value)) in rows
+        }
 
     # -- writing down ----------------------------------------------------------------------------
 
     def _write_down(
-        self, step: _Step, layouts: Sequence[Layout], values: Mapping[int, Value]
+        self, step: Step, layouts: Sequence[Layout], values: Mapping[int, Value]
     ) -> None:
-        rows = iter(layouts)
-        node = step.node
+        node, rows = step.node, iter(layouts)
         inputs = tuple(
             values[at] if at in values else _changed(value, rows)
             for at, value in enumerate(node.inputs)
         )
-        outs = [self._result(tensor, memory) for tensor, memory in step.outs]
-        rows = iter(outs)
-        outputs = tuple(_changed(value, rows) for value in node.outputs)
+        results = (self.memories.result(tensor, memory) for tensor, memory in step.outs)
+        outputs = tuple([_changed(value, results) for value in node.outputs])
         if inputs != node.inputs or outputs != node.outputs:
             self.nodes[step.chosen.at] = msgspec.structs.replace(
                 node, inputs=inputs, outputs=outputs
             )
 
-    def _result(self, tensor: TensorValue, memory: int) -> Layout:
-        known = self.memories.get(memory)
-        found = known.views.get(_key(tensor)) if known is not None else None
-        return found if found is not None else _as_recorded(tensor)
-
-
-def _key(tensor: TensorValue) -> tuple[object, ...]:
-    return (tensor.dtype, tensor.shape, tensor.offset, tensor.strides)
-
-
-def _as_recorded(tensor: TensorValue) -> Layout:
-    strides = tensor.strides or natural_strides(tensor.shape)
-    return Layout(tensor.shape, strides, tensor.offset, (None,) * len(tensor.shape))
-
 
 def _changed(value: Value, rows: Iterator[Layout]) -> Value:
     """A value with the tensors in it looking as they do now."""
     if isinstance(value, tuple):
-        return tuple(_changed(part, rows) for part in value)
+        return tuple([_changed(part, rows) for part in value])
     if not isinstance(value, TensorValue):
         return value
     layout = next(rows)
-    count = 1
-    for size in layout.shape:
-        count *= size
     return TensorValue(
-        value.tensor, value.storage, layout.offset, count, value.item_bytes, value.device,
-        value.dtype, layout.shape, None if value.strides is None else layout.strides,
+        value.tensor, value.storage, layout.offset, math.prod(layout.shape), value.item_bytes,
+        value.device, value.dtype, layout.shape,
+        None if value.strides is None else layout.strides,
     )  # fmt: skip
 
 
@@ -672,84 +416,3 @@ def _by_place(node: Node, layouts: Sequence[Layout]) -> dict[int, Layout]:
 
 def _whole_numbers(value: Value) -> tuple[int, ...]:
     return tuple(v for v in value if isinstance(v, int)) if isinstance(value, tuple) else ()
-
-
-def _uneven(step: _Step, layouts: Sequence[Layout]) -> str:
-    """Bags of an embedding keep their size: twice the bags are twice the indices."""
-    if "embedding_bag" not in step.node.name:
-        return ""
-    names = _names(step)
-    sizes = {
-        name: (tensor.elements, layout.shape)
-        for name, (tensor, _), layout in zip(names, step.ins, layouts)
-    }
-    if "indices" not in sizes or "offsets" not in sizes:
-        return ""
-    (many, now), (bags, then) = sizes["indices"], sizes["offsets"]
-    # Offsets are as many as bags, or one more.
-    ratios = [Fraction(then[0] - end, bags - end) for end in (0, 1) if bags > end]
-    is_even = any(now[0] == rounded(many, ratio) for ratio in ratios)
-    return "" if is_even else "its bags would have another size"
-
-
-def _counted_dim(step: _Step) -> int | None:
-    """The dimension of a result that is as long as there are elements that fit."""
-    base = base_name(step.node.name)
-    if base == "where":
-        return 0 if len(step.ins) == 1 else None
-    if base != "index":
-        return 0
-    lists = [value for value in step.node.inputs if isinstance(value, tuple)]
-    for place, index in enumerate(lists[0] if lists else ()):
-        if isinstance(index, TensorValue):
-            return place if index.dtype in ("bool", "uint8") else None
-    return None
-
-
-def _inherited(
-    step: _Step, tensor: TensorValue, layout: Layout, layouts: Sequence[Layout], change: Change
-) -> tuple[Factor | None, ...]:
-    """Where the batch is in a result: where it was in arguments of the same size."""
-    base = base_name(step.node.name)
-    factors: list[Factor | None] = []
-    for dim, (old, new) in enumerate(zip(tensor.shape, layout.shape)):
-        if old == new:
-            factors.append(None)
-            continue
-        alike = _alike(step, layouts, dim, old)
-        if alike is None and old == change.batch:
-            alike = Factor()
-        if alike is None and base in _COUNTED:
-            alike = Factor()
-        if alike is None and base in ("cat", "concat", "stack"):
-            alike = _stacked(step, layouts, dim, old)
-        factors.append(alike)
-    return tuple(factors)
-
-
-def _alike(step: _Step, layouts: Sequence[Layout], dim: int, size: int) -> Factor | None:
-    """The factor of a dimension of an argument that has a size, the one in the same place first."""
-    found: list[Factor] = []
-    for (tensor, _), layout in zip(step.ins, layouts):
-        for at, (old, new) in enumerate(zip(tensor.shape, layout.shape)):
-            factor = layout.factors[at]
-            if old == size and new != old and factor is not None:
-                if at == dim:
-                    return factor
-                found.append(factor)
-    return found[0] if len(set(found)) == 1 else None
-
-
-def _stacked(step: _Step, layouts: Sequence[Layout], dim: int, size: int) -> Factor | None:
-    """The factor of several tensors one behind the other: as many blocks as there are tensors."""
-    parts = {
-        (tensor.shape[dim], layout.factors[dim])
-        for (tensor, _), layout in zip(step.ins, layouts)
-        if dim < len(tensor.shape)
-    }
-    if len(parts) != 1:
-        return None
-    length, factor = parts.pop()
-    if factor is None or factor.outer != 1 or length * len(step.ins) != size:
-        return None
-    return Factor(len(step.ins), factor.inner)

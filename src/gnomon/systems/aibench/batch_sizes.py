@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
 
 import msgspec
@@ -34,10 +34,14 @@ _END = 2**62
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What is asked for: the recorded batch, and what it is multiplied with."""
+    """What is asked for: the recorded batch, and what it is multiplied with.
+
+    `sizes` are those that the batch is known to be in, so far.
+    """
 
     batch: int
     by: Fraction
+    sizes: Collection[int] = frozenset()
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -124,9 +128,10 @@ def shape_options(sizes: Sequence[int], change: Change) -> _Shapes:
     batch = change.batch
     equal = [dim for dim, size in enumerate(sizes) if size == batch]
     multiple = [dim for dim, size in enumerate(sizes) if size > batch and size % batch == 0]
-    found = [_grown(sizes, [dim], change) for dim in equal]
+    known = [dim for dim in multiple if sizes[dim] in change.sizes]
+    found = [_grown(sizes, [dim], change) for dim in [*equal, *known]]
     found.append((tuple(sizes), (None,) * len(sizes)))
-    found += [_grown(sizes, [dim], change) for dim in multiple]
+    found += [_grown(sizes, [dim], change) for dim in multiple if dim not in known]
     if len(equal) > 1:
         found.append(_grown(sizes, equal, change))
     if len(sizes) == 1 and sizes[0] > 1 and (sizes[0] - 1) % batch == 0:
@@ -398,6 +403,7 @@ def _backward(call: Sized, change: Change) -> list[Option]:
                 new[place], both[place] = after[place], known[place]
             elif old > 1 and after[place] != old:  # the gradient of a part of the batch
                 new[place] = multiply(size, change.by)
+                both[place] = Factor(1, size // change.batch) if size % change.batch == 0 else None
             else:
                 new[place] = shape[place]
         found.append(Option({at: tuple(new)}, tuple(both)))

@@ -1,4 +1,4 @@
-"""Operators tried out on tensors that have a shape and no data: does it work, and what comes out."""
+"""Operators tried out on tensors that have a shape and no data: what comes out, if anything."""
 
 from __future__ import annotations
 
@@ -75,8 +75,9 @@ class Trials:
             elif plain is not None:
                 kwargs.append((argument.name, plain))
         kwargs += [
-            (a.name, "meta") for a in operator.arguments
-            if a is not None and a.kind == "device" and a.by_name and (a.name, "meta") not in kwargs
+            (argument.name, "meta") for argument in operator.arguments
+            if argument is not None and argument.kind == "device" and argument.by_name
+            and (argument.name, "meta") not in kwargs
         ]  # fmt: skip
         # Types are recorded by number; what comes out says which one was meant.
         dtype = next((tensor.dtype for tensor in tensors_in(node.outputs)), "float32")

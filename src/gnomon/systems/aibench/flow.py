@@ -10,7 +10,7 @@ something from outside, that is made before the first step and stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -165,6 +165,20 @@ class Flow:
         call.metas.append(self.meta(value))
         return register
 
+    def forget(self, inputs: tuple[Value, ...], outputs: tuple[Value, ...]) -> None:
+        """Ends what memory held when a call that is left out made something new in it.
+
+        Whoever reads it later reads something from outside, not what lay there before.
+
+        Args:
+            inputs: What the call was given.
+            outputs: What it returned.
+        """
+        given = {tensor.storage for tensor in _tensors(inputs)}
+        for tensor in _tensors(outputs):
+            if tensor.elements and tensor.storage not in given:
+                self._live.pop(tensor.storage, None)
+
     def _begin(self, tensor: TensorValue, nbytes: int, storage: int | None) -> _Memory:
         memory = _Memory(len(self.memories), nbytes, _on_cpu(tensor), storage, {})
         self.memories.append(memory)
@@ -220,6 +234,14 @@ def _view(tensor: TensorValue) -> tuple[Any, ...]:
 def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     """Whether two views are the same; older traces do not know strides."""
     return one[:3] == other[:3] and (one[3] == other[3] or one[3] is None or other[3] is None)
+
+
+def _tensors(values: tuple[Value, ...]) -> Iterator[TensorValue]:
+    for value in values:
+        if isinstance(value, TensorValue):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _tensors(value)
 
 
 def _on_cpu(tensor: TensorValue) -> bool:

@@ -26,6 +26,8 @@ __all__ = ["Built", "Options", "build_program"]
 
 #: Products of matrices, which may be allowed to use fewer bits than their data has.
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "addbmm", "mv", "addmv")
+#: Numbers that profilers give to the stream that everything is on unless told otherwise.
+_DEFAULT_STREAMS = (7, 0)
 #: Parts of names of kernels that did.
 _FEWER_BITS = ("tf32", "s1688", "1688gemm")
 
@@ -195,14 +197,16 @@ def _pin(calls: list[Call], flow: Flow, alignment: Alignment | None) -> None:
 
 
 def _streams(alignment: Alignment) -> dict[int, int]:
-    """Streams by number, the busiest first."""
+    """Streams by number: the default one first, then the busiest."""
     counts: Counter[int] = Counter()
     for timing in alignment.timings.values():
         counts.update(timing.streams[:1])
     for timing in alignment.timings.values():
         counts.update(dict.fromkeys(timing.streams, 0))
     counts.update({one.stream: 1 for one in alignment.uncovered})
-    return {stream: number for number, (stream, _) in enumerate(counts.most_common())}
+    busiest = [stream for stream, _ in counts.most_common()]
+    busiest.sort(key=lambda stream: stream not in _DEFAULT_STREAMS)
+    return {stream: number for number, stream in enumerate(busiest)}
 
 
 def _stand_in(trace: ExecutionTrace, one: Uncovered, numbers: dict[int, int], at: int) -> Call:
