@@ -58,7 +58,7 @@ def param_traces(data: Path) -> dict[str, str]:
 def measure_size(data: Path) -> dict[str, Any]:
     """Builds every trace; CPU seconds, size of the folder, size of the traces it came from."""
     from gnomon.ingest.execution_trace import read_execution_trace
-    from gnomon.systems.aibench.build import build
+    from gnomon.systems.aibench.benchmark import build
     from gnomon.systems.aibench.operators import load_torch
 
     load_torch()  # importing torch is not building
@@ -100,7 +100,7 @@ def measure_size(data: Path) -> dict[str, Any]:
 
 def measure_param(data: Path, *, with_largest: bool = True) -> dict[str, Any]:
     """Builds and runs every execution trace of PARAM; DLRM also on two ranks and for a world of 8."""
-    from gnomon.systems.aibench.build import build
+    from gnomon.systems.aibench.benchmark import build
     from gnomon.systems.aibench.pipeline import Options
 
     cases: list[tuple[str, str, Options, list[str]]] = [
@@ -145,7 +145,7 @@ def run_bench(bench: Path, *options: str) -> dict[str, Any]:
 
 
 def make(out: Path, data: Path) -> None:
-    from gnomon.systems.aibench.build import build
+    from gnomon.systems.aibench.benchmark import build
 
     for name in WORKLOADS:
         made = build(data / "h200" / name, out / name, force=True)

@@ -46,8 +46,8 @@ def build(
         force: Replace a benchmark that is there.
         output: Where the answer goes.
     """
-    from gnomon.systems.aibench.build import build as make
-    from gnomon.systems.aibench.build import to_result, to_script
+    from gnomon.systems.aibench.benchmark import build as make
+    from gnomon.systems.aibench.benchmark import to_result, to_script
     from gnomon.systems.aibench.pipeline import Options
 
     options = Options(
@@ -84,7 +84,7 @@ def check(
         clone_json: What `run.py --json` printed there.
         output: Where the answer goes.
     """
-    from gnomon.systems.aibench.build import profile_in
+    from gnomon.systems.aibench.benchmark import profile_in
     from gnomon.systems.aibench.check import check_bench
     from gnomon.systems.aibench.check_result import to_result, to_script
 
@@ -114,7 +114,7 @@ def audit(
     from gnomon.systems.aibench.audit import audit as search
     from gnomon.systems.aibench.audit_result import to_result, to_script
     from gnomon.systems.aibench.bench import templates
-    from gnomon.systems.aibench.build import traces_in
+    from gnomon.systems.aibench.benchmark import traces_in
     from gnomon.systems.aibench.scalars import NEUTRAL
 
     files = [file for path in against for file in traces_in(path)]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.systems.aibench.build import Benchmark, build
+from gnomon.systems.aibench.benchmark import Benchmark, build
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 F = torch.nn.functional

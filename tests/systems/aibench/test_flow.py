@@ -29,8 +29,7 @@ def tensor(number, storage, shape=(4, 4), strides=None, offset=0, dtype="float32
 
 def take(flow, value, emitted=None):
     who = call()
-    operand = flow.take(value, (emitted if emitted is not None else []).append, who)
-    return operand
+    return flow.take(value, (emitted if emitted is not None else []).append, who)
 
 
 def make(flow, *values):
@@ -44,7 +43,8 @@ def test_what_nobody_made_comes_from_outside_once():
     assert take(flow, tensor(1, 10)) == ["x", 0]
     assert take(flow, tensor(1, 10)) == ["x", 0]
     assert take(flow, tensor(2, 10, (16,), (1,))) == ["x", 1]
-    assert len(flow.storages) == 1 and flow.storages[0].nbytes == 64
+    assert len(flow.storages) == 1
+    assert flow.storages[0].nbytes == 64
 
 
 def test_a_result_is_read_from_its_register():
@@ -63,7 +63,8 @@ def test_another_view_of_made_memory_is_cut_from_it():
     flow, emitted = Flow(), []
     make(flow, tensor(1, 10))
     operand = take(flow, tensor(7, 10, (2, 4), (4, 1), offset=8), emitted)
-    assert operand[0] == "r" and len(emitted) == 1
+    assert operand[0] == "r"
+    assert len(emitted) == 1
     assert emitted[0].does == "aten.as_strided.default"
     assert emitted[0].args[1:] == [[2, 4], [4, 1], 8]
     assert take(flow, tensor(8, 10, (2, 4), (4, 1), offset=8)) == operand

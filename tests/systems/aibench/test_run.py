@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from gnomon.systems.aibench.build import build
+from gnomon.systems.aibench.benchmark import build
 from tests.systems.aibench.recordings import MODELS, build_and_run, execute, program_of, run
 
 
@@ -23,7 +23,8 @@ def test_every_model_is_replayed_whole(name, recorded, tmp_path):
     assert answer["coverage_ops_pct"] == 100.0
     assert answer["coverage_time_pct"] == pytest.approx(100.0)
     assert len(answer["step_ms"]) == 2
-    assert answer["median_ms"] > 0 and answer["peak_bytes"] > 0
+    assert answer["median_ms"] > 0
+    assert answer["peak_bytes"] > 0
     assert answer["device"] == "cpu"
 
 
@@ -81,7 +82,8 @@ def test_a_distribution_shapes_the_draws():
 
     path = Path(package.__file__).with_name("runtime") / "data.py"
     spec = importlib.util.spec_from_file_location("aibench_data", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     data = module.Data.__new__(module.Data)
@@ -93,7 +95,8 @@ def test_a_distribution_shapes_the_draws():
     assert counts[0] > 20 * counts[99]
     data.how, data.weights = "histogram", torch.tensor([3.0, 1.0])
     drawn = data.indices(torch.empty(20_000, dtype=torch.int64), 10, 20)
-    assert (drawn >= 10).all() and (drawn < 20).all()
+    assert (drawn >= 10).all()
+    assert (drawn < 20).all()
     assert (drawn < 15).float().mean().item() == pytest.approx(0.75, abs=0.02)
 
 
@@ -161,7 +164,9 @@ def test_a_program_of_another_format_is_refused(recorded, tmp_path):
         gzip.compress(json.dumps(program).encode())
     )
     done = execute(tmp_path / "bench")
-    assert done.returncode != 0 and "format 99" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode != 0
+    assert "format 99" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_what_fails_gets_a_stand_in_and_a_name(recorded, tmp_path):
@@ -177,8 +182,10 @@ def test_what_fails_gets_a_stand_in_and_a_name(recorded, tmp_path):
         gzip.compress(json.dumps(program).encode())
     )
     answer = run(tmp_path / "bench")
-    assert answer["stand_ins"] > 0 and answer["skipped"] == 0
-    assert answer["coverage_ops_pct"] < 100.0 and answer["coverage_time_pct"] < 100.0
+    assert answer["stand_ins"] > 0
+    assert answer["skipped"] == 0
+    assert answer["coverage_ops_pct"] < 100.0
+    assert answer["coverage_time_pct"] < 100.0
     assert any("aten.no_such_thing" in reason for reason in answer["stand_ins_by_reason"])
     assert all(math.isfinite(ms) for ms in answer["step_ms"])
 

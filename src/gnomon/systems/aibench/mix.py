@@ -56,8 +56,7 @@ def parse_weights(text: str, count: int) -> tuple[float, ...]:
         raise InputError(f"--weights {text}: no numbers", hint="such as 3,1") from None
     if len(weights) != count:
         raise InputError(f"--weights {text}: {len(weights)} weights for {count} benchmarks")
-    if not all(math.isfinite(weight) and weight > 0 for weight in weights):
-        raise InputError(f"--weights {text}: weights are greater than zero")
+    whole_weights(weights)
     return weights
 
 
@@ -114,6 +113,8 @@ def whole_weights(weights: Sequence[float]) -> tuple[int, ...]:
     >>> whole_weights([4, 2]), whole_weights([0.7, 0.3]), whole_weights([1, 0.333])
     ((4, 2), (7, 3), (3, 1))
     """
+    if not all(math.isfinite(weight) and weight > 0 for weight in weights):
+        raise InputError("weights are greater than zero")
     if all(float(weight).is_integer() for weight in weights):
         return tuple(int(weight) for weight in weights)
     whole = sum(weights)
@@ -289,7 +290,7 @@ def _settings(programs: Sequence[Program], names: Sequence[str]) -> dict[str, An
 def _peak_bytes(programs: Sequence[Program]) -> int:
     """Data of all is there all the time; what lives beside it, of one program at a time."""
     data = [sum(storage.nbytes for storage in program.storages) for program in programs]
-    peaks = [program.settings.get("peak_bytes", 0) for program in programs]
+    peaks = [int(program.settings.get("peak_bytes", 0)) for program in programs]
     return sum(data) + max(max(peak - own, 0) for peak, own in zip(peaks, data))
 
 

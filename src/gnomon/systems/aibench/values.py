@@ -96,16 +96,18 @@ _INDICES: dict[str, dict[str, _Bound]] = {
 _OFFSETS = {"offsets": "indices"}
 #: Operators whose `indices` are one tensor a dimension.
 _ADVANCED = ("index", "index_put", "_index_put_impl", "_unsafe_index", "_unsafe_index_put")
-_POSITIVE = {
-    "sqrt", "rsqrt", "log", "log2", "log10", "_foreach_sqrt", "_foreach_rsqrt", "_foreach_log",
-}  # fmt: skip
+_POSITIVE = {"sqrt", "rsqrt", "log", "log2", "log10", "_foreach_rsqrt", "_foreach_log"}
 _POSITIVE_NAMES = {
-    "exp_avg_sqs", "max_exp_avg_sqs", "running_var", "rstd", "save_invstd", "invstd", "save_var",
-    "state_sums",
+    "running_var", "rstd", "save_invstd", "invstd", "save_var",
 }  # fmt: skip
 _SHARES = {("bernoulli", "self"), ("multinomial", "self"), ("binary_cross_entropy", "self"),
            ("binary_cross_entropy", "target"),
            ("binary_cross_entropy_backward", "self")}  # fmt: skip
+#: What optimisers begin with. It fills up as it did in the recorded job, and stays zero where
+#: gradients do, which takes another time: a division by almost nothing is a slow one.
+_MOMENTS = (
+    "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs", "state_sums", "momentum_buffer_list",
+)  # fmt: skip
 _CONSTANTS = {"state_steps": 10.0, "found_inf": 0.0, "grad_scale": 1.0, "inv_scale": 1.0}
 #: Hand on the values they are given.
 _COPIES = {
@@ -217,6 +219,8 @@ class Demands:
         fill: list[Any] | None = None
         if name in _CONSTANTS:
             fill = ["c", _CONSTANTS[name]]
+        elif name in _MOMENTS or (base == "_foreach_sqrt" and name == "self"):
+            fill = ["c", 0.0]
         elif name in _POSITIVE_NAMES or (base in _POSITIVE and name == "self"):
             fill = ["p"]
         elif (base, name) in _SHARES:
