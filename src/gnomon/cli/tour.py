@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from gnomon.errors import MissingExtra
+
 if TYPE_CHECKING:
     from gnomon.report import Result
 
@@ -31,7 +33,11 @@ def tour(
     for title, run in _STOPS:
         began = time.perf_counter()
         _say(f"\n=== {title}\n")
-        result = run()
+        try:
+            result = run()
+        except MissingExtra as error:
+            _say(f"    left out: {error}")
+            continue
         if json:
             print(" ".join(report.to_json(result).split("\n")), flush=True)
         else:
@@ -96,6 +102,17 @@ def _training_search() -> Result:
     return to_result(found, command + "layers=48,hidden=6144", sources=files)
 
 
+def _aibench_build() -> Result:
+    import tempfile
+
+    from gnomon.datasets import bundled
+    from gnomon.systems.aibench.benchmark import build, to_result
+
+    with tempfile.TemporaryDirectory() as scratch:
+        made = build(bundled("cpu-gpt-mini"), Path(scratch) / "bench")
+    return to_result(made, "gnomon aibench build bundled:cpu-gpt-mini -o bench")
+
+
 _STOPS: list[tuple[str, Callable[[], Result]]] = [
     ("training: replay a real H200 trace; where does the step go, and what if?", _training_replay),
     ("training: four pipeline ranks as one job; who waits for whom?", _training_pipeline),
@@ -105,4 +122,5 @@ _STOPS: list[tuple[str, Callable[[], Result]]] = [
         _training_predict,
     ),
     ("training: how should a 22B model be spread over 64 GPUs?", _training_search),
+    ("aibench: a training step as a benchmark, without the model", _aibench_build),
 ]

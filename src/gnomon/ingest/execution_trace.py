@@ -241,18 +241,23 @@ def _ranges(text: str) -> dict[int, tuple[float, float]]:
 def _adopt(nodes: list[Node]) -> tuple[list[Node], int]:
     """Hangs what an aborted operator called from its thread, on threads that recompute.
 
-    Such a thread runs the backward pass, yet its operators are recorded for a backward pass of
-    their own. Anywhere else a missing caller means a damaged trace.
+    There operators inside the backward pass are recorded for a backward pass of their own.
+    Anywhere else a missing caller means a damaged trace.
     """
-    known = {node.id for node in nodes}
-    if all(node.parent in known for node in nodes):
+    parents = {node.id: node.parent for node in nodes}
+    if all(node.parent in parents for node in nodes):
         return nodes, 0
-    backward = {node.thread for node in nodes if node.scope == _BACKWARD_SCOPE}
-    recompute = {n.thread for n in nodes if n.thread in backward and n.schema and n.sequence >= 0}
+    backward: set[int] = set()
+    recompute: set[int] = set()
+    for node in nodes:  # parents come before their children
+        if node.scope == _BACKWARD_SCOPE or node.parent in backward:
+            backward.add(node.id)
+            if node.schema and node.sequence >= 0:
+                recompute.add(node.thread)
     roots = {node.thread: node.id for node in reversed(nodes) if node.name.endswith(_THREAD)}
     adopted = 0
     for at, node in enumerate(nodes):
-        if node.parent not in known and node.thread in recompute and node.thread in roots:
+        if node.parent not in parents and node.thread in recompute and node.thread in roots:
             nodes[at] = msgspec.structs.replace(node, parent=roots[node.thread])
             adopted += 1
     return nodes, adopted

@@ -1,0 +1,35 @@
+"""Hand over a training step as a benchmark: build it, search it for the original, run it.
+
+    python examples/aibench_handover.py
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from gnomon.datasets import bundled
+from gnomon.systems.aibench import build
+from gnomon.systems.aibench.audit import audit
+from gnomon.systems.aibench.bench import templates
+from gnomon.systems.aibench.scalars import NEUTRAL
+
+traces = bundled("cpu-gpt-mini")
+with tempfile.TemporaryDirectory() as scratch:
+    made = build(traces, Path(scratch) / "bench")
+    print(f"rebuilt: {made.coverage_ops_pct:.0f} % of {len(made.calls)} operators")
+    print(f"of the recorded time: {made.coverage_time_pct:.0f} %")
+
+    found = audit(
+        made.folder,
+        [traces / "et.json.gz", traces / "kineto.json.gz"],
+        templates=templates(),
+        neutral=NEUTRAL,
+    )
+    print(f"strings of the original in it: {len(found.found)}")
+
+    command = [sys.executable, str(made.folder / "run.py"), "--device", "cpu", "--steps", "2"]
+    answer = json.loads(subprocess.check_output([*command, "--json"]))
+    print(f"run: {answer['replayed']} calls replayed, {answer['stand_ins']} stand-ins")
+    print(f"results that differ from the recording: {answer['differing']}")
