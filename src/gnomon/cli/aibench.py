@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,13 @@ def build(
     out: Annotated[Path, Parameter(name=("--out", "-o"))],
     kineto: Path | None = None,
     kernels: Path | None = None,
+    keep: Annotated[list[str] | None, Parameter(negative=())] = None,
+    drop: Annotated[list[str] | None, Parameter(negative=())] = None,
+    weight: Annotated[list[str] | None, Parameter(negative=())] = None,
+    take: str | None = None,
+    repeat: int = 1,
+    scale_batch: str | None = None,
+    batch: int | None = None,
     emulate_world: int | None = None,
     network: str | None = None,
     constructors: Annotated[list[Path] | None, Parameter(negative=())] = None,
@@ -39,6 +47,13 @@ def build(
         out: The folder of the benchmark.
         kineto: A profiler trace of the same job: streams, host time, device time.
         kernels: The folder of compiled kernels, where it does not lie beside the trace.
+        keep: Only phase:backward, family:product,attention, layers:0-3, communication. Repeatable.
+        drop: All but these, in the same words. Repeatable.
+        weight: FAMILY=N or OPERATOR=N: such calls run N times. Repeatable.
+        take: Recorded steps, first:2 or 0,2-4.
+        repeat: How often everything runs in a step of the benchmark.
+        scale_batch: Multiply the batch, by 2, 0.5 or 3/2.
+        batch: The recorded batch, where it cannot be told.
         emulate_world: Turn collectives into waits, as in a job of so many ranks.
         network: The network between its nodes, where no kernels tell the times (ib-ndr, ...).
         constructors: A file that makes operators torch does not have. Repeatable.
@@ -48,9 +63,12 @@ def build(
     """
     from gnomon.systems.aibench.benchmark import build as make
     from gnomon.systems.aibench.benchmark import to_result, to_script
+    from gnomon.systems.aibench.compose import parse_selection
     from gnomon.systems.aibench.pipeline import Options
 
     options = Options(
+        selection=parse_selection(keep or (), drop or (), weight or (), take, repeat),
+        scale_batch=_factor(scale_batch), batch=batch,
         keep_scalars=keep_scalars, constructors=tuple(constructors or ()),
         emulate_world=emulate_world, network=network,
     )  # fmt: skip
@@ -126,9 +144,38 @@ def audit(
     return 0 if found.is_clean else 3
 
 
-def _weights(text: str) -> list[float]:
+@app.command
+def mix(
+    benches: list[Path],
+    *,
+    weights: str,
+    out: Annotated[Path, Parameter(name=("--out", "-o"))],
+    force: Annotated[bool, Parameter(negative=())] = False,
+    output: Output = Output(),  # noqa: B008
+) -> None:
+    """Make one benchmark of several: each step of it runs each as often as its weight says.
+
+    Args:
+        benches: The benchmarks.
+        weights: One for each, as in 3,1 or 0.7,0.3.
+        out: The folder of the mix.
+        force: Replace a benchmark that is there.
+        output: Where the answer goes.
+    """
+    from gnomon.systems.aibench.mix import mix as make
+    from gnomon.systems.aibench.mix import parse_weights, to_result, to_script
+
+    made = make(benches, parse_weights(weights, len(benches)), out, force=force)
+    names = " ".join(shlex.quote(bench.name) for bench in benches)
+    command = f"gnomon aibench mix {names} --weights {weights} -o {shlex.quote(out.name)}"
+    show(to_result(made, command), output, extra=to_script(made))
+
+
+def _factor(text: str | None) -> Fraction | None:
+    if text is None:
+        return None
     try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        hint = "as in --weights 3,1"
-        raise InputError(f"{text!r} is no list of weights", hint=hint) from None
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        hint = "such as 2, 0.5 or 3/2"
+        raise InputError(f"--scale-batch {text}: no number", hint=hint) from None

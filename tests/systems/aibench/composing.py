@@ -13,7 +13,7 @@ from gnomon.ingest.execution_trace import ExecutionTrace, TensorValue, read_exec
 from gnomon.systems.aibench.batch import scale_batch
 from gnomon.systems.aibench.bench import describe, write_bench
 from gnomon.systems.aibench.compose import Composed, Selection, compose, weigh
-from gnomon.systems.aibench.lower import Lowering
+from gnomon.systems.aibench.lower import lower
 from gnomon.systems.aibench.parts import parts_of
 from gnomon.systems.aibench.program import Call, Program
 from gnomon.systems.aibench.provided import modules_for, sources_of
@@ -45,18 +45,6 @@ def composed(trace: ExecutionTrace, selection: Selection) -> tuple[list[Chosen],
     return chosen, compose(trace, chosen, parts, selection)
 
 
-def lowered(trace: ExecutionTrace, chosen: list[Chosen], kept: frozenset[int]) -> Lowering:
-    lowering = Lowering(trace)
-    for one in chosen:
-        node = trace.nodes[one.at]
-        if one.at in kept:
-            lowering.add(one)
-        else:
-            lowering.flow.forget(node.inputs, node.outputs)
-    lowering.demands.settle()
-    return lowering
-
-
 def make_bench(
     trace: ExecutionTrace, out: Path, selection: Selection | None = None, *,
     factor: Fraction | None = None, batch: int | None = None, device: str = "cpu",
@@ -65,7 +53,7 @@ def make_bench(
     chosen, picked = composed(trace, selection or Selection())
     if factor is not None:
         trace = scale_batch(trace, chosen, factor, batch).trace
-    lowering = lowered(trace, chosen, picked.kept)
+    lowering = lower(trace, chosen, kept=picked.kept)
     calls, flow = lowering.calls, lowering.flow
     weigh(calls, picked.times)
     rows, signals, events = order(calls, {})

@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 from gnomon.errors import InputError
 from gnomon.ingest.execution_trace import read_execution_trace
-from gnomon.systems.aibench.batch import scale_batch
+from gnomon.systems.aibench.batch import scale_batch, stretch
 from gnomon.systems.aibench.batch_layout import (
     Factor,
     NotWhole,
@@ -26,6 +26,7 @@ from gnomon.systems.aibench.batch_layout import (
 )
 from gnomon.systems.aibench.batch_sizes import Change, shape_options
 from gnomon.systems.aibench.flow import natural_strides
+from gnomon.systems.aibench.program import Call
 from gnomon.systems.aibench.select import choose
 from tests.systems.aibench.composing import MODELS, look, make_bench, record_et, sizes, torch
 from tests.systems.aibench.recordings import run
@@ -93,6 +94,23 @@ def test_a_scaled_benchmark_runs(traces, tmp_path, name):
     assert answer["stand_ins"] == 0
     # Results that are not as the scaled trace says would be counted.
     assert answer.get("differing", 0) == 0
+
+
+def test_device_time_grows_with_the_batch(traces):
+    recorded = traces("mlp", 4)
+    scaled = scale_batch(recorded, choose(recorded), Fraction(3))
+    assert scaled.note == "the batch of 4 is now 12: 2 tensors from outside carry it"
+    calls = [
+        Call("", [], {}, None, [], at, 0, "operator", "", host_ns=5.0, device_ns=7.0)
+        for at in range(len(recorded))
+    ]
+    stretch(calls, scaled)
+    assert {call.host_ns for call in calls} == {5.0}
+    for call in calls:
+        node = recorded.nodes[call.at]
+        assert call.device_ns == (7.0 if scaled.trace.nodes[call.at] == node else 21.0)
+    products = [c for c in calls if recorded.nodes[c.at].name == "aten::linear"]
+    assert {call.device_ns for call in products} == {21.0}
 
 
 # -- what cannot be done -------------------------------------------------------------------------

@@ -23,13 +23,13 @@ from gnomon.systems.aibench.compose import (
     weigh,
 )
 from gnomon.systems.aibench.flow import Flow
+from gnomon.systems.aibench.lower import lower
 from gnomon.systems.aibench.parts import FAMILIES, PHASES, Part, parts_of
 from gnomon.systems.aibench.program import Call
 from gnomon.systems.aibench.select import choose
 from tests.systems.aibench.composing import (
     MODELS,
     composed,
-    lowered,
     make_bench,
     record_et,
     torch,
@@ -261,7 +261,7 @@ def test_every_call_alone_reads_only_what_is_there(gpt):
     chosen = choose(gpt)
     kept = frozenset(one.at for one in chosen[::3])
     written: set[int] = set()
-    for call in lowered(gpt, chosen, kept).calls:
+    for call in lower(gpt, chosen, kept=kept).calls:
         waiting = [*call.args, *call.kwargs.values()]
         while waiting:
             value = waiting.pop()
@@ -303,5 +303,5 @@ def test_communication_of_a_recorded_job(public_data: Path):
         "c10d::broadcast_",
         "record_param_comms",
     }
-    lowering = lowered(trace, choose(trace), picked.kept)
+    lowering = lower(trace, choose(trace), kept=picked.kept)
     assert any(call.does == "collective.all_reduce" for call in lowering.calls)

@@ -11,7 +11,7 @@ is wrong in silence would be worse.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 import msgspec
@@ -38,9 +38,10 @@ from gnomon.systems.aibench.batch_sizes import (
 from gnomon.systems.aibench.batch_steps import Source, Step, find_batch, follow
 from gnomon.systems.aibench.batch_trial import Trials
 from gnomon.systems.aibench.flow import natural_strides
+from gnomon.systems.aibench.program import Call
 from gnomon.systems.aibench.select import Chosen, tensors_in
 
-__all__ = ["Rescaled", "scale_batch"]
+__all__ = ["Rescaled", "scale_batch", "stretch"]
 
 _MOST_TRIES = 2000
 #: Places in time within a call: one for each tensor it reads, the last for itself.
@@ -56,6 +57,7 @@ class Rescaled(msgspec.Struct, frozen=True, eq=False):
         now: What it is now.
         carriers: How many tensors from outside carry it.
         others: How many have a first size that only equals it.
+        changed: Places of the nodes that are changed.
     """
 
     trace: ExecutionTrace
@@ -63,6 +65,26 @@ class Rescaled(msgspec.Struct, frozen=True, eq=False):
     now: int
     carriers: int
     others: int
+    changed: frozenset[int]
+
+    @property
+    def note(self) -> str:
+        """What the owner of the trace should know."""
+        rest = f"; {self.others} more begin with the same size" if self.others else ""
+        return (
+            f"the batch of {self.batch} is now {self.now}: {self.carriers} tensors from outside "
+            f"carry it{rest}"
+        )
+
+
+def stretch(calls: Iterable[Call], rescaled: Rescaled) -> None:
+    """Lets the recorded device time grow with the batch: stand-ins take it.
+
+    Host time stays: a larger batch is no more calls.
+    """
+    for call in calls:
+        if call.at in rescaled.changed and call.role != "view":
+            call.device_ns *= rescaled.now / rescaled.batch
 
 
 def scale_batch(
@@ -94,7 +116,7 @@ def scale_batch(
         )
     if factor == 1:
         carriers = sum(source.tensor.shape[0] == size for source in sources.values())
-        return Rescaled(trace, size, size, carriers, 0)
+        return Rescaled(trace, size, size, carriers, 0, frozenset())
     return _Search(trace, steps, sources, size, factor).run()
 
 
@@ -191,7 +213,9 @@ class _Search:
             self.trace.source, self.trace.schema, nodes, self.trace.groups, self.trace.adopted
         )
         now = multiply(self.batch, self.factor)
-        return Rescaled(trace, self.batch, now, len(carriers), len(others))
+        return Rescaled(
+            trace, self.batch, now, len(carriers), len(others), frozenset(attempt.nodes)
+        )
 
     def _error(self, conflict: _Conflict) -> InputError:
         node = conflict.step.node

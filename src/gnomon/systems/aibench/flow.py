@@ -133,6 +133,7 @@ class Flow:
             view = Call("view_as", args, {}, register, [meta], call.at, call.thread,
                         "view", "view")  # fmt: skip
         view.reads = {memory.number}
+        view.extra = {"g": 1}  # glue: the recording did without
         emit(view)
         return ["r", register]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, TypeGuard
 
 from gnomon.ingest.execution_trace import (
@@ -174,14 +174,28 @@ def _encode_float(value: float) -> Any:
 
 
 def lower(
-    trace: ExecutionTrace, chosen: Iterable[Chosen], *, kernels: KernelFiles | None = None,
-    constructors: Constructors | None = None, keep_scalars: bool = False,
+    trace: ExecutionTrace, chosen: Iterable[Chosen], *, kept: Collection[int] | None = None,
+    kernels: KernelFiles | None = None, constructors: Constructors | None = None,
+    keep_scalars: bool = False,
 ) -> Lowering:  # fmt: skip
-    """The calls of the chosen nodes, and the data they need."""
+    """The calls of the chosen nodes, and the data they need.
+
+    Args:
+        trace: The trace.
+        chosen: All nodes that could be replayed, in order.
+        kept: Places of those that are; None for all.
+        kernels: Files of compiled kernels.
+        constructors: Who makes operators that torch does not have.
+        keep_scalars: Whether floating-point arguments stay what they were.
+    """
     lowering = Lowering(
         trace, kernels=kernels, constructors=constructors, keep_scalars=keep_scalars
     )
     for one in chosen:
-        lowering.add(one)
+        if kept is None or one.at in kept:
+            lowering.add(one)
+        else:
+            node = trace.nodes[one.at]
+            lowering.flow.forget(node.inputs, node.outputs)
     lowering.demands.settle()
     return lowering

@@ -16,11 +16,17 @@ from typing import Any
 import msgspec
 
 from gnomon.errors import InputError
+from gnomon.report import Figure, Manifest, Result
 from gnomon.systems.aibench.bench import describe, read_template, templates, write_bench
 from gnomon.systems.aibench.program import Call, Made, Program, Signal
 from gnomon.systems.aibench.stored import Stored, read_bench
+from gnomon.table import Table
+from gnomon.version import __version__
 
-__all__ = ["Mixed", "merge", "mix", "parse_weights", "rounds_of", "whole_weights"]
+__all__ = [
+    "Mixed", "merge", "mix", "parse_weights", "rounds_of", "to_result", "to_script",
+    "whole_weights",
+]  # fmt: skip
 
 #: How far the ratio of whole numbers may be from the ratio that was asked for.
 _NEAR = 0.01
@@ -93,6 +99,25 @@ def mix(
     }  # fmt: skip
     write_bench(out, program, describe(facts), kernels=kernels, modules=modules, force=force)
     return Mixed(out, times, len(program.order), calls)
+
+
+def to_result(made: Mixed, command: str = "") -> Result:
+    """What a step of the mix runs."""
+    rows = [{"benchmark": at + 1, "times": number} for at, number in enumerate(made.times)]
+    return Result(
+        "aibench", "mix", f"Mix {made.folder.name}", "What does a step of the mix run?",
+        figures=[
+            Figure("calls", "Operators, a step", round(made.calls)),
+            Figure("rounds", "Different steps", made.rounds),
+        ],
+        tables=[Table.from_rows("A step runs", rows)],
+        manifest=Manifest(command, {}, None, __version__),
+    )  # fmt: skip
+
+
+def to_script(made: Mixed) -> dict[str, Any]:
+    """The same for scripts."""
+    return {"bench": str(made.folder), "times": list(made.times), "ops": round(made.calls)}
 
 
 def _place(at: int) -> str:

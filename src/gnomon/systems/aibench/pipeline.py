@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from fractions import Fraction
 from pathlib import Path
 
 import msgspec
@@ -12,11 +13,14 @@ from gnomon.ingest.execution_trace import ExecutionTrace
 from gnomon.ingest.kineto import KinetoTrace
 from gnomon.model.gpu import find_gpu
 from gnomon.systems.aibench.align import Alignment, Uncovered, align, steps_of
+from gnomon.systems.aibench.batch import scale_batch
+from gnomon.systems.aibench.compose import Selection, compose, narrow, weigh
 from gnomon.systems.aibench.constructors import Constructors, gather
 from gnomon.systems.aibench.emulation import emulate
 from gnomon.systems.aibench.flow import Flow
 from gnomon.systems.aibench.kernels import KernelFiles
 from gnomon.systems.aibench.lower import lower
+from gnomon.systems.aibench.parts import parts_of
 from gnomon.systems.aibench.program import Call, Program
 from gnomon.systems.aibench.provided import modules_for, sources_of
 from gnomon.systems.aibench.schedule import number_registers, order
@@ -40,12 +44,18 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         constructors: Files of functions that make operators torch does not have.
         emulate_world: Ranks of the job whose collectives become waits; None keeps them real.
         network: The network between its nodes, where no kernels say how long they took.
+        selection: Which calls stay, and how often each runs.
+        scale_batch: What the batch is multiplied with.
+        batch: The recorded batch, where it cannot be told.
     """
 
     keep_scalars: bool = False
     constructors: tuple[Path, ...] = ()
     emulate_world: int | None = None
     network: str | None = None
+    selection: Selection = Selection()
+    scale_batch: Fraction | None = None
+    batch: int | None = None
 
 
 class Built(msgspec.Struct, frozen=True, eq=False):
@@ -83,16 +93,28 @@ def build_program(
     chosen = choose(trace, library.names)
     if not chosen:
         raise InputError("the trace has no operators", where=trace.source)
+    notes: list[str] = []
+    if options.scale_batch is not None:
+        scaled = scale_batch(trace, chosen, options.scale_batch, options.batch)
+        trace = scaled.trace
+        notes.append(
+            f"the batch is {scaled.now} instead of {scaled.batch}; recorded times are of that one"
+        )
+    parts = parts_of(trace, [one.at for one in chosen])
+    composed = compose(trace, chosen, parts, options.selection)
     alignment = None
     if kineto is not None:
         alignment = align(trace, kineto, [one.at for one in chosen])
         _check_fit(alignment, trace, kineto)
+        alignment = narrow(alignment, composed.kept)
     lowered = lower(
-        trace, chosen, kernels=kernels, constructors=library, keep_scalars=options.keep_scalars
-    )
+        trace, chosen, kept=composed.kept, kernels=kernels, constructors=library,
+        keep_scalars=options.keep_scalars,
+    )  # fmt: skip
     calls = lowered.calls
     if alignment is not None:
         calls = _with_times(trace, calls, alignment)
+    weigh(calls, composed.times)
     _pin(calls, lowered.flow, alignment)
     gpu = kineto.gpus[0] if kineto is not None and kineto.gpus else None
     told = emulate(calls, trace, options.emulate_world, options.network, gpu=_known_gpu(gpu))
@@ -108,12 +130,14 @@ def build_program(
     settings["peak_bytes"] = _peak_bytes(calls, flow)
     program = Program(
         flow.storages, flow.made, flow.metas, [rows for rows, _, _ in ordered],
-        [[number] for number in range(len(ordered))], settings,
+        [[number] * composed.repeat for number in range(len(ordered))], settings,
         1 + max(call.stream for call in calls),
         max(signals for _, signals, _ in ordered), max(events for _, _, events in ordered),
     )  # fmt: skip
     modules = _modules({call.does for call in calls}, library)
-    return Built(program, tuple(calls), alignment, modules, (*_notes(trace, alignment), *told))
+    return Built(
+        program, tuple(calls), alignment, modules, (*notes, *_notes(trace, alignment), *told)
+    )
 
 
 def _modules(keys: set[str], library: Constructors) -> dict[str, str]:

@@ -434,7 +434,7 @@ def profile(bench, path):
 
 
 def report(bench, times, peak):
-    calls = bench.calls
+    calls = [call for call in bench.calls if not call.more.get("g")]
     replayed = [call for call in calls if call.how == "replayed"]
     stand_ins = [call for call in calls if call.how != "replayed"]
     lost = bench.program["settings"].get("lost", 0)
