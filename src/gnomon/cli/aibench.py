@@ -46,7 +46,8 @@ def build(
             (and kineto.json), or bundled:h200-gpt-l6.
         out: The folder of the benchmark.
         kineto: A profiler trace of the same job: streams, host time, device time.
-        kernels: The folder of compiled kernels, where it does not lie beside the trace.
+        kernels: The folder of compiled kernels, where it does not lie beside the trace. Their
+            code goes along; `--kernels none` gives them stand-ins instead.
         keep: Only phase:backward, family:product,attention, layers:0-3, communication. Repeatable.
         drop: All but these, in the same words. Repeatable.
         weight: FAMILY=N or OPERATOR=N: such calls run N times. Repeatable.
@@ -134,7 +135,9 @@ def audit(
     from gnomon.systems.aibench.bench import templates
     from gnomon.systems.aibench.benchmark import traces_in
     from gnomon.systems.aibench.scalars import NEUTRAL
+    from gnomon.systems.aibench.stored import read_bench
 
+    read_bench(bench)  # what is no benchmark, or a cut one, cannot be judged
     files = [file for path in against for file in traces_in(path)]
     neutral = [*NEUTRAL, *(-value for value in NEUTRAL)]
     found = search(bench, files, templates=templates(), neutral=neutral)

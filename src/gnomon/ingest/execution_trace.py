@@ -271,7 +271,7 @@ def _check_tree(nodes: list[Node], where: str) -> None:
     for node in nodes:
         if node.parent not in known:
             what = f"node {node.id} ({node.name!r:.60}) was called from node {node.parent}"
-            hint = "was the recording stopped inside an operator?"
+            hint = "was the recording stopped inside an operator, or did its observer warn of one?"
             raise InputError(f"{what}, which is not there", where=where, hint=hint)
     # A parent starts before its children, so ids alone show almost every trace to be a tree.
     if any(node.parent > node.id for node in nodes):

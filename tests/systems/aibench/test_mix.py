@@ -276,7 +276,7 @@ def test_modules_of_the_benchmark_itself_are_those_of_this_version(tmp_path):
 def test_a_page_says_what_it_is_made_of_and_no_names(tmp_path):
     a, b = bench(tmp_path / "secret-a", program()), bench(tmp_path / "secret-b", program(5))
     made = mix([a, b], [2.5, 1], tmp_path / "both")
-    assert (made.times, made.rounds) == ((5, 2), 1)
+    assert (made.times, made.rounds, made.calls) == ((5, 2), 1, 7 * 4)
     page = (tmp_path / "both" / "README.md").read_text()
     assert "5 x the first, 2 x the second" in page
     whole = page + gzip.decompress((tmp_path / "both" / "program.json.gz").read_bytes()).decode()
@@ -292,6 +292,7 @@ def test_a_page_says_what_it_is_made_of_and_no_names(tmp_path):
         (gzip.compress(b'{"format": 9}'), "its format is 9, not 1"),
         (gzip.compress(b'{"format": 1}'), "is no program of a benchmark"),
     ],
+    ids=["no gzip", "cut", "a list", "another format", "empty"],
 )
 def test_what_is_no_benchmark_is_refused(tmp_path, raw, said):
     good = bench(tmp_path / "good", program())
@@ -366,5 +367,5 @@ def test_a_mix_of_users_files_and_of_precisions_runs(tmp_path):
     answer = run(tmp_path / "all")
     assert answer["stand_ins"] == 0
     assert answer["differing"] == 0
-    # Five calls in each of the first two, four in each step of the last, and the settings.
-    assert answer["ops"] == 5 + 5 + 2 * 4 + 4 * 2
+    # Five calls in each of the first two, four in each step of the last; settings are none.
+    assert answer["ops"] == 5 + 5 + 2 * 4

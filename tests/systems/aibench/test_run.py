@@ -195,3 +195,88 @@ def test_nothing_is_written_into_the_folder_by_running_it(recorded, tmp_path):
     before = sorted(path.name for path in (tmp_path / "bench").rglob("*"))
     run(tmp_path / "bench")
     assert sorted(path.name for path in (tmp_path / "bench").rglob("*")) == before
+
+
+def runner(monkeypatch):
+    """`run.py` as a module, beside its own files."""
+    import importlib.util
+    import sys
+    from pathlib import Path
+
+    import gnomon.systems.aibench as package
+
+    folder = Path(package.__file__).with_name("runtime")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    spec = importlib.util.spec_from_file_location("aibench_run", folder / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def script(module, rows, operators):
+    from types import SimpleNamespace
+
+    bench = module.Bench.__new__(module.Bench)
+    device = SimpleNamespace(type="cuda")
+    bench.machine = SimpleNamespace(device=device, is_cuda=True, streams=[0, 1])
+    bench.args = SimpleNamespace(pace="on")
+    bench.program = {"settings": {"device": "cuda"}}
+    items = [r if isinstance(r[0], str) else module.Call(r, operators) for r in rows]
+    return bench.script(items, 0).split("\n")
+
+
+def test_a_stream_waits_for_events_itself(monkeypatch):
+    """Whoever holds is the stream of the call that follows, not that of the call before."""
+    module = runner(monkeypatch)
+    rows = [
+        [0, [], 0, [0], [], 0, 10, {"s": 1}],
+        ["mark", 0],
+        ["hold", 0],
+        [1, [["r", 0]], None, [], [0], 0, 10],
+    ]
+    lines = script(module, rows, ["a", "b"])
+    assert lines == [
+        "anew0()", "on(1)", "r0 = o0()", "mark(0)", "on(0)", "hold(0)", "o1(r0)", "keep(r0)",
+        "del r0",
+    ]  # fmt: skip
+
+
+def test_host_time_passes_in_portions_and_before_signals(monkeypatch):
+    module = runner(monkeypatch)
+    rows = [[0, [], None, [], [], 150, 0], [0, [], None, [], [], 60, 0], ["post", 3],
+            [0, [], None, [], [], 40, 0], ["need", 4], [0, [], None, [], [], 7, 0]]  # fmt: skip
+    lines = script(module, rows, ["a"])
+    assert lines == [
+        "anew0()", "o0()", "o0()", "pace0(210)", "post3()", "o0()", "pace0(40)", "need4()",
+        "anew0()", "o0()", "pace0(7)",
+    ]  # fmt: skip
+
+
+def test_a_thread_that_fails_ends_the_run(recorded, tmp_path):
+    """Nobody waits for ever for a thread that is gone."""
+    import gzip
+
+    build(recorded("mlp"), tmp_path / "bench")
+    program = program_of(tmp_path / "bench")
+    only = program["steps"][0][0]
+    call = next(row for row in only if not isinstance(row[0], str))
+    # A second thread whose call works in the rehearsal, and is given what is not there later on.
+    program["operators"].append("aten.relu.default")
+    broken = [len(program["operators"]) - 1, [["x", 0]], None, [], [], 0, 0]
+    program["steps"] = [[[*only, ["need", 0], call], [broken, ["post", 0]]]]
+    program["signals"] = 1
+    (tmp_path / "bench" / "program.json.gz").write_bytes(
+        gzip.compress(json.dumps(program).encode())
+    )
+    script = (tmp_path / "bench" / "run.py").read_text()
+    script = script.replace(
+        "    def step(self, number):",
+        "    def step(self, number):\n        self.names['x0'] = None",
+        1,
+    )
+    (tmp_path / "bench" / "run.py").write_text(script)
+    done = execute(tmp_path / "bench", "--device", "cpu", "--steps", "2")
+    assert done.returncode != 0

@@ -82,6 +82,7 @@ class Alignment(msgspec.Struct, frozen=True):
         timings: By place of the chosen node.
         uncovered: Kernels of nobody.
         matched: Share of the execution trace's calls that have a partner.
+        known: Share of the profiler's calls, on the same threads, that have one.
         steps: Steps of the profiler trace that were used.
         device_ns: All kernels of a step, or all operators where there is no device.
         on_gpu: Whether there is a device.
@@ -91,6 +92,7 @@ class Alignment(msgspec.Struct, frozen=True):
     timings: dict[int, Timing]
     uncovered: tuple[Uncovered, ...]
     matched: float
+    known: float
     steps: int
     device_ns: float
     on_gpu: bool
@@ -163,8 +165,16 @@ class _ProfilerSide:
 
 def _called(trace: ExecutionTrace) -> list[str]:
     """What the thread that began first called, in order."""
-    seen = [n for n in trace.nodes if n.scope != _USER_SCOPE and not n.name.startswith("[")]
-    return [node.name for node in seen if node.thread == seen[0].thread] if seen else []
+    steps = steps_of(trace)
+    seen = [
+        (steps[at], node)
+        for at, node in enumerate(trace.nodes)
+        if node.scope != _USER_SCOPE and not node.name.startswith("[")
+    ]
+    if not seen:
+        return []
+    first, begun = seen[0]
+    return [n.name for step, n in seen if step == first and n.thread == begun.thread]
 
 
 def _windows(kineto: KinetoTrace, operators: NDArray[np.int64], called: list[str]) -> list[int]:
@@ -322,11 +332,47 @@ class _Timer:
             timing.kernels = tuple(names[at])
         paired = {node for found in self.pairs.values() for node in found.values()}
         covered = sum(at in paired for at in self.chosen)
+        # Profilers do not watch threads that a program starts by itself.
+        watched = {self.trace.nodes[at].thread for at in paired}
+        wanted = sum(self.trace.nodes[at].thread in watched for at in self.chosen)
+        if wanted < len(self.chosen):
+            self.notes.append(
+                f"{len(self.chosen) - wanted} calls are on threads that the profiler did not "
+                "watch: nothing is known of their times"
+            )
+        self._note_unlaunched()
         return Alignment(
-            self.timings, tuple(self.uncovered), covered / max(len(self.chosen), 1),
+            self.timings, tuple(self.uncovered), covered / max(wanted, 1), self._known(),
             len(self.side.windows) - 1, self.total_ns, self.side.on_gpu,
             tuple(self.notes),
         )  # fmt: skip
+
+    def _known(self) -> float:
+        """Share of the profiler's calls in the steps used, on paired threads, with a partner."""
+        side, partners, seen = self.side, 0, 0
+        for (_, window), found in self.pairs.items():
+            threads = {int(side.kineto.thread[event]) for event in found}
+            partners += len(found)
+            seen += sum(
+                side.window_of(event) == window and int(side.kineto.thread[event]) in threads
+                for event in side.operators.tolist()
+            )
+        return partners / max(seen, 1)
+
+    def _note_unlaunched(self) -> None:
+        """Kernels whose launch is not in the trace belong to nobody."""
+        side = self.side
+        known = sum(len(kernels) for kernels in side.launched.values())
+        if known < len(side.device):
+            own = {kernel for kernels in side.launched.values() for kernel in kernels}
+            lost = [kernel for kernel in side.device.tolist() if kernel not in own]
+            took = side.kineto.duration_ns
+            share = 100.0 * float(took[lost].sum()) / max(float(took[side.device].sum()), 1.0)
+            self.notes.append(
+                f"{len(lost)} kernels ({share:.0f} % of the trace's device time) have no launch "
+                "in the trace, as those have that were launched before it began; they are not "
+                "counted"
+            )
 
     def _begun(self, found: dict[int, int]) -> dict[int, list[tuple[int, int, int]]]:
         """The chosen by the profiler's thread: start, node, event; in order."""

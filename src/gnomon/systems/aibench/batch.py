@@ -57,6 +57,7 @@ class Rescaled(msgspec.Struct, frozen=True, eq=False):
         now: What it is now.
         carriers: How many tensors from outside carry it.
         others: How many have a first size that only equals it.
+        twice: How many tensors have its size in two dimensions, of which the first was taken.
         changed: Places of the nodes that are changed.
     """
 
@@ -65,12 +66,15 @@ class Rescaled(msgspec.Struct, frozen=True, eq=False):
     now: int
     carriers: int
     others: int
+    twice: int
     changed: frozenset[int]
 
     @property
     def note(self) -> str:
         """What the owner of the trace should know."""
         rest = f"; {self.others} more begin with the same size" if self.others else ""
+        if self.twice:
+            rest += f"; {self.twice} tensors have that size twice, and the first was taken for it"
         return (
             f"the batch of {self.batch} is now {self.now}: {self.carriers} tensors from outside "
             f"carry it{rest}"
@@ -116,7 +120,7 @@ def scale_batch(
         )
     if factor == 1:
         carriers = sum(source.tensor.shape[0] == size for source in sources.values())
-        return Rescaled(trace, size, size, carriers, 0, frozenset())
+        return Rescaled(trace, size, size, carriers, 0, 0, frozenset())
     return _Search(trace, steps, sources, size, factor).run()
 
 
@@ -214,7 +218,13 @@ class _Search:
         )
         now = multiply(self.batch, self.factor)
         return Rescaled(
-            trace, self.batch, now, len(carriers), len(others), frozenset(attempt.nodes)
+            trace,
+            self.batch,
+            now,
+            len(carriers),
+            len(others),
+            attempt.twice,
+            frozenset(attempt.nodes),
         )
 
     def _error(self, conflict: _Conflict) -> InputError:
@@ -234,6 +244,7 @@ class _Attempt:
         self.memories = Memories()
         self.change = Change(search.batch, search.factor, self.memories.sizes)
         self.nodes: dict[int, Node] = {}
+        self.twice = 0
 
     def run(self) -> None:
         for number, step in enumerate(self.search.steps):
@@ -274,6 +285,13 @@ class _Attempt:
         self.search.brought[memory] = place
         shape, factors = options[self.search.guess(place, len(options), frozenset()).taken]
         self.memories.bring(memory, tensor, shape, factors, frozenset((place,)))
+        self._count_twice(tensor.shape, shape)
+
+    def _count_twice(self, recorded: Sequence[int], now: Sequence[int]) -> None:
+        """Counts shapes that do not tell which of their dimensions is the batch."""
+        grown = [at for at, (a, b) in enumerate(zip(recorded, now)) if a != b]
+        if len(grown) == 1 and list(recorded).count(recorded[grown[0]]) > 1:
+            self.twice += 1
 
     # -- operators -------------------------------------------------------------------------------
 
@@ -300,11 +318,16 @@ class _Attempt:
             if not why:
                 if len(options) > 1:
                     guess.taken = at
+                    self._count_sizes(step, options[at])
                 self._bind(step, options[at], layouts, changed, taint)
                 return options[at].values
         if len(options) > 1:
             guess.taken = len(options) - 1
         raise _Conflict(step, why, taint)
+
+    def _count_sizes(self, step: Step, option: Option) -> None:
+        for at, value in option.values.items():
+            self._count_twice(_whole_numbers(step.node.inputs[at]), _whole_numbers(value))
 
     def _fault(
         self, step: Step, option: Option, layouts: Sequence[Layout], changed: Mapping[int, Layout]

@@ -17,7 +17,7 @@ from gnomon.systems.aibench.batch_layout import (
     rounded,
 )
 from gnomon.systems.aibench.batch_sizes import Change, base_name
-from gnomon.systems.aibench.batch_steps import Step, argument_names
+from gnomon.systems.aibench.batch_steps import PARAMETERS, Step, argument_names
 from gnomon.systems.aibench.flow import natural_strides
 
 __all__ = ["layout_like", "uneven_bags", "with_factors"]
@@ -99,7 +99,10 @@ def _size_like(step: Step, layouts: Sequence[Layout], dim: int, size: int) -> in
     news: set[int] = set()
     aligned: set[int] = set()
     ends: set[int] = set()
-    for (source, _), layout in zip(step.ins, layouts):
+    is_backward = base_name(step.node.name).endswith("_backward")
+    for (source, _), layout, name in zip(step.ins, layouts, argument_names(step)):
+        if name in PARAMETERS and not is_backward:
+            continue  # only gradients are as large as parameters
         for at, (old, new) in enumerate(zip(source.shape, layout.shape)):
             if old == size:
                 news.add(new)

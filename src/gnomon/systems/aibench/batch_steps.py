@@ -14,10 +14,10 @@ from gnomon.systems.aibench.parts import phases_of
 from gnomon.systems.aibench.program import Call
 from gnomon.systems.aibench.select import Chosen, tensors_in
 
-__all__ = ["Source", "Step", "argument_names", "find_batch", "follow", "sources_of"]
+__all__ = ["PARAMETERS", "Source", "Step", "argument_names", "find_batch", "follow", "sources_of"]
 
 #: Arguments that are parameters of a model, whatever their size.
-_PARAMETERS = ("weight", "bias", "running_mean", "running_var", "weights", "params")
+PARAMETERS = ("weight", "bias", "running_mean", "running_var", "weights", "params")
 
 
 class Step(msgspec.Struct, frozen=True, eq=False):
@@ -87,7 +87,7 @@ def sources_of(
         for (tensor, memory), name in zip(step.ins, argument_names(step)):
             if memory not in outside:
                 continue
-            if name in _PARAMETERS or phase == "optimizer":
+            if name in PARAMETERS or phase == "optimizer":
                 kept.add(memory)
             known = found.setdefault(memory, Source(tensor, phase == "forward"))
             known.is_ragged |= is_bag and name in ("indices", "per_sample_weights")

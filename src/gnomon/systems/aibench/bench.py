@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import tempfile
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -46,36 +46,54 @@ def write_bench(
         modules: Other modules, by name, with their sources; they are loaded in this order.
         force: Whether an older benchmark is replaced.
     """
-    if folder.exists() and not (force and (folder / _PROGRAM).is_file()):
-        hint = "choose another name" if not (folder / _PROGRAM).is_file() else "add --force"
-        raise InputError("is already there", where=str(folder), hint=hint)
+    folder = folder.resolve()
+    _check_place(folder, force)
     sources = dict(modules or {})
     if kernels:
         sources["kernels"] = read_template("kernels.py")
     program.settings["modules"] = list(sources)
-    new = folder.with_name(f".{folder.name}.new")
-    if new.exists():
-        shutil.rmtree(new)
     try:
-        new.mkdir(parents=True)
-        for name in RUNTIME:
-            (new / name).write_text(read_template(name), encoding="utf-8")
-        for name, source in sources.items():
-            (new / f"{name}.py").write_text(source, encoding="utf-8")
-        for number, source in enumerate(kernels or []):
-            place = new / "compiled" / f"kernel_{number}.py"
-            place.parent.mkdir(exist_ok=True)
-            place.write_text(source, encoding="utf-8")
-        write(program, new / _PROGRAM)
-        (new / "README.md").write_text(readme, encoding="utf-8")
-        if folder.exists():
-            shutil.rmtree(folder)
-        new.rename(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as scratch:
+            new = Path(scratch) / "new"
+            new.mkdir()
+            _write_files(new, program, readme, sources, kernels or [])
+            if folder.exists():
+                folder.rename(Path(scratch) / "old")  # gone only when the new one is there
+            new.rename(folder)
     except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", where=str(folder)) from None
-    finally:
-        if new.exists():
-            shutil.rmtree(new)
+        what = f"cannot be written: {error.strerror or error}"
+        raise InputError(what, where=str(folder), hint="choose another place") from None
+
+
+def _check_place(folder: Path, force: bool) -> None:
+    """Refuses to replace anything but a benchmark, and that only when asked to."""
+    if not folder.exists():
+        return
+    if not folder.is_dir() or not (folder / _PROGRAM).is_file():
+        raise InputError("is already there", where=str(folder), hint="choose another name")
+    known = {*templates(), _PROGRAM, "user_ops.py", "compiled", "__pycache__"}
+    others = sorted(path.name for path in folder.iterdir() if path.name not in known)
+    if others:
+        what = f"holds more than a benchmark: {', '.join(others[:3])}"
+        raise InputError(what, where=str(folder), hint="choose another name")
+    if not force:
+        raise InputError("is already there", where=str(folder), hint="add --force")
+
+
+def _write_files(
+    new: Path, program: Program, readme: str, sources: dict[str, str], kernels: list[str]
+) -> None:
+    for name in RUNTIME:
+        (new / name).write_text(read_template(name), encoding="utf-8")
+    for name, source in sources.items():
+        (new / f"{name}.py").write_text(source, encoding="utf-8")
+    for number, source in enumerate(kernels):
+        place = new / "compiled" / f"kernel_{number}.py"
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(source, encoding="utf-8")
+    write(program, new / _PROGRAM)
+    (new / "README.md").write_text(readme, encoding="utf-8")
 
 
 def folder_bytes(folder: Path) -> int:

@@ -106,23 +106,37 @@ def build(
         path: An execution trace, a folder with one, or `ARCHIVE:MEMBER`.
         out: Where the benchmark goes.
         kineto: A profiler trace of the same job.
-        kernels: The folder of compiled kernels; beside the trace unless given.
+        kernels: The folder of compiled kernels; beside the trace unless given, `none` for none.
         options: What of the trace, and how.
         force: Whether an older benchmark is replaced.
     """
     source, kineto = find_inputs(path, kineto)
-    if kernels is not None and not kernels.is_dir():
-        raise InputError("is not a folder", where=str(kernels))
     trace = read_execution_trace(source)
     profile = read_kineto(kineto) if kineto is not None else None
-    files = KernelFiles(kernels or find_resources(Path(source)))
+    files = KernelFiles(_kernel_folder(Path(source), kernels))
     built = build_program(trace, profile, kernels=files, options=options)
+    if files.sources:
+        note = (
+            f"{len(files.sources)} compiled kernels go along as files: code that was generated "
+            "from the model; --kernels none leaves them out"
+        )
+        built = msgspec.structs.replace(built, notes=(*built.notes, note))
     readme = describe(_facts(trace, built))
     write_bench(
         out, built.program, readme, kernels=files.sources, modules=built.modules, force=force
     )
     inputs = [hash_input(Path(name)) for name in (source, kineto) if name and Path(name).is_file()]
     return Benchmark(out, built, folder_bytes(out), len(built.program.steps), tuple(inputs))
+
+
+def _kernel_folder(source: Path, given: Path | None) -> Path | None:
+    if given is None:
+        return find_resources(source)
+    if str(given) == "none":
+        return None
+    if not given.is_dir():
+        raise InputError("is not a folder", where=str(given))
+    return given
 
 
 def _facts(trace: ExecutionTrace, built: Built) -> dict[str, Any]:
@@ -132,7 +146,7 @@ def _facts(trace: ExecutionTrace, built: Built) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "steps": len(built.program.steps),
         "operators": len(calls),
-        "of them stand-ins": sum(not call.does for call in calls),
+        "of them stand-ins, as far as the build can tell": sum(not call.does for call in calls),
         "memory before the first step": f"{sum(s.nbytes for s in storages) / 2**20:,.0f} MiB",
         "recorded on": "a GPU" if built.program.settings["device"] == "cuda" else "a CPU",
         "host time": "as recorded" if built.alignment else "not known",

@@ -33,6 +33,8 @@ class _Memory(msgspec.Struct, eq=False):
     base: list[Any] | None = None
     base_dtype: str = ""
     made_by: Call | None = None
+    #: None once a view without strides lies on it: older traces do not know them.
+    unknown: int | None = 0
 
 
 class Flow:
@@ -65,14 +67,18 @@ class Flow:
         known = self._tensors.get(tensor.tensor)
         if known is not None and known[0] is memory and _same(known[1], view):
             return known[2]
-        for other, operand in memory.views.items():
-            if _same(other, view):
-                return operand
+        if view in memory.views:
+            return memory.views[view]
+        if None in (view[3], memory.unknown):
+            for other, operand in memory.views.items():
+                if _same(other, view):
+                    return operand
         if memory.storage is not None:
             operand = ["x", self._make(memory, tensor)]
         else:
             operand = self._cut(memory, tensor, emit, call)
         memory.views[view] = operand
+        memory.unknown = None if view[3] is None else memory.unknown
         return operand
 
     def memory_of(self, tensor: TensorValue) -> _Memory:
@@ -137,6 +143,19 @@ class Flow:
         emit(view)
         return ["r", register]
 
+    def alias(
+        self, operand: list[Any], tensor: TensorValue, emit: Callable[[Call], None], call: Call
+    ) -> list[Any]:
+        """Another tensor on the same memory, which a call may reshape."""
+        register = self.register()
+        strides = tensor.strides or natural_strides(tensor.shape)
+        args = [operand, list(tensor.shape), list(strides), tensor.offset]
+        view = Call("aten.as_strided.default", args, {}, register, [self.meta(tensor)], call.at,
+                    call.thread, "view", "view")  # fmt: skip
+        view.reads, view.extra = {self.memory_of(tensor).number}, {"g": 1}
+        emit(view)
+        return ["r", register]
+
     # -- writing ---------------------------------------------------------------------------
 
     def give(self, values: tuple[Value, ...], call: Call) -> None:
@@ -155,13 +174,14 @@ class Flow:
         if memory is None or memory.number not in call.reads or memory.on_cpu != _on_cpu(value):
             memory = self._begin(value, extent_bytes(value), None)
             memory.made_by = call
-        call.writes.add(memory.number)
+            call.writes.add(memory.number)  # a view writes nothing; who does says so itself
         if memory.base is None:
             memory.base, memory.base_dtype = operand, value.dtype
         view = _view(value)
         if memory.storage is None:
             memory.nbytes = max(memory.nbytes, extent_bytes(value))
             memory.views[view] = operand
+            memory.unknown = None if view[3] is None else memory.unknown
         self._tensors[value.tensor] = (memory, view, operand)
         call.metas.append(self.meta(value))
         return register

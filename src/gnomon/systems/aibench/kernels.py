@@ -7,6 +7,7 @@ copy in which the kernel has a number for a name, because its name tells what wa
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -58,4 +59,8 @@ def _renamed(path: Path, name: str, number: int) -> str:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"a kernel's file cannot be read: {error}", where=str(path)) from None
-    return re.sub(rf"\b{re.escape(name)}\b", f"kernel_{number}", source)
+    try:
+        plain = ast.unparse(ast.parse(source))  # comments stay behind
+    except SyntaxError as error:
+        raise InputError(f"a kernel's file is not Python: {error}", where=str(path)) from None
+    return re.sub(rf"\b{re.escape(name)}\b", f"kernel_{number}", plain)

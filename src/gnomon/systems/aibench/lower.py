@@ -83,10 +83,10 @@ class Lowering:
             for value, argument in made.arguments(node.inputs, operator):
                 call.args.append(self._encode(value, argument or _ANY, call))
         else:
-            self._operands(node, operator, call)
             if chosen.role == "kernel":
                 call.does = self.kernels.key_of(node)
-                call.writes |= call.reads  # which of its arguments it writes is not told
+            self._operands(node, call)
+            call.writes |= call.reads  # which of its arguments it writes is not told
         self.flow.give(node.outputs, call)
         self.calls += self.communication.due(call)
         self.calls.append(call)
@@ -96,12 +96,13 @@ class Lowering:
         for value, argument in zip(node.inputs, operator.arguments):
             if argument is None:
                 continue
+            encoded: Any
             if operator.is_pointwise and self._is_number(value, argument):
                 encoded = _ONES[value.dtype]
             else:
                 encoded = self._encode(value, argument, call)
             if argument.by_name:
-                if encoded is not None:
+                if encoded is not None or not argument.has_default:
                     call.kwargs[argument.name] = encoded
             else:
                 call.args.append(encoded)
@@ -120,12 +121,13 @@ class Lowering:
             and self.flow.is_outside(value)
         )
 
-    def _operands(self, node: Node, operator: Operator | None, call: Call) -> None:
-        """Arguments of what is not an operator of torch: tensors, and plain values."""
-        given: Iterable[Argument | None] = operator.arguments if operator else ()
-        arguments = [*given, *[None] * (len(node.inputs) - len(list(given)))]
-        for value, argument in zip(node.inputs, arguments):
-            call.args.append(self._encode(value, argument or _ANY, call))
+    def _operands(self, node: Node, call: Call) -> None:
+        """Arguments of what is not an operator of torch; of a stand-in, tensors alone."""
+        for value in node.inputs:
+            if call.does or isinstance(value, TensorValue | tuple):
+                encoded = self._encode(value, _ANY, call)
+                if call.does:
+                    call.args.append(encoded)
 
     def _encode(self, value: Value, argument: Argument, call: Call) -> Any:
         if isinstance(value, TensorValue):
@@ -134,6 +136,9 @@ class Lowering:
             call.reads.add(memory)
             if argument.writes:
                 call.writes.add(memory)
+                if operand[0] == "x" and call.does.split(".")[1] in _RESHAPES:
+                    # What is there for every step must not change its shape.
+                    operand = self.flow.alias(operand, value, self.calls.append, call)
             return operand
         if isinstance(value, tuple):
             parts = [self._encode(part, argument, call) for part in value]
@@ -165,7 +170,12 @@ class Lowering:
 
 #: What plain numbers become, by the type they were wrapped in.
 _ONES = {"float64": 1.0, "int64": 1, "bool": True}
-_ANY = Argument("", "any", False, False, False)
+_ANY = Argument("", "any", False, False, False, True)
+#: Change how a tensor looks, in place.
+_RESHAPES = (
+    "t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_",
+    "resize_", "resize_as_", "set_", "detach_",
+)  # fmt: skip
 
 
 def _encode_float(value: float) -> Any:
@@ -197,5 +207,5 @@ def lower(
         else:
             node = trace.nodes[one.at]
             lowering.flow.forget(node.inputs, node.outputs)
-    lowering.demands.settle()
+    lowering.demands.settle(lowering.calls)
     return lowering

@@ -87,8 +87,7 @@ def mix(
     parts = [read_bench(folder) for folder in benches]
     times = whole_weights(weights)
     program, modules, kernels = merge(parts, times, [str(folder) for folder in benches])
-    rows = [[_calls(step) for step in part.program.steps] for part in parts]
-    calls = sum(n * sum(own) / len(own) for n, own in zip(times, rows))
+    calls = sum(number * _calls(part.program) for number, part in zip(times, parts))
     facts = {
         "a mix of": f"{len(parts)} recorded workloads",
         "of which a step runs": ", ".join(f"{n} x the {_place(at)}" for at, n in enumerate(times)),
@@ -125,8 +124,13 @@ def _place(at: int) -> str:
     return names[at] if at < len(names) else f"{at + 1}th"
 
 
-def _calls(step: Sequence[Sequence[Call | Signal]]) -> int:
-    return sum(isinstance(item, Call) for thread in step for item in thread)
+def _calls(program: Program) -> float:
+    """How many calls one round of a program makes; what only prepares them is not counted."""
+    own = [
+        sum(isinstance(item, Call) and not item.extra.get("g") for row in step for item in row)
+        for step in program.steps
+    ]
+    return sum(own[step] for order in program.order for step in order) / len(program.order)
 
 
 # -- how often, and in which order ---------------------------------------------------------------
@@ -330,9 +334,10 @@ def _set_precision(mixed: Program, programs: Sequence[Program], modules: dict[st
     numbers = [number for number, program in enumerate(programs) for _ in program.steps]
     for step, number in zip(mixed.steps, numbers):
         for thread, items in enumerate(step):
-            items.insert(
-                0, Call("precision.tf32", [int(wanted[number])], {}, None, [], 0, thread, "", "")
-            )
+            args = [int(wanted[number])]
+            # It does no work, so it is not counted among the operators.
+            call = Call("precision.tf32", args, {}, None, [], 0, thread, "", "", extra={"g": 1})
+            items.insert(0, call)
 
 
 class _Sources:

@@ -31,6 +31,7 @@ class Argument(msgspec.Struct, frozen=True):
         is_list: Whether it takes several of them.
         by_name: Whether it has to be given by name.
         writes: Whether the operator writes into it.
+        has_default: Whether it may be left out.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Argument(msgspec.Struct, frozen=True):
     is_list: bool
     by_name: bool
     writes: bool
+    has_default: bool
 
 
 class Operator(msgspec.Struct, frozen=True):
@@ -136,7 +138,10 @@ def _argument(argument: Any) -> Argument:
             kind = kind.getElementType()
     word = str(kind)
     writes = argument.alias_info is not None and argument.alias_info.is_write
-    return Argument(argument.name, _KINDS.get(word, word), is_list, argument.kwarg_only, writes)
+    return Argument(
+        argument.name, _KINDS.get(word, word), is_list, argument.kwarg_only, writes,
+        argument.has_default_value(),
+    )  # fmt: skip
 
 
 def _has_tag(torch: Any, name: str, overload: str, tag: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 __all__ = ["pair_up"]
 
 #: Differences up to which the best pairing is looked for; beyond, the rest stays unpaired.
-_MOST = 4_000
+_MOST = 1_500
 
 
 def pair_up(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[int, int]]:

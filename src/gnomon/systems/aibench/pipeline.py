@@ -13,7 +13,7 @@ from gnomon.ingest.execution_trace import ExecutionTrace
 from gnomon.ingest.kineto import KinetoTrace
 from gnomon.model.gpu import find_gpu
 from gnomon.systems.aibench.align import Alignment, Uncovered, align, steps_of
-from gnomon.systems.aibench.batch import scale_batch
+from gnomon.systems.aibench.batch import scale_batch, stretch
 from gnomon.systems.aibench.compose import Selection, compose, narrow, weigh
 from gnomon.systems.aibench.constructors import Constructors, gather
 from gnomon.systems.aibench.emulation import emulate
@@ -94,12 +94,11 @@ def build_program(
     if not chosen:
         raise InputError("the trace has no operators", where=trace.source)
     notes: list[str] = []
+    scaled = None
     if options.scale_batch is not None:
         scaled = scale_batch(trace, chosen, options.scale_batch, options.batch)
         trace = scaled.trace
-        notes.append(
-            f"the batch is {scaled.now} instead of {scaled.batch}; recorded times are of that one"
-        )
+        notes.append(scaled.note)
     parts = parts_of(trace, [one.at for one in chosen])
     composed = compose(trace, chosen, parts, options.selection)
     alignment = None
@@ -114,6 +113,10 @@ def build_program(
     calls = lowered.calls
     if alignment is not None:
         calls = _with_times(trace, calls, alignment)
+    if scaled is not None:
+        stretch(calls, scaled)
+        if alignment is not None and alignment.uncovered:
+            notes.append("kernels that no operator launched keep the time of the recorded batch")
     weigh(calls, composed.times)
     _pin(calls, lowered.flow, alignment)
     gpu = kineto.gpus[0] if kineto is not None and kineto.gpus else None
@@ -157,11 +160,18 @@ def _known_gpu(name: str | None) -> str | None:
 
 
 def _check_fit(alignment: Alignment, trace: ExecutionTrace, kineto: KinetoTrace) -> None:
+    same = f"is it of the same job as {trace.source}?"
     if alignment.matched < 0.5:
         share = f"{100 * alignment.matched:.0f} %"
         raise InputError(
             f"only {share} of the operators of the execution trace are in it, in this order",
-            where=kineto.source, hint=f"is it of the same job as {trace.source}?",
+            where=kineto.source, hint=same,
+        )  # fmt: skip
+    if alignment.known < 0.7:
+        share = f"{100 * alignment.known:.0f} %"
+        raise InputError(
+            f"only {share} of its operators are in the execution trace, in this order",
+            where=kineto.source, hint=same,
         )  # fmt: skip
 
 
@@ -199,9 +209,21 @@ def _with_times(trace: ExecutionTrace, calls: list[Call], alignment: Alignment) 
             now[call.thread] = own[0]
         call.stream = now.get(call.thread, 0)
         done.append(call)
-    last = calls[-1].at
-    done += [_stand_in(trace, one, numbers, last) for left in extra.values() for one in left]
-    return done
+    return _with_tails(trace, done, [one for left in extra.values() for one in left], numbers)
+
+
+def _with_tails(
+    trace: ExecutionTrace, calls: list[Call], left: list[Uncovered], numbers: dict[int, int]
+) -> list[Call]:
+    """The calls, with what comes behind the last one of a step and a thread."""
+    steps = steps_of(trace)
+    last = {(steps[call.at], call.thread): at for at, call in enumerate(calls)}
+    behind: dict[int, list[Call]] = defaultdict(list)
+    for one in left:
+        beside = calls[-1].at if one.beside is None else one.beside
+        at = last.get((one.step, trace.nodes[beside].thread), len(calls) - 1)
+        behind[at].append(_stand_in(trace, one, numbers, calls[at].at))
+    return [item for at, call in enumerate(calls) for item in (call, *behind[at])]
 
 
 def _pin(calls: list[Call], flow: Flow, alignment: Alignment | None) -> None:
@@ -298,7 +320,9 @@ def _notes(trace: ExecutionTrace, alignment: Alignment | None) -> tuple[str, ...
             "without a profiler trace: no streams, no host time, no device time, and stand-ins "
             "take none"
         )
-    elif alignment.matched < 1.0:
+    if alignment is not None:
+        notes += alignment.notes
+    if alignment is not None and alignment.matched < 1.0:
         share = 100 * alignment.matched
         notes.append(f"{share:.1f} % of the calls were found in the profiler trace")
     return tuple(notes)

@@ -83,9 +83,10 @@ def order(
     hosts, streams = _Clocks(), _Clocks()
     host_users, stream_users = _Users(), _Users()
     last_of: dict[int, int] = {}
+    readers = _other_readers(calls, lane_of)
     for at, call in enumerate(calls):
         lane = lane_of[call.thread]
-        needs = set(host_users.before(call, lane))
+        needs = set(host_users.before(call, lane)) | readers[at]
         needs |= set(_seen_to_wait(calls, at, lane, lane_of, last_of, times))
         for other, source in sorted(needs, key=lambda need: -need[1]):
             if not hosts.is_known(lane, other, source):
@@ -93,7 +94,8 @@ def order(
                 after[source].append(Signal("post", signals))
                 before[at].append(Signal("need", signals))
                 signals += 1
-        if call.device_ns or not times or call.role == "wait":
+        # What was seen to launch nothing needs no stream; of the others nothing is known.
+        if call.device_ns or call.at not in times or call.role == "wait":
             for other, source in sorted(
                 stream_users.before(call, call.stream), key=lambda need: -need[1]
             ):
@@ -112,6 +114,19 @@ def order(
     for at, call in enumerate(calls):
         rows[lane_of[call.thread]] += [*before[at], call, *after[at]]
     return rows, signals, events
+
+
+def _other_readers(calls: list[Call], lane_of: dict[int, int]) -> dict[int, set[tuple[int, int]]]:
+    """Who else read a register on another thread before its last reader frees it."""
+    by_lane: dict[int, dict[int, int]] = defaultdict(dict)
+    for at, call in enumerate(calls):
+        for register in _read(call):
+            by_lane[register][lane_of[call.thread]] = at
+    needs: dict[int, set[tuple[int, int]]] = defaultdict(set)
+    for lanes in by_lane.values():
+        last = max(lanes.values())
+        needs[last] |= {(lane, at) for lane, at in lanes.items() if at != last}
+    return needs
 
 
 def _seen_to_wait(

@@ -8,7 +8,7 @@ was only copied goes back to where it was copied from.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gnomon.ingest.execution_trace import Node, TensorValue, Value
@@ -146,6 +146,8 @@ class Demands:
         self._offsets: dict[int, tuple[int, int]] = {}
         self._floats: dict[int, list[Any]] = {}
         self._trues: dict[int, int] = {}
+        #: Every check of an index, and the memory it lies in.
+        self._asked: list[tuple[list[Any], int]] = []
 
     def ask(self, node: Node, operator: Operator, call: Call) -> None:
         """Notes what an operator demands of its arguments."""
@@ -186,6 +188,7 @@ class Demands:
         self._tighten(memory, bound)
         if place is not None:
             call.checks.append([place, bound])
+            self._asked.append((call.checks[-1], memory))
 
     def _tighten(self, memory: int, bound: int) -> None:
         self._bounds[memory] = min(bound, self._bounds.get(memory, bound))
@@ -204,6 +207,7 @@ class Demands:
                 self._tighten(self.flow.memory_of(index).number, table.shape[dim])
                 if place is not None:
                     call.checks.append([[place, number], table.shape[dim]])
+                    self._asked.append((call.checks[-1], self.flow.memory_of(index).number))
             dim += 1
 
     def _ask_offsets(self, offsets: TensorValue, given: dict[str, Value]) -> None:
@@ -241,7 +245,7 @@ class Demands:
         if isinstance(mask, TensorValue) and mask.dtype == "bool" and found and found.shape:
             self._trues.setdefault(self.flow.memory_of(mask).number, found.shape[0])
 
-    def settle(self) -> None:
+    def settle(self, calls: Iterable[Call]) -> None:
         """Hands demands back through copies, then says what each storage is filled with."""
         for memory in reversed(self.flow.memories):
             call = memory.made_by
@@ -251,6 +255,10 @@ class Demands:
             if call.role == "collective" or (call.does.startswith("aten.") and base in _COPIES):
                 for source in call.reads:
                     self._hand_back(memory.number, source)
+        written = {number for call in calls for number in call.writes}
+        for check, number in self._asked:
+            if self.flow.memories[number].storage is not None and number in written:
+                check.append(1)  # it changes from step to step
         for memory in self.flow.memories:
             if memory.storage is not None:
                 storage = self.flow.storages[memory.storage]

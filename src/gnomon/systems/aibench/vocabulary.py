@@ -29,6 +29,7 @@ registers per thread|shared memory|blocks per SM|warps per SM|sort_index|process
 rank|world_size|backend|profile_memory|record_shapes|with_stack|with_flops|with_modules|numSms
 totalGlobalMem|computeMajor|computeMinor|maxThreadsPerBlock|warpSize|GenericList|Tuple|Tensor
 Device|Double|Bool|String|None|Object|Generator|Stream|Storage|True|False|null|true|false
+kernel_name|kernel_backend|kernel_file|kernel_hash|kernel_kwargs|num_stages|num_warps|triton
 """
 _DTYPES = """
 float16 float32 float64 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex32

@@ -1,6 +1,5 @@
 """The data of a benchmark: made up, in range, and the same for the same seed."""
 
-import os
 import sys
 
 import torch
@@ -12,6 +11,16 @@ def refuse(line):
     sys.exit(2)
 
 
+def peak_bytes():
+    """Most memory that this process had, 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
 def free_bytes():
     """Memory that this machine can still give; all there is where it does not say."""
     try:
@@ -19,7 +28,7 @@ def free_bytes():
             known = dict(line.split(":") for line in lines)
         return int(known["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return sys.maxsize
 
 
 def spin_rate():
@@ -54,6 +63,16 @@ class Data:
             view_as(storages[number], *self.look(meta)[:3], offset)
             for number, offset, meta in program["made"]
         ]
+        for (number, *_), tensor in zip(program["made"], self.made):
+            kind, *rest = program["storages"][number][2] or [""]
+            if kind == "o":
+                self.ramp(tensor, *rest)
+
+    def ramp(self, offsets, count, ends):
+        """Offsets that begin with zero and never fall; the last is the end where they have one."""
+        steps = max(offsets.numel() - ends, 1)
+        even = torch.arange(offsets.numel(), device=offsets.device) * count // steps
+        offsets.copy_(even.view(offsets.shape))
 
     def read_weights(self):
         try:
@@ -90,6 +109,8 @@ class Data:
             width = shape[-1] if len(shape) == 2 else 1
             if len(shape) > 2:
                 width = max(1, torch.Size(shape[1:]).numel())
+            if not hasattr(torch, dtype) or "q" in dtype or "x" in dtype:
+                refuse(f"cannot make data of type {dtype}")
             yield nbytes, on_cpu, fill, getattr(torch, dtype), width
 
     def look(self, number):
@@ -124,12 +145,10 @@ class Data:
         if kind == "i":
             return self.indices(flat, *rest)
         if kind == "o":
-            count, ends = rest
-            steps = max(size - ends, 1)
-            return flat.copy_(torch.arange(size, device=device) * count // steps)
+            return flat.zero_()  # each row of offsets begins anew, see `ramp`
         if kind == "t":
             flat.zero_()
-            flat[torch.randperm(size, device=device)[: rest[0]]] = 1
+            flat[torch.randperm(size, device=device, generator=seed)[: rest[0]]] = 1
             return flat
         if kind == "c" or size == 1:  # a lone number may well be divided by
             return flat.fill_(rest[0] if rest else 1)

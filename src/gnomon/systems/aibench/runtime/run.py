@@ -7,16 +7,19 @@ The program lies beside this file; data is made up. Needs torch and nothing else
 """
 
 import argparse
+import contextlib
 import gc
 import gzip
 import importlib
 import json
-import resource
+import os
 import statistics
+import subprocess
 import sys
 import threading
 import time
 import warnings
+import zlib
 from itertools import pairwise
 from pathlib import Path
 
@@ -58,6 +61,15 @@ def targets(outs):
     return "_" if outs is None else f"r{outs}"
 
 
+def registers(value):
+    """The registers that an argument reads."""
+    if not isinstance(value, list) or not value:
+        return []
+    if value[0] == "r":
+        return [value[1]]
+    return [r for part in value[1:] for r in registers(part)] if value[0] == "L" else []
+
+
 class Call:
     """One row of the program, and how it is run here."""
 
@@ -95,7 +107,7 @@ class Call:
 
     def cleanup(self):
         names = [f"r{register}" for register in self.frees]
-        if self.how == "replayed" and isinstance(self.outs, list) and "_" in targets(self.outs):
+        if self.how == "replayed" and isinstance(self.outs, list) and "_, " in targets(self.outs):
             names.append("_")
         return "del " + ", ".join(names) if names else ""
 
@@ -130,6 +142,16 @@ class Machine:
     def hold(self, number):
         if self.is_cuda and self.marks[number] is not None:
             torch.cuda.current_stream().wait_event(self.marks[number])
+
+    def keep(self, value):
+        """Does not give a tensor's memory away while this stream may still read it."""
+        if isinstance(value, torch.Tensor) and value.is_cuda:
+            value.record_stream(torch.cuda.current_stream())
+
+    def join(self):
+        """A step is over when all its streams are."""
+        for stream in self.streams[1:] if self.is_cuda else []:
+            self.streams[0].wait_stream(stream)
 
     def occupy(self, tenths):
         """Keeps the device busy for tenths of a microsecond."""
@@ -176,7 +198,7 @@ class Bench:
             "torch": torch, "CPU": torch.device("cpu"), "DEVICE": machine.device,
             "PIN": machine.is_cuda, "new": tensors.new, "fit": tensors.fit,
             "occupy": machine.occupy, "on": machine.on, "mark": machine.mark,
-            "hold": machine.hold, "view_as": data.view_as,
+            "hold": machine.hold, "keep": machine.keep, "view_as": data.view_as,
             "stream": torch.cuda.current_stream if machine.is_cuda else torch.Stream,
         }  # fmt: skip
         self.names.update((f"x{n}", made) for n, made in enumerate(tensors.made))
@@ -192,8 +214,10 @@ class Bench:
         self.locks = [threading.Lock() for _ in range(program["signals"])]
         for lock in self.locks:
             lock.acquire()
+        self.broken = None
         for number, lock in enumerate(self.locks):
-            self.names[f"post{number}"], self.names[f"need{number}"] = lock.release, lock.acquire
+            self.names[f"post{number}"] = lock.release
+            self.names[f"need{number}"] = lambda lock=lock: self.wait(lock)
         for step in self.steps:
             self.rehearse(step)
         self.machine.synchronize()
@@ -206,7 +230,13 @@ class Bench:
              for number, thread in enumerate(step)]
             for at, step in enumerate(self.steps)
         ]  # fmt: skip
-        self.workers = [Worker(self.names, machine) for _ in range(threads - 1)]
+        self.workers = [Worker(self) for _ in range(threads - 1)]
+
+    def wait(self, lock):
+        """Waits for another thread, unless it failed."""
+        while not lock.acquire(timeout=1.0):
+            if self.broken is not None:
+                raise RuntimeError("another thread failed") from self.broken
 
     def find(self, name):
         """An operator of torch by its name; None where this torch lacks it."""
@@ -225,8 +255,11 @@ class Bench:
 
     def rehearse(self, step):
         """Runs a step once, call by call: whatever fails here gets a substitute or a stand-in."""
-        places, posted = [0] * len(step), set()
+        places, posted, before = [0] * len(step), set(), None
         while any(place < len(step[number]) for number, place in enumerate(places)):
+            if before == places:
+                data.refuse("the program is damaged: its threads wait for one another")
+            before = list(places)
             for number, thread in enumerate(step):
                 while places[number] < len(thread):
                     item = thread[places[number]]
@@ -239,8 +272,8 @@ class Bench:
                     places[number] += 1
 
     def attempt(self, call):
-        for place, bound in call.more.get("i", []) if call.how == "replayed" else []:
-            self.keep_in_range(call, place, bound)
+        for place, bound, *changes in call.more.get("i", []) if call.how == "replayed" else []:
+            self.keep_in_range(call, place, bound, bool(changes))
         ways = [self.operators[call.does]] if call.name else []
         if call.name in self.substitutes:
             substitute = self.substitutes[call.name]
@@ -278,17 +311,19 @@ class Bench:
 
     def shorten(self, call, way):
         """Takes a shorter way into torch where it leads to the same: Python pays for each call."""
-        looks = self.looks(call)
         kept, why = call.does, call.why
+        call.does = self.number(way._op)
+        if way._schema.is_mutable or not call.registers():
+            return  # it would have to run again to be compared
+        looks = self.looks(call)
         base = way.__name__.partition(".")[0]
         for home in (torch._C.TensorBase, torch._C._VariableFunctions, torch._C._nn):
             short = getattr(home, base, None)
-            if short is not None and self.works(call, short):
-                if self.looks(call) == looks:
-                    return
-                call.does = kept
-        call.does, call.why = self.number(way._op), why
+            if short and self.works(call, short) and self.looks(call) == looks:
+                return
+        call.does, call.why = kept, why
         exec(call.source(), self.names)
+        call.does = self.number(way._op)
 
     def is_as_recorded(self, call):
         """Whether the results have the recorded shapes and types."""
@@ -303,14 +338,17 @@ class Bench:
         made = [self.names[f"r{register}"] for register in call.registers()]
         return [(m.shape, m.dtype, m.stride()) if isinstance(m, torch.Tensor) else m for m in made]
 
-    def keep_in_range(self, call, place, bound):
+    def keep_in_range(self, call, place, bound, changes):
         """Replaces an index that came out wrong, from data that was made up."""
         holder, at = (call.args, place) if isinstance(place, int) else (
             call.args[place[0]], place[1] + 1)  # fmt: skip
         index = eval(text(holder[at]), self.names)
         if index is None or not index.numel() or index.dtype == torch.bool:
             return
-        if int(index.min()) < -bound or int(index.max()) >= bound:
+        # Only indexing by lists of tensors counts from the end.
+        low = 0 if isinstance(place, int) else -bound
+        # One that the program itself changes would leave its range in a later step.
+        if changes or int(index.min()) < low or int(index.max()) >= bound:
             number = len(self.tensors.made)
             self.tensors.made.append(self.tensors.indices_like(index, bound))
             self.names[f"x{number}"] = self.tensors.made[number]
@@ -320,7 +358,7 @@ class Bench:
         """A thread's part of a step as Python."""
         recorded = self.program["settings"]["device"] == self.machine.device.type
         paced = {"on": True, "off": False, "auto": recorded}[self.args.pace]
-        lines, stream, owed = [f"anew{number}()"], 0, 0
+        lines, stream, owed, holds, made_on = [f"anew{number}()"], 0, 0, [], {}
         for item in thread:
             if not isinstance(item, Call):
                 kind, which = item
@@ -329,13 +367,22 @@ class Bench:
                     owed = 0
                     lines.append(f"{kind}{which}()")
                     lines += [f"anew{number}()"] if kind == "need" else []
+                elif kind == "hold":
+                    holds.append(f"hold({which})")  # by the stream of the call that follows
                 else:
                     lines.append(f"{kind}({which})")
                 continue
             if item.more.get("s", 0) != stream:
                 stream = item.more.get("s", 0)
                 lines.append(f"on({stream})")
-            lines += [item.source(), item.cleanup()]
+            lines += [*holds, item.source()]
+            holds = []
+            if self.machine.is_cuda and len(self.machine.streams) > 1:
+                read = [r for arg in [*item.args, *item.more.get("k", {}).values()]
+                        for r in registers(arg)]  # fmt: skip
+                lines += [f"keep(r{r})" for r in read if made_on.get(r, 0) != stream]
+                made_on.update(dict.fromkeys(item.registers(), stream))
+            lines.append(item.cleanup())
             if item.more.get("b"):
                 lines.append(f"anew{number}()")
             owed += item.host if paced else 0
@@ -355,15 +402,16 @@ class Bench:
             exec(own, self.names)
             for worker, _ in zip(self.workers, others):
                 worker.finish()
+            self.machine.join()
 
 
 class Worker(threading.Thread):
     """A host thread beside the main one."""
 
-    def __init__(self, names, machine):
+    def __init__(self, bench):
         super().__init__(daemon=True)
-        self.machine = machine
-        self.names, self.code, self.error = names, None, None
+        self.bench, self.machine, self.names = bench, bench.machine, bench.names
+        self.code, self.error = None, None
         self.go, self.done = threading.Lock(), threading.Lock()
         self.go.acquire(), self.done.acquire()
         self.start()
@@ -376,7 +424,7 @@ class Worker(threading.Thread):
                 try:
                     exec(self.code, self.names)
                 except BaseException as error:  # it belongs to the main thread
-                    self.error = error
+                    self.error = self.bench.broken = error
                 self.done.release()
 
     def begin(self, code):
@@ -411,7 +459,7 @@ def measure(bench, steps):
     for number in range(steps):
         bench.step(number)
         stamps.append(clock())
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = data.peak_bytes()
     return [(b - a) / 1e6 for a, b in pairwise(stamps)], peak
 
 
@@ -424,13 +472,41 @@ def profile(bench, path):
 
     activities = [ProfilerActivity.CPU]
     activities += [ProfilerActivity.CUDA] if bench.machine.is_cuda else []
-    with profiler(activities=activities, record_shapes=True,
+    config = {}
+    with contextlib.suppress(AttributeError, TypeError):  # older ones see the main thread alone
+        everywhere = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+        config["experimental_config"] = everywhere
+    with profiler(**config, activities=activities, record_shapes=True,
                   schedule=schedule(wait=1, warmup=2, active=3, repeat=1),
                   on_trace_ready=lambda p: p.export_chrome_trace(path)) as running:  # fmt: skip
         for number in range(6):
             bench.step(number)
             running.step()
     bench.machine.synchronize()
+
+
+def power(bench):
+    """Watts while it runs, where the driver's tool is there to tell."""
+    query = [
+        "nvidia-smi",
+        "--query-gpu=power.draw",
+        "--format=csv,noheader,nounits",
+        "-lms",
+        "100",
+    ]
+    watts = []
+    with contextlib.suppress(OSError, ValueError):
+        meter = subprocess.Popen(query, stdout=subprocess.PIPE, text=True)
+        until, number = time.monotonic() + 2.5, 0
+        while time.monotonic() < until:
+            bench.step(number)
+            number += 1
+            if number % 8 == 0:
+                bench.machine.synchronize()
+        bench.machine.synchronize()
+        meter.terminate()
+        watts = [float(line) for line in meter.communicate()[0].split()][5:]
+    return watts
 
 
 def report(bench, times, peak):
@@ -487,6 +563,17 @@ def show(result):
         print(f"stand-in   {what['count']} x {reason} ({what['ms']:.3f} ms)")
 
 
+def read_program(path):
+    try:
+        program = json.loads(gzip.decompress(path.read_bytes()))
+        found = program["format"]
+    except (OSError, EOFError, ValueError, TypeError, KeyError, zlib.error) as error:
+        data.refuse(f"{path.name} cannot be read: {error}")
+    if found != FORMAT:
+        data.refuse(f"this program has format {found}, not {FORMAT}")
+    return program
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--device", help="cuda, cuda:1, cpu; cuda where there is one")
@@ -509,14 +596,16 @@ def main():
         help="uniform, zipf:EXPONENT or histogram:FILE (a weight a line)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the data that is made up")
-    program = json.loads(gzip.decompress(Path(__file__).with_name("program.json.gz").read_bytes()))
-    if program["format"] != FORMAT:
-        data.refuse(f"this program has format {program['format']}, not {FORMAT}")
+    program = read_program(Path(__file__).with_name("program.json.gz"))
     for module in program["settings"].get("modules", []):
         getattr(importlib.import_module(module), "options", lambda _: None)(parser)
     args = parser.parse_args()
     if args.steps < 1:
         parser.error("--steps has to be at least 1")
+    if not 0.0 <= args.host_scale < 1e6:
+        parser.error("--host-scale has to be a number from 0 up")
+    if args.profile and not Path(args.profile).absolute().parent.is_dir():
+        parser.error(f"--profile {args.profile}: there is no such folder")
     for module in program["settings"].get("modules", []):
         getattr(importlib.import_module(module), "begin", lambda *_: None)(args)
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -527,16 +616,31 @@ def main():
     if device.startswith("cuda") and not torch.cuda.is_available():
         parser.error("this torch sees no CUDA device; use --device cpu")
     sys.setswitchinterval(1e-4)
+    torch.manual_seed(args.seed)
     with torch.inference_mode():
         bench = Bench(program, Machine(device, program, args), args)
         times, peak = measure(bench, args.steps)
+        watts = power(bench) if args.profile and bench.machine.is_cuda else []
         if args.profile:
             profile(bench, args.profile)
     result = report(bench, times, peak)
+    if watts:
+        result["power_w"] = watts
     for module in program["settings"].get("modules", []):
         getattr(importlib.import_module(module), "report", lambda *_: None)(bench, result)
     print(json.dumps(result)) if args.json else show(result)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BrokenPipeError:
+        sys.exit(1)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        if os.environ.get("GNOMON_TRACEBACK"):
+            raise
+        print(
+            f"run.py: failed, {type(error).__name__}: {error} (GNOMON_TRACEBACK=1 shows where)",
+            file=sys.stderr,
+        )
+        sys.exit(1)
