@@ -203,7 +203,32 @@ def router() -> Callable[[], None]:
     return step
 
 
+def spectrum() -> Callable[[], None]:
+    filters = torch.randn(9, dtype=torch.complex64, requires_grad=True)
+    signal = torch.randn(3, 16)
+
+    def step() -> None:
+        (torch.fft.irfft(torch.fft.rfft(signal) * filters).square().sum()).backward()
+        filters.grad = None
+
+    return step
+
+
+def drifting() -> Callable[[], None]:
+    """An index that the program itself changes, and one that is reshaped in place."""
+    table, at, row = torch.randn(20, 4), torch.randint(5, (3,)), torch.randn(3, 4)
+
+    def step() -> None:
+        at.add_(1).remainder_(20)
+        row.t_()
+        (table.index_select(0, at) @ row).sum()
+        row.t_()
+
+    return step
+
+
 MODELS: dict[str, Callable[[], Callable[[], None]]] = {
     "mlp": mlp, "gpt-adamw": gpt, "gpt-adam": lambda: gpt("adam"), "gpt-sgd": lambda: gpt("sgd"),
     "cnn": cnn, "autocast": autocast, "lstm": lstm, "recommender": recommender, "router": router,
+    "spectrum": spectrum, "drifting": drifting,
 }  # fmt: skip

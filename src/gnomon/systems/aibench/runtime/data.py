@@ -109,7 +109,7 @@ class Data:
             width = shape[-1] if len(shape) == 2 else 1
             if len(shape) > 2:
                 width = max(1, torch.Size(shape[1:]).numel())
-            if not hasattr(torch, dtype) or "q" in dtype or "x" in dtype:
+            if not hasattr(torch, dtype) or dtype.startswith(("q", "bits", "float4")):
                 refuse(f"cannot make data of type {dtype}")
             yield nbytes, on_cpu, fill, getattr(torch, dtype), width
 
