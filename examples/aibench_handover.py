@@ -1,6 +1,6 @@
 """Hand over a training step as a benchmark: build it, search it for the original, run it.
 
-    python examples/aibench_handover.py
+python examples/aibench_handover.py
 """
 
 import json

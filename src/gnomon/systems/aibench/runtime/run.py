@@ -54,11 +54,11 @@ def text(value):
     return plain[tag]()
 
 
-def targets(outs):
-    """Where results go; nested as they come."""
+def targets(outs, blank):
+    """Where results go, nested as they come; what nobody uses goes to `blank`."""
     if isinstance(outs, list):
-        return "(" + "".join(targets(out) + ", " for out in outs) + ")"
-    return "_" if outs is None else f"r{outs}"
+        return "(" + "".join(targets(out, blank) + ", " for out in outs) + ")"
+    return blank if outs is None else f"r{outs}"
 
 
 def registers(value):
@@ -80,6 +80,7 @@ class Call:
         self.how = "replayed" if self.name else "stand-in"
         self.why = "" if self.name else "cannot be rebuilt"
         self.differs = False
+        self.blank = "_"  # each thread has its own
 
     def registers(self):
         found, waiting = [], [self.outs]
@@ -100,15 +101,16 @@ class Call:
         by_name = [f"{name}={text(value)}" for name, value in self.more.get("k", {}).items()]
         call = f"o{self.does}({', '.join([text(arg) for arg in self.args] + by_name)})"
         lines = [call] * (self.more.get("n", 1) - 1)
-        lines += [f"{targets(self.outs)} = {call}" if self.outs is not None else call]
+        lines += [f"{targets(self.outs, self.blank)} = {call}" if self.outs is not None else call]
         if self.more.get("y"):
             lines += [f"r{r} = fit(r{r}, {meta})" for r, meta in zip(self.registers(), self.metas)]
         return "\n".join(lines)
 
     def cleanup(self):
         names = [f"r{register}" for register in self.frees]
-        if self.how == "replayed" and isinstance(self.outs, list) and "_, " in targets(self.outs):
-            names.append("_")
+        drops = isinstance(self.outs, list) and self.blank in targets(self.outs, self.blank)
+        if self.how == "replayed" and drops:
+            names.append(self.blank)
         return "del " + ", ".join(names) if names else ""
 
 
@@ -375,6 +377,7 @@ class Bench:
             if item.more.get("s", 0) != stream:
                 stream = item.more.get("s", 0)
                 lines.append(f"on({stream})")
+            item.blank = f"_{number}"
             lines += [*holds, item.source()]
             holds = []
             if self.machine.is_cuda and len(self.machine.streams) > 1:
