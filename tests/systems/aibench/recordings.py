@@ -58,7 +58,7 @@ def run(bench: Path, *options: str) -> dict[str, Any]:
 def execute(bench: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(bench / "run.py"), *options], capture_output=True, text=True,
-        timeout=120, check=False,
+        timeout=600, check=False,
     )  # fmt: skip
 
 
