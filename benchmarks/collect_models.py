@@ -31,6 +31,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from collect_gpt import timed as timed_on_device
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, record_function
@@ -762,16 +763,7 @@ def timed(step: Step, number: int) -> tuple[float, list[float]]:
             moments.append(time.perf_counter())
         each = [(b - a) * 1e3 for a, b in itertools.pairwise(moments)]
         return statistics.fmean(each), each
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(number + 1)]
-    torch.cuda.synchronize()
-    begun = time.perf_counter()
-    events[0].record()
-    for event in events[1:]:
-        step()
-        event.record()
-    torch.cuda.synchronize()
-    wall = (time.perf_counter() - begun) / number * 1e3
-    return wall, [a.elapsed_time(b) for a, b in itertools.pairwise(events)]
+    return timed_on_device(step, number)
 
 
 def power_of(step: Step) -> list[str]:

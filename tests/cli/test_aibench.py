@@ -9,25 +9,12 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
+from tests.cli.refusal import answer, refused
+
 from gnomon.cli import main
 from gnomon.datasets import bundled
 
 TRACES = bundled("cpu-gpt-mini")
-
-
-def answer(capsys, *words, code=0):
-    assert main([*map(str, words), "--json"]) == code
-    return json.loads(capsys.readouterr().out)
-
-
-def refused(capsys, *words):
-    """Exit code 2, one line on stderr, nothing else."""
-    assert main([*map(str, words)]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.startswith("gnomon: ")
-    assert shown.err.count("\n") == 1
-    return shown.err
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import json
 import shlex
 
 import pytest
+from tests.cli.refusal import answer, refused
 from tests.sim.trace.traces import (
     collective,
     kernel,
@@ -25,21 +26,6 @@ TRACE = str(bundled("h200-gpt-l6") / "kineto.json.gz")
 @pytest.fixture
 def job(tmp_path):
     return write_job(tmp_path / "job", steps=2)
-
-
-def answer(capsys, *words):
-    assert main([*map(str, words), "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def refused(capsys, *words):
-    """Exit code 2, one line on stderr, nothing else."""
-    assert main([*map(str, words)]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.startswith("gnomon: ")
-    assert shown.err.count("\n") == 1
-    return shown.err
 
 
 def step_of(found, label):

@@ -10,7 +10,7 @@ import itertools
 from collections import defaultdict, deque
 
 import torch
-from jagged import can_be_offsets, even_offsets, part_of, rehearsal
+from jagged import can_be_offsets, even_offsets, hand_over, part_of, rehearsal
 from torch.nn import functional
 
 
@@ -343,9 +343,4 @@ OPERATORS = {
 
 
 def ready(bench):
-    """Operators by their names in the program; each is tried where torch has none."""
-    if rehearsal.bench is not bench:
-        rehearsal.begin(bench)
-    for function in OPERATORS.values():
-        function.first = False
-    return {f"{name.replace('::', '.')}.default": f for name, f in OPERATORS.items()}
+    return hand_over(bench, OPERATORS)

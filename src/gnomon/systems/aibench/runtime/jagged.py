@@ -345,10 +345,14 @@ OPERATORS = {
 }
 
 
-def ready(bench):
+def hand_over(bench, operators):
     """Operators by their names in the program; each is tried where torch has none."""
     if rehearsal.bench is not bench:
         rehearsal.begin(bench)
-    for function in OPERATORS.values():
+    for function in operators.values():
         function.first = False
-    return {f"{name.replace('::', '.')}.default": f for name, f in OPERATORS.items()}
+    return {f"{name.replace('::', '.')}.default": f for name, f in operators.items()}
+
+
+def ready(bench):
+    return hand_over(bench, OPERATORS)
