@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-#: Run by torch's ranks, beside the files of a benchmark.
-collect_ignore = ["rank_program.py"]
+#: Run beside the files of a benchmark, in a process of their own.
+collect_ignore = ["rank_program.py", "pretended_device.py"]
 
 
 @pytest.fixture(scope="session")

@@ -280,3 +280,39 @@ def test_a_thread_that_fails_ends_the_run(recorded, tmp_path):
     (tmp_path / "bench" / "run.py").write_text(script)
     done = execute(tmp_path / "bench", "--device", "cpu", "--steps", "2")
     assert done.returncode != 0
+
+
+def test_streams_wait_for_one_another_and_for_the_end(monkeypatch, recorded, tmp_path):
+    """On two streams and two threads, each event is waited for by the other stream."""
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    from gnomon.ingest.execution_trace import read_execution_trace
+    from gnomon.systems.aibench import pipeline
+    from gnomon.systems.aibench.bench import describe, write_bench
+
+    order = pipeline.order
+
+    def spread(calls, _times):
+        for at, call in enumerate(calls):
+            call.stream, call.thread = at // 3 % 2, 1 if at < len(calls) // 2 else 2
+        return order(calls, {})
+
+    monkeypatch.setattr(pipeline, "order", spread)
+    built = pipeline.build_program(read_execution_trace(recorded("gpt-adamw") / "et.json.gz"))
+    built.program.streams = 2
+    built.program.settings["device"] = "cuda"
+    write_bench(tmp_path / "bench", built.program, describe({}))
+    script = Path(__file__).with_name("pretended_device.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "bench")],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    waits = [(who, whom) for kind, who, whom in told["asked"] if kind == "wait"]
+    assert len(waits) == built.program.events > 10
+    assert all(who != whom for who, whom in waits)
+    assert [kind for kind, *_ in told["asked"]][-1] == "join"
+    assert told["stand_ins"] == 0

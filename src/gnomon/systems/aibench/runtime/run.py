@@ -579,6 +579,7 @@ def read_program(path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.error = data.refuse
     parser.add_argument("--device", help="cuda, cuda:1, cpu; cuda where there is one")
     parser.add_argument("--steps", type=int, default=30, help="steps to measure")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -605,6 +606,8 @@ def main():
     args = parser.parse_args()
     if args.steps < 1:
         parser.error("--steps has to be at least 1")
+    if not 0 <= args.seed < 2**63:
+        parser.error("--seed has to be a number from 0 up")
     if not 0.0 <= args.host_scale < 1e6:
         parser.error("--host-scale has to be a number from 0 up")
     if args.profile and not Path(args.profile).absolute().parent.is_dir():
@@ -612,10 +615,8 @@ def main():
     for module in program["settings"].get("modules", []):
         getattr(importlib.import_module(module), "begin", lambda *_: None)(args)
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        torch.device(device)
-    except RuntimeError:
-        parser.error(f"--device {device}: torch knows no such device")
+    if device.partition(":")[0] not in ("cpu", "cuda"):
+        parser.error(f"--device {device}: cuda, cuda:1 ... or cpu")
     if device.startswith("cuda") and not torch.cuda.is_available():
         parser.error("this torch sees no CUDA device; use --device cpu")
     sys.setswitchinterval(1e-4)
