@@ -56,6 +56,7 @@ bool all_within(std::span<const T> values, std::int64_t low, std::int64_t high) 
     return static_cast<std::int64_t>(*least) >= low && static_cast<std::int64_t>(*most) <= high;
 }
 
+void bind_placement(nb::module_& m);
 void bind_replay(nb::module_& m);
 void bind_timeline(nb::module_& m);
 void bind_queueing(nb::module_& m);

@@ -5,6 +5,7 @@ NB_MODULE(_core, m) {
     gnomon::bindings::bind_replay(m);
     gnomon::bindings::bind_timeline(m);
     gnomon::bindings::bind_queueing(m);
+    gnomon::bindings::bind_placement(m);
     gnomon::bindings::bind_perfetto(m);
     gnomon::bindings::bind_trace_reader(m);
     gnomon::bindings::bind_trace_graph(m);
