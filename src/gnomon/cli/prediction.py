@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from gnomon.cli.output import Output, show
-from gnomon.cli.sources import Source, spell
+from gnomon.cli.sources import Source, spell, spell_options
 from gnomon.errors import InputError
 
 if TYPE_CHECKING:
@@ -236,13 +235,6 @@ def _modelled(
 
 def _spelled(verb: str, path: Path | None, **options: object) -> str:
     """The command again, with what changes its answer."""
-    words = []
-    for name, value in options.items():
-        values = value if isinstance(value, list) else [value]
-        words += [
-            f"--{name.replace('_', '-')} {shlex.quote(v.name if isinstance(v, Path) else str(v))}"
-            for v in values
-            if v is not None
-        ]
+    words = spell_options(options)
     command = f"gnomon training {verb}"
     return spell(command, path, *words) if path is not None else " ".join([command, *words])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gnomon.graph import Timeline
     from gnomon.report import Result
 
-__all__ = ["Source", "load_result", "load_timelines", "spell"]
+__all__ = ["Source", "load_result", "load_timelines", "spell", "spell_options"]
 
 _BUNDLED = "bundled:"
 
@@ -41,6 +41,24 @@ def spell(command: str, path: Path, *options: str) -> str:
 
     known = {bundled(name): f"{_BUNDLED}{name}" for name in names()}
     return " ".join([command, known.get(path, shlex.quote(path.name)), *options])
+
+
+def spell_options(options: Mapping[str, object]) -> list[str]:
+    """Options again, as on the command line, with what was given; files by their name alone.
+
+    >>> spell_options({"zone": "DE", "sleep": True, "set": ["a=1", "b=2"], "year": None})
+    ['--zone DE', '--sleep', '--set a=1', '--set b=2']
+    """
+    words = []
+    for name, value in options.items():
+        option = f"--{name.replace('_', '-')}"
+        for one in value if isinstance(value, list) else [value]:
+            if one is True:
+                words.append(option)
+            elif one is not None and one is not False:
+                text = one.name if isinstance(one, Path) else str(one)
+                words.append(f"{option} {shlex.quote(text)}")
+    return words
 
 
 def load_result(path: Path) -> Result:

@@ -113,6 +113,35 @@ def _aibench_build() -> Result:
     return to_result(made, "gnomon aibench build bundled:cpu-gpt-mini -o bench")
 
 
+def _carbon_place() -> Result:
+    import numpy as np
+
+    from gnomon.model.machine_file import read_fleet
+    from gnomon.systems.carbon.curved import curves_of, to_result
+    from gnomon.systems.carbon.metric import parse_metrics
+
+    curves = curves_of(
+        read_fleet("bundled:mit-740"), 10.0, parse_metrics("sci,tsci,osci"), year=2024,
+        amortise="age", utilisation=0.58, rng=np.random.default_rng(0),
+    )  # fmt: skip
+    command = "gnomon carbon place --fleet bundled:mit-740 --zone 10 --year 2024 --utilisation 58"
+    return to_result(curves, command)
+
+
+def _carbon_buy() -> Result:
+    from gnomon.model.machine import find_machine
+    from gnomon.model.machine_file import read_fleet
+    from gnomon.series.zones import zone_intensity
+    from gnomon.systems.carbon.bought import to_result
+    from gnomon.systems.carbon.buy import weigh_purchase
+
+    purchase = weigh_purchase(
+        read_fleet("bundled:mit-740"), find_machine("EPYC 9334"), zone_intensity("SE")
+    )
+    command = "gnomon carbon buy --fleet bundled:mit-740 --candidate 'EPYC 9334' --zone SE"
+    return to_result(purchase, command)
+
+
 _STOPS: list[tuple[str, Callable[[], Result]]] = [
     ("training: replay a real H200 trace; where does the step go, and what if?", _training_replay),
     ("training: four pipeline ranks as one job; who waits for whom?", _training_pipeline),
@@ -123,4 +152,6 @@ _STOPS: list[tuple[str, Callable[[], Result]]] = [
     ),
     ("training: how should a 22B model be spread over 64 GPUs?", _training_search),
     ("aibench: a training step as a benchmark, without the model", _aibench_build),
+    ("carbon: 740 servers; what does sorting them by SCI cost?", _carbon_place),
+    ("carbon: keep the servers, or replace them?", _carbon_buy),
 ]

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from gnomon.errors import InputError, MissingExtra
 from gnomon.table._arrow_stream import arrow_stream
@@ -98,6 +99,19 @@ class Table(msgspec.Struct, frozen=True, eq=False):
         keys = list(dict.fromkeys(key for record in records for key in record))
         columns = {key: _column(name, key, [r.get(key) for r in records]) for key in keys}
         return cls(name, columns, units or {}, descriptions or {}, caption)
+
+    @classmethod
+    def from_columns(
+        cls, name: str, columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]], *,
+        units: Mapping[str, str] | None = None, caption: str = "",
+    ) -> Table:  # fmt: skip
+        """The same from plain lists or arrays, a value a row.
+
+        >>> Table.from_columns("orders", {"machine": ["a", "b"], "rank": [2, 1]})["rank"].tolist()
+        [2, 1]
+        """
+        made = {key: _column(name, key, list(values)) for key, values in columns.items()}
+        return cls(name, made, units or {}, {}, caption)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))

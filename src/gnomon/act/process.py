@@ -1,0 +1,77 @@
+"""Commands on this machine: started at a time, watched to their end."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+import msgspec
+
+from gnomon.errors import InputError
+
+__all__ = ["Ran", "run_command", "sleep_until"]
+
+#: A sleeping machine's clock may jump: look again at least this often.
+_LOOK_S = 30.0
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Ran(msgspec.Struct, frozen=True):
+    """A command that ran.
+
+    Attributes:
+        start_ns: When it started, since 1970.
+        end_ns: When it ended.
+        code: How it ended, as a shell has it: 128 and the signal's number where one ended it.
+    """
+
+    start_ns: int
+    end_ns: int
+    code: int
+
+
+def sleep_until(
+    moment_ns: int, *, now_ns: Callable[[], int] = time.time_ns,
+    sleep: Callable[[float], None] = time.sleep, tell: Callable[[int], None] | None = None,
+) -> None:  # fmt: skip
+    """Sleeps until a time by the wall clock, which may be set or stand still on the way.
+
+    Args:
+        moment_ns: Until when, since 1970.
+        now_ns: The clock.
+        sleep: Waits seconds.
+        tell: Called with the nanoseconds that are left, whenever it looks at the clock.
+    """
+    while (left_ns := moment_ns - now_ns()) > 0:
+        if tell is not None:
+            tell(left_ns)
+        sleep(min(left_ns / 1e9, _LOOK_S))
+
+
+def run_command(command: Sequence[str]) -> Ran:
+    """Runs a command in the foreground; interrupts and the like are handed on to it.
+
+    Raises:
+        InputError: There is no such command, or it may not be run.
+    """
+    start_ns = time.time_ns()
+    try:
+        process = subprocess.Popen(list(command))
+    except FileNotFoundError:
+        raise InputError("no such command", where=command[0]) from None
+    except OSError as error:
+        raise InputError(error.strerror or str(error), where=command[0]) from None
+
+    def hand_on(number: int, _frame: FrameType | None) -> None:
+        process.send_signal(number)
+
+    before = {number: signal.signal(number, hand_on) for number in _FORWARDED}
+    try:
+        code = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return Ran(start_ns, time.time_ns(), code if code >= 0 else 128 - code)

@@ -1,0 +1,147 @@
+"""gnomon carbon place: jobs, or a level of use, onto a fleet by one metric or another."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from gnomon.cli.output import Output, show
+from gnomon.cli.sources import spell_options
+from gnomon.errors import InputError
+
+__all__ = ["place"]
+
+_YEAR_NS = 31_556_952 * 10**9
+
+
+def place(
+    *,
+    fleet: str,
+    zone: str | None = None,
+    jobs: Path | None = None,
+    metric: str = "sci,tsci,osci",
+    signal: Path | None = None,
+    amortise: Literal["life", "age", "sunk"] = "age",
+    utilisation: float | None = None,
+    year: int | None = None,
+    sleep: Annotated[bool, Parameter(negative=())] = False,
+    shift: Annotated[bool, Parameter(negative=())] = False,
+    reference: str | None = None,
+    scope: Literal["lifecycle", "direct"] = "lifecycle",
+    fill: Literal["hold", "interpolate"] | None = None,
+    price: float | None = None,
+    seed: int = 0,
+    output: Output = Output(),  # noqa: B008
+) -> None:
+    """Place work on servers by SCI, oSCI, tSCI ..., and count what each choice truly emits.
+
+    With `--jobs`, jobs are placed one after the other over time. Without, servers are filled to
+    `--utilisation`, and curves show what each metric adds by utilisation, embodied share, life,
+    grid and idle power.
+
+    Args:
+        fleet: A fleet in YAML, or bundled:mit-740, bundled:two-servers.
+        zone: The grid: DE, SE, CAISO ... or grams a kWh.
+        jobs: A table of jobs: arrival, duration or end, cores, and perhaps a deadline.
+        metric: What to sort servers by, with commas: sci, tsci, osci, cdp, rsci, embodied,
+            fastest; or all.
+        signal: A file of grid intensity in place of the zone's profile.
+        amortise: Embodied carbon over the expected life, over age where that is longer, or
+            nothing once the life is over (sunk).
+        utilisation: Per cent of the fleet's capacity, without jobs; 50 unless given.
+        year: The year it is, for the age of servers: that of the first job, or today's.
+        sleep: Servers without work are switched off.
+        shift: Jobs with a deadline wait for their cleanest hours.
+        reference: The machine that durations were measured on; the fleet's mean unless given.
+        scope: Life-cycle or direct intensity of the zone.
+        fill: How gaps of the signal are filled: hold the last value, or interpolate.
+        price: USD a kWh.
+        seed: Of the zone's generated year.
+        output: Where the answer goes.
+    """
+    if zone is None and signal is None:
+        raise InputError("--zone: which grid?", hint="a name such as DE, or grams a kWh")
+    command = " ".join(
+        [
+            "gnomon carbon place",
+            *spell_options(
+                {
+                    "fleet": fleet if fleet.startswith("bundled:") else Path(fleet),
+                    "zone": zone, "jobs": jobs, "metric": metric, "signal": signal,
+                    "amortise": amortise, "utilisation": utilisation, "year": year,
+                    "sleep": sleep, "shift": shift, "reference": reference,
+                    "scope": scope if scope != "lifecycle" else None, "fill": fill,
+                    "price": price, "seed": seed or None,
+                }
+            ),
+        ]
+    )  # fmt: skip
+    sources = [str(path) for path in (Path(fleet), jobs, signal) if path and path.is_file()]
+    if jobs is None:
+        if shift or reference:
+            raise InputError("--shift and --reference are about jobs: give --jobs")
+        _curves(
+            fleet, zone, metric, signal, amortise, 50.0 if utilisation is None else utilisation,
+            year or time.gmtime().tm_year, sleep, scope, fill, seed, command, sources, output,
+        )  # fmt: skip
+        return
+    if utilisation is not None:
+        raise InputError("--utilisation follows from --jobs: give one or the other")
+    from gnomon.ingest.jobs_csv import read_jobs_csv
+    from gnomon.model.machine import find_machine
+    from gnomon.model.machine_file import read_fleet
+    from gnomon.series import Signal
+    from gnomon.systems.carbon.grid import grid_signal, read_grid_file
+    from gnomon.systems.carbon.metric import parse_metrics
+    from gnomon.systems.carbon.place import demand_of, place_jobs
+    from gnomon.systems.carbon.placed import to_result, to_script
+
+    metrics = parse_metrics(metric)
+    asked = demand_of(read_jobs_csv(jobs))
+    first = int(asked.arrival_ns.min()) if asked.arrival_ns.size else 0
+    notes: dict[str, None] = {}
+
+    hours = read_grid_file(signal, zone=zone, scope=scope, fill=fill) if signal else None
+
+    def grid(start_ns: int, end_ns: int) -> Signal:
+        found, said = hours or grid_signal(zone, start_ns, end_ns, scope=scope, seed=seed)
+        notes.update(dict.fromkeys(said))
+        return found
+
+    placements = place_jobs(
+        read_fleet(fleet), asked, grid, metrics, amortise=amortise, sleep=sleep, shift=shift,
+        year=year or (1970 + first // _YEAR_NS if first > 20 * _YEAR_NS else
+                      time.gmtime().tm_year),
+        reference=find_machine(reference).points_per_thread if reference else None,
+    )  # fmt: skip
+    result = to_result(
+        placements, command, price_usd_kwh=price, sources=sources, notes=list(notes)
+    )
+    show(result, output, extra=to_script(placements) if output.json else None)
+
+
+def _curves(
+    fleet: str, zone: str | None, metric: str, signal: Path | None,
+    amortise: Literal["life", "age", "sunk"], utilisation: float, year: int, sleep: bool,
+    scope: Literal["lifecycle", "direct"], fill: Literal["hold", "interpolate"] | None, seed: int,
+    command: str, sources: list[str], output: Output,
+) -> None:  # fmt: skip
+    import numpy as np
+
+    from gnomon.model.machine_file import read_fleet
+    from gnomon.systems.carbon.curved import curves_of, to_result, to_script
+    from gnomon.systems.carbon.grid import mean_intensity
+    from gnomon.systems.carbon.metric import parse_metrics
+
+    if not 0 <= utilisation <= 100:
+        raise InputError(f"--utilisation {utilisation:g}: between 0 and 100 per cent")
+    mean, notes = mean_intensity(zone, year=year, file=signal, scope=scope, seed=seed, fill=fill)
+    curves = curves_of(
+        read_fleet(fleet), mean, parse_metrics(metric), year=year, amortise=amortise,
+        utilisation=utilisation / 100, sleep=sleep, rng=np.random.default_rng(seed),
+    )  # fmt: skip
+    result = to_result(curves, command, sources=sources, notes=notes)
+    show(result, output, extra=to_script(curves) if output.json else None)

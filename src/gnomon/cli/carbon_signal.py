@@ -1,0 +1,139 @@
+"""gnomon carbon signal: what a kilowatt-hour emits, hour by hour, and what comes next."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from gnomon.cli.output import Output, show
+from gnomon.cli.sources import spell_options
+from gnomon.errors import InputError
+
+if TYPE_CHECKING:
+    from gnomon.series import Signal
+
+__all__ = ["signal"]
+
+_HOUR_NS = 3600 * 10**9
+#: History of generated hours that a forecast gets to learn from.
+_HISTORY_NS = 2 * 8766 * _HOUR_NS
+_GENERATED = "These hours are generated from a profile; --file shows real ones."
+
+
+def signal(
+    zone: str | None = None,
+    /,
+    *,
+    from_: Annotated[str | None, Parameter(name="--from")] = None,
+    to: str | None = None,
+    forecast: str | None = None,
+    method: Literal["persistence", "seasonal", "fitted"] = "fitted",
+    file: Path | None = None,
+    fill: Literal["hold", "interpolate"] | None = None,
+    scope: Literal["lifecycle", "direct"] = "lifecycle",
+    seed: int = 0,
+    output: Output = Output(),  # noqa: B008
+) -> None:
+    """What does a kilowatt-hour emit in a grid, when is it cleanest, and what comes next?
+
+    `gnomon carbon signal DE --from 2024-01-01 --to 2024-01-08 --forecast 48h`. Without a file,
+    hours are generated from the zone's bundled profile; the answer says so.
+
+    Args:
+        zone: The grid: DE, SE, CAISO ...; with a file, what it is of.
+        from_: First day or time, in UTC: 2024-01-01, 2024-01-01T06:00Z. Unless given, the newest
+            year of the profile, or all of the file.
+        to: Where the span ends, and the forecast begins.
+        forecast: How far ahead to forecast from the end of the span: 24h, 3d.
+        method: How: fitted (a regression), seasonal or persistence.
+        file: Real hours (.csv) in place of the profile.
+        fill: How gaps of the file are filled: hold the last value, or interpolate.
+        scope: Life-cycle or direct.
+        seed: Of the generated hours.
+        output: Where the answer goes.
+    """
+    from gnomon.systems.carbon.grid import check_covers, read_grid_file
+    from gnomon.systems.carbon.signal_view import see, to_result, to_script
+    from gnomon.units import parse_duration
+
+    start_ns, end_ns = _instant("--from", from_), _instant("--to", to)
+    if start_ns is not None and end_ns is not None and end_ns <= start_ns:
+        raise InputError(f"--to {to} is not after --from {from_}")
+    horizon_ns = None if forecast is None else parse_duration(forecast)
+    if file is not None:
+        known, notes = read_grid_file(file, zone=zone, scope=scope, fill=fill)
+        start_ns = known.start_ns if start_ns is None else start_ns
+        end_ns = known.end_ns if end_ns is None else end_ns
+        check_covers(known, start_ns, max(end_ns, start_ns + 1), str(file), "what is asked for")
+        generated = None
+    else:
+        known, start_ns, end_ns = _generated(zone, start_ns, end_ns, scope, seed, fill)
+        notes, generated = [_GENERATED], seed
+    seen = see(
+        known, start_ns, end_ns, horizon_ns=horizon_ns, method=method, notes=notes,
+        seed=generated, where=str(file) if file is not None else None,
+    )  # fmt: skip
+    options = spell_options(
+        {
+            "from": from_, "to": to, "forecast": forecast,
+            "method": method if method != "fitted" else None,
+            "file": file, "fill": fill,
+            "scope": scope if scope != "lifecycle" else None, "seed": seed or None,
+        }
+    )  # fmt: skip
+    words = ["gnomon carbon signal", *([shlex.quote(zone)] if zone else []), *options]
+    result = to_result(seen, " ".join(words), sources=[str(file)] if file is not None else [])
+    show(result, output, extra=to_script(seen) if output.json else None)
+
+
+def _instant(option: str, text: str | None) -> int | None:
+    from gnomon.ingest.moment import parse_instant
+
+    if text is None:
+        return None
+    try:
+        return parse_instant(text)
+    except InputError as error:
+        raise InputError(error.what, where=option, hint=error.hint) from None
+
+
+def _generated(
+    zone: str | None,
+    start_ns: int | None,
+    end_ns: int | None,
+    scope: Literal["lifecycle", "direct"],
+    seed: int,
+    fill: str | None,
+) -> tuple[Signal, int, int]:
+    """Generated hours up to the end of the span, with a history before it to learn from."""
+    from gnomon.series.zones import zone_names, zone_profile, zone_signal
+
+    if zone is None:
+        raise InputError("which grid?", hint=f"one of {', '.join(zone_names())}, or --file FILE")
+    if fill is not None:
+        raise InputError("--fill: there is nothing to fill in a zone's profile")
+    newest_ns = zone_profile(zone, scope=scope).end_ns
+    if end_ns is None:
+        end_ns = newest_ns if start_ns is None else max(newest_ns, _years_later(start_ns, 1))
+    if start_ns is None:
+        start_ns = _years_later(end_ns, -1)
+    if end_ns - start_ns < _HOUR_NS:
+        raise InputError("the span is shorter than an hour")
+    known = zone_signal(zone, start_ns - _HISTORY_NS, end_ns, scope=scope, seed=seed)
+    return known, start_ns, end_ns
+
+
+def _years_later(t_ns: int, years: int) -> int:
+    """The same month, day and time of another year; 1 March where that has no 29 February."""
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=t_ns // 1000)
+    is_leap_day = (moment.month, moment.day) == (2, 29)
+    if is_leap_day:
+        moment += timedelta(days=1)
+    later = moment.replace(year=moment.year + years)
+    return (
+        t_ns + (later - moment) // timedelta(microseconds=1) * 1000 + is_leap_day * 24 * _HOUR_NS
+    )

@@ -1,0 +1,129 @@
+"""Times and durations as tables write them: ISO 8601, epochs of any scale, `2h`, `1-02:03:04`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+from zoneinfo import ZoneInfo
+
+from gnomon.errors import InputError
+from gnomon.units import parse_duration
+
+__all__ = ["epoch_scale", "find_timezone", "parse_clock", "parse_instant", "parse_length"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NUMBER = re.compile(r"[+-]?(\d{1,19}(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?")
+_CLOCK = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,2}(?:\.\d{1,9})?)")
+_FRACTION = re.compile(r"(?<=:\d\d)[.,](\d{1,9})\d*")
+#: Where seconds since 1970 would be past the year 5138, a number counts something smaller.
+_SECONDS_END = 1e11
+_FARTHEST_NS = 2**62
+
+
+def epoch_scale(numbers: Sequence[float]) -> int:
+    """Nanoseconds of what a column of times counts: seconds, milli-, micro- or nanoseconds.
+
+    Told from the largest, for the whole column: numbers that are no dates (0, 60, 120 ...) are
+    seconds from some start.
+
+    >>> epoch_scale([1704067200]), epoch_scale([1704067200123])
+    (1000000000, 1000000)
+    """
+    largest = max((abs(number) for number in numbers), default=0.0)
+    scale = 10**9
+    for end in (_SECONDS_END, _SECONDS_END * 1e3, _SECONDS_END * 1e6):
+        if largest < end:
+            return scale
+        scale //= 1000
+    return 1
+
+
+def parse_instant(text: str, *, scale: int = 10**9, zone: tzinfo = UTC) -> int:
+    """Nanoseconds since 1970 of a written time; one without an offset is in `zone`.
+
+    >>> parse_instant("2024-01-01T00:00:00Z") == parse_instant("1704067200")
+    True
+    """
+    plain = text.strip()
+    if _NUMBER.fullmatch(plain):
+        whole, _, part = plain.partition(".")
+        if not re.fullmatch(r"[+-]?\d+", whole) or "e" in plain.lower():
+            t_ns = round(float(plain) * scale)
+        else:  # as integers: a float cannot hold today's nanoseconds
+            below = round(float(f"0.{part or 0}") * scale)
+            t_ns = int(whole) * scale + (-below if whole.startswith("-") else below)
+    else:
+        t_ns = _parse_iso(plain, zone)
+    if abs(t_ns) > _FARTHEST_NS:
+        raise InputError(f"{text!r} is more than 146 years from 1970")
+    return t_ns
+
+
+def _parse_iso(plain: str, zone: tzinfo) -> int:
+    fraction = _FRACTION.search(plain)
+    try:
+        moment = datetime.fromisoformat(_FRACTION.sub("", plain))
+    except ValueError:
+        hint = "write 2024-01-31T12:00Z or seconds since 1970"
+        raise InputError(f"{plain[:40]!r} is no time", hint=hint) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=zone)
+    below = int(fraction[1].ljust(9, "0")) if fraction else 0
+    return (moment - _EPOCH) // timedelta(seconds=1) * 10**9 + below
+
+
+def parse_length(text: str, *, scale: int = 10**9) -> int:
+    """Nanoseconds of a written duration: `2h`, `1h30m`, `01:30:00`, `1-02:03:04`, or a number.
+
+    Args:
+        text: The duration.
+        scale: Nanoseconds of one, where it is a bare number; seconds unless given.
+
+    >>> parse_length("90"), parse_length("1-00:00:01"), parse_length("2h")
+    (90000000000, 86401000000000, 7200000000000)
+    """
+    plain = text.strip()
+    if _NUMBER.fullmatch(plain):
+        dur_ns = round(float(plain) * scale)
+    elif ":" in plain:
+        dur_ns = parse_clock(plain)
+    else:
+        dur_ns = parse_duration(plain)
+    if not 0 <= dur_ns <= _FARTHEST_NS:
+        raise InputError(f"a duration of {text!r}; it has to be zero or more")
+    return dur_ns
+
+
+def parse_clock(text: str) -> int:
+    """Nanoseconds of `[days-][hours:]minutes:seconds[.fraction]`, as Slurm writes them.
+
+    >>> parse_clock("02:03.500"), parse_clock("1-00:00:00")
+    (123500000000, 86400000000000)
+    """
+    match = _CLOCK.fullmatch(text.strip())
+    if match is None:
+        raise InputError(
+            f"{text[:40]!r} is no duration", hint="expected [days-]hours:minutes:seconds"
+        )
+    days, hours, minutes = (int(part or 0) for part in match.groups()[:3])
+    seconds = float(match[4])
+    return ((days * 24 + hours) * 60 + minutes) * 60 * 10**9 + math.floor(seconds * 1e9 + 0.5)
+
+
+def find_timezone(name: str) -> tzinfo:
+    """A time zone by its IANA name, or an offset such as +02:00.
+
+    >>> str(find_timezone("+02:00"))
+    'UTC+02:00'
+    """
+    if re.fullmatch(r"[+-]\d\d:?\d\d", name):
+        found = datetime.strptime(name, "%z").tzinfo
+        assert found is not None
+        return found
+    try:
+        return UTC if name.upper() in ("UTC", "Z") else ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        hint = "write UTC, +02:00 or a name such as Europe/Berlin"
+        raise InputError(f"no time zone is called {name!r}", hint=hint) from None

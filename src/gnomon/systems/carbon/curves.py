@@ -1,0 +1,211 @@
+"""Curves: how much carbon a metric adds, by utilisation, embodied share, life, grid, idle power.
+
+Servers are filled in the order of a metric until the demand is met, as in sections 4 and 5 of the
+Sunk Carbon Fallacy (arXiv 2410.15087). Every server has been built, so all embodied carbon stands
+on both sides. With servers that stay on, filling by what one more job adds is optimal: the
+operational carbon of a fleet is then a sum over work, and the least sum takes the cheapest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gnomon.errors import InputError
+from gnomon.systems.carbon.metric import METRICS, Metric, order_of
+from gnomon.systems.carbon.supply import Floats, Supply
+
+__all__ = [
+    "Added", "added_by_grid", "added_by_idle", "added_by_life", "added_by_share",
+    "added_by_utilisation", "best_order", "embodied_share", "filled_g_h", "largest",
+]  # fmt: skip
+
+
+class Added(msgspec.Struct, frozen=True, eq=False):
+    """What a metric adds to the best, along some axis.
+
+    Attributes:
+        at: The axis: utilisation (0 to 1), share, years, g/kWh ...
+        operational_pct: Added operational carbon.
+        total_pct: Added carbon with all embodied carbon on both sides.
+    """
+
+    at: Floats
+    operational_pct: Floats
+    total_pct: Floats
+
+
+def filled_g_h(
+    supply: Supply, order: Sequence[int], utilisation: ArrayLike, g_kwh: float, *,
+    sleep: bool = False,
+) -> Floats:  # fmt: skip
+    """Operational grams an hour of the fleet, its servers filled in this order.
+
+    Args:
+        supply: The fleet.
+        order: Groups, the first to be filled first.
+        utilisation: Share of the fleet's points in use.
+        g_kwh: Of the grid.
+        sleep: Whether servers without work draw nothing; otherwise they idle.
+    """
+    used = np.asarray(utilisation, dtype=float) * supply.capacity.sum()
+    groups = list(order)
+    rate = supply.operational_g(g_kwh) if sleep else supply.marginal_g(g_kwh)
+    points = np.concatenate([[0.0], np.cumsum(supply.capacity[groups])])
+    grams = np.concatenate([[0.0], np.cumsum((supply.capacity * rate)[groups])])
+    idle = 0.0 if sleep else float((supply.servers * supply.idle_w).sum())
+    filled: Floats = np.interp(used, points, grams)
+    return filled + idle * supply.pue * g_kwh / 1000.0
+
+
+def best_order(supply: Supply, g_kwh: float, *, sleep: bool = False) -> list[int]:
+    """The order that emits least at any demand."""
+    return order_of(METRICS["osci"] if sleep else METRICS["tsci"], supply, g_kwh)
+
+
+def _added(
+    supply: Supply, order: Sequence[int], utilisation: ArrayLike, g_kwh: float, *,
+    sleep: bool = False, embodied_g_h: float | None = None,
+) -> tuple[Floats, Floats]:  # fmt: skip
+    least = filled_g_h(
+        supply, best_order(supply, g_kwh, sleep=sleep), utilisation, g_kwh, sleep=sleep
+    )
+    mine = filled_g_h(supply, order, utilisation, g_kwh, sleep=sleep)
+    sunk = supply.embodied_total_g_h if embodied_g_h is None else embodied_g_h
+    return _percent(mine, least), _percent(mine + sunk, least + sunk)
+
+
+def _percent(mine: Floats, least: Floats) -> Floats:
+    """How much more; nothing where there is nothing to compare with."""
+    return 100.0 * np.divide(mine - least, least, out=np.zeros_like(mine), where=least > 0)
+
+
+def added_by_utilisation(
+    supply: Supply, metric: Metric, g_kwh: float, *, utilisation: ArrayLike | None = None,
+    sleep: bool = False, embodied_g_h: float | None = None,
+) -> Added:  # fmt: skip
+    """What the metric adds, by how busy the fleet is.
+
+    Args:
+        supply: The fleet.
+        metric: What servers are sorted by.
+        g_kwh: Of the grid.
+        utilisation: Shares of the fleet's points; every half per cent unless given.
+        sleep: Whether servers without work draw nothing.
+        embodied_g_h: What the fleet is charged for embodied carbon, where it is not what the
+            metric sorts by.
+    """
+    at = np.linspace(0.0, 1.0, 201) if utilisation is None else np.asarray(utilisation, float)
+    order = order_of(metric, supply, g_kwh)
+    return Added(at, *_added(supply, order, at, g_kwh, sleep=sleep, embodied_g_h=embodied_g_h))
+
+
+def largest(
+    supply: Supply, order: Sequence[int], g_kwh: float, *, sleep: bool = False
+) -> tuple[float, float, float]:
+    """The largest added operational and total carbon over all utilisations, and where it is.
+
+    Between two corners of the filled points both curves are ratios of straight lines, which have
+    no peak of their own: looking at the corners is exact.
+    """
+    whole = supply.capacity.sum()
+    filled = [
+        np.cumsum(supply.capacity[list(groups)]) / whole
+        for groups in (order, best_order(supply, g_kwh, sleep=sleep))
+    ]
+    corners = np.unique(np.clip(np.concatenate([[0.0, 1e-9], *filled]), 0.0, 1.0))
+    operational, total = _added(supply, order, corners, g_kwh, sleep=sleep)
+    return float(operational.max()), float(total.max()), float(corners[operational.argmax()])
+
+
+def embodied_share(supply: Supply, g_kwh: float) -> float:
+    """Embodied part of the carbon of a point-hour on each group, all groups together."""
+    embodied = supply.embodied_g().sum()
+    return float(embodied / (embodied + supply.operational_g(g_kwh).sum()))
+
+
+def added_by_share(
+    supply: Supply, metric: Metric, shares: ArrayLike, g_kwh: float, *, sort_anew: bool = False
+) -> Added:
+    """The largest that is added, by embodied share of the carbon of a point-hour.
+
+    Args:
+        supply: The fleet.
+        metric: What servers are sorted by.
+        shares: From 0 to 1; at each the grid is the one that makes this share.
+        g_kwh: The grid as it is.
+        sort_anew: Whether servers are sorted anew at each share. Otherwise, as in the paper, the
+            order of today stays: the curve is then what the choice costs, whoever made it.
+    """
+    at = np.asarray(shares, dtype=float)
+    if ((at < 0) | (at > 1)).any():
+        raise InputError("a share lies between 0 and 1")
+    embodied, operational = supply.embodied_g().sum(), supply.operational_g(1.0).sum()
+    rows = []
+    for share in at.tolist():
+        if share >= 1.0:  # a grid without carbon: no choice adds any
+            rows.append((0.0, 0.0))
+            continue
+        grid = float(embodied * (1.0 - share) / (operational * max(share, 1e-9)))
+        order = order_of(metric, supply, grid if sort_anew else g_kwh)
+        rows.append(largest(supply, order, grid)[:2])
+    return _as_added(at, rows)
+
+
+def added_by_life(
+    supply: Supply, metric: Metric, years: ArrayLike, g_kwh: float, *, life_years: float = 5.0,
+    sort_anew: bool = False,
+) -> Added:  # fmt: skip
+    """The largest that is added, by expected life; `life_years` is the one of the supply."""
+    at = np.asarray(years, dtype=float)
+    if (at <= 0).any():
+        raise InputError("a life has to be longer than nothing")
+    rows = []
+    for life in at.tolist():
+        spread = supply.embodied_g_h * life_years / life
+        lived = msgspec.structs.replace(supply, embodied_g_h=spread)
+        order = order_of(metric, lived if sort_anew else supply, g_kwh)
+        rows.append(largest(lived, order, g_kwh)[:2])
+    return _as_added(at, rows)
+
+
+def added_by_grid(
+    supply: Supply, metric: Metric, g_kwh: ArrayLike, *, utilisation: float | None = None
+) -> Added:
+    """What a metric adds, by how dirty the grid is: at one utilisation, or at the worst."""
+    at = np.asarray(g_kwh, dtype=float)
+    rows = [_at(supply, metric, grams, utilisation) for grams in at.tolist()]
+    return _as_added(at, rows)
+
+
+def added_by_idle(
+    supply: Supply, metric: Metric, shares: ArrayLike, g_kwh: float, *,
+    utilisation: float | None = None,
+) -> Added:  # fmt: skip
+    """What a metric adds, by idle power as a share of peak power, the same for all servers."""
+    at = np.asarray(shares, dtype=float)
+    if ((at < 0) | (at > 1)).any():
+        raise InputError("idle power lies between 0 and 1 of peak power")
+    rows = []
+    for share in at.tolist():
+        idling = msgspec.structs.replace(supply, idle_w=supply.peak_w * share)
+        rows.append(_at(idling, metric, g_kwh, utilisation))
+    return _as_added(at, rows)
+
+
+def _at(
+    supply: Supply, metric: Metric, g_kwh: float, utilisation: float | None
+) -> tuple[float, float]:
+    order = order_of(metric, supply, g_kwh)
+    if utilisation is None:
+        return largest(supply, order, g_kwh)[:2]
+    operational, total = _added(supply, order, [utilisation], g_kwh)
+    return float(operational[0]), float(total[0])
+
+
+def _as_added(at: Floats, rows: Sequence[tuple[float, float]]) -> Added:
+    operational, total = np.array(rows, dtype=float).reshape(-1, 2).T
+    return Added(at, operational, total)

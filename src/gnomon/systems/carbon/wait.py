@@ -1,0 +1,266 @@
+"""Wait: the best time to start something before a deadline, and what starting then saved.
+
+As in Let's Wait Awhile (Wiesner et al., Middleware 2021), work that need not be done at once is
+started where a forecast has the cleanest stretch. A missing forecast starts it at once: waiting
+without knowing why saves nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable
+from typing import Literal, ParamSpec, TypeVar
+
+import msgspec
+import numpy as np
+
+from gnomon.act.process import sleep_until
+from gnomon.errors import InputError
+from gnomon.estimate import Estimate
+from gnomon.series import Signal
+from gnomon.series.intensity import Scope, describe_intensity
+from gnomon.series.zones import zone_signal
+from gnomon.sim.placement import cleanest_starts
+from gnomon.units import format_duration, parse, parse_duration
+
+__all__ = ["Outlook", "Saved", "WaitPlan", "expected_grid", "plan_wait", "saved_by", "start_clean"]
+
+_HISTORIES = 64
+_HOUR_NS = 3_600 * 10**9
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class Outlook(msgspec.Struct, frozen=True, eq=False):
+    """What the grid is expected to do.
+
+    Attributes:
+        signal: Grams a kilowatt-hour from now on; None where nobody knows.
+        basis: Where it comes from, or why there is none, in words.
+    """
+
+    signal: Signal | None
+    basis: str
+
+
+class WaitPlan(msgspec.Struct, frozen=True):
+    """When to start.
+
+    Attributes:
+        now_ns: When it was asked.
+        start_ns: When to start.
+        length_ns: How long it is expected to run.
+        deadline_ns: By when it is to be over.
+        at_once: Grams a kWh on average, started now.
+        then: The same, started then.
+        basis: What the expectation rests on.
+    """
+
+    now_ns: int
+    start_ns: int
+    length_ns: int
+    deadline_ns: int
+    at_once: Estimate | None
+    then: Estimate | None
+    basis: str
+
+    @property
+    def delay_ns(self) -> int:
+        """How long to wait."""
+        return self.start_ns - self.now_ns
+
+    @property
+    def saved_pct(self) -> float:
+        """What waiting is expected to save, in per cent of starting at once."""
+        if self.at_once is None or self.then is None or self.at_once.mid <= 0:
+            return 0.0
+        return 100.0 * (1.0 - self.then.mid / self.at_once.mid)
+
+    def describe(self, watts: float | None = None) -> str:
+        """What will be done, and what it should save."""
+        if self.at_once is None or self.then is None:
+            return f"starting at once: {self.basis}"
+        if self.delay_ns == 0:
+            return (
+                f"starting at once: no start before the deadline is cleaner than now "
+                f"({self.at_once.mid:.0f} g/kWh; {self.basis})"
+            )
+        text = (
+            f"starting in {format_duration(self.delay_ns)}: {self.then.mid:.0f} "
+            f"({self.then.low:.0f} to {self.then.high:.0f}) instead of {self.at_once.mid:.0f} "
+            f"g/kWh, {self.saved_pct:.0f} % less; {self.basis}"
+        )
+        if watts is not None:
+            grams = watts / 1e3 * self.length_ns / _HOUR_NS * (self.at_once.mid - self.then.mid)
+            text += f"; {grams:.0f} g at {watts:g} W"
+        return text
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """What starting later saved.
+
+    Attributes:
+        at_once: Grams a kWh on average, over as long from when it was asked.
+        then: The same while it ran.
+        saved_pct: In per cent of starting at once.
+        saved_g: Where power is known.
+        measured: Whether hours that have passed are behind it, or the forecast still.
+    """
+
+    at_once: float
+    then: float
+    saved_pct: float
+    saved_g: float | None
+    measured: bool
+
+    def describe(self) -> str:
+        """In words."""
+        behind = "as measured" if self.measured else "by the forecast"
+        grams = f", {self.saved_g:.0f} g" if self.saved_g is not None else ""
+        return (
+            f"ran at {self.then:.0f} g/kWh, {self.at_once:.0f} had it started at once: "
+            f"{self.saved_pct:.0f} % saved{grams} ({behind})"
+        )
+
+
+def expected_grid(zone: str, start_ns: int, end_ns: int, *, scope: Scope = "lifecycle") -> Outlook:
+    """What a zone's profile expects of the hours to come, without knowing today's weather.
+
+    >>> outlook = expected_grid("DE", 0, 24 * 3600 * 10**9)
+    >>> outlook.signal.has_range, outlook.basis.split(":")[0]
+    (True, 'usual hours of DE-LU')
+    """
+    drawn = [
+        zone_signal(zone, start_ns, end_ns, scope=scope, seed=seed) for seed in range(_HISTORIES)
+    ]
+    values = np.array([signal.values for signal in drawn])
+    low, high = np.quantile(values, [0.1, 0.9], axis=0)
+    mean = values.mean(axis=0)
+    usual = drawn[0].replace(values=mean, low=np.minimum(low, mean), high=np.maximum(high, mean))
+    return Outlook(usual, f"usual hours of {usual.zone}: {describe_intensity(usual)}")
+
+
+def plan_wait(outlook: Outlook, now_ns: int, *, within_ns: int, length_ns: int) -> WaitPlan:
+    """The cleanest start before a deadline.
+
+    Args:
+        outlook: What the grid is expected to do.
+        now_ns: When it is.
+        within_ns: How long from now it may take until all is done.
+        length_ns: How long the thing itself takes.
+
+    Raises:
+        InputError: It takes longer than there is time.
+    """
+    if length_ns <= 0:
+        raise InputError("how long does it take? It has to be more than nothing")
+    if length_ns > within_ns:
+        raise InputError(
+            f"{format_duration(length_ns)} of work do not fit into {format_duration(within_ns)}",
+            hint="a longer --within, or a shorter --for",
+        )
+    deadline = now_ns + within_ns
+    unknown = WaitPlan(now_ns, now_ns, length_ns, deadline, None, None, outlook.basis)
+    signal = outlook.signal
+    if signal is None:
+        return unknown
+    if signal.start_ns > now_ns or signal.end_ns < now_ns + length_ns or signal.gaps():
+        lacking = "the forecast does not cover the hours to come"
+        return msgspec.structs.replace(unknown, basis=f"{lacking} ({outlook.basis})")
+    latest = min(deadline, signal.end_ns) - length_ns
+    start = int(cleanest_starts(signal, [now_ns], [latest], [length_ns])[0])
+    return WaitPlan(
+        now_ns, start, length_ns, deadline, _mean(signal, now_ns, length_ns),
+        _mean(signal, start, length_ns), outlook.basis,
+    )  # fmt: skip
+
+
+def _mean(signal: Signal, start_ns: int, length_ns: int) -> Estimate:
+    seconds = length_ns / 1e9
+    unit = signal.unit * parse("s")
+    area = signal.integrate_estimate(start_ns, start_ns + length_ns, unit=unit)
+    return area * (1.0 / seconds)
+
+
+def saved_by(
+    plan: WaitPlan, signal: Signal, start_ns: int, end_ns: int, *, watts: float | None = None,
+    measured: bool = False,
+) -> Saved | None:  # fmt: skip
+    """What a run saved against one of the same length from the time it was asked for.
+
+    None where the signal does not cover both.
+    """
+    length = max(end_ns - start_ns, 1)
+    covered = (
+        signal.start_ns <= plan.now_ns
+        and max(end_ns, plan.now_ns + length) <= signal.end_ns
+        and not signal.gaps()
+    )
+    if not covered:
+        return None
+    at_once = signal.mean(plan.now_ns, plan.now_ns + length)
+    then = signal.mean(start_ns, start_ns + length)
+    kwh = None if watts is None else watts / 1e3 * length / _HOUR_NS
+    return Saved(
+        at_once, then, 100.0 * (1.0 - then / at_once) if at_once > 0 else 0.0,
+        None if kwh is None else kwh * (at_once - then), measured,
+    )  # fmt: skip
+
+
+def start_clean(
+    zone: str, *, within: str, length: str, scope: Literal["lifecycle", "direct"] = "lifecycle",
+    outlook: Callable[[int, int], Outlook] | None = None, now_ns: Callable[[], int] = time.time_ns,
+    sleep: Callable[[float], None] = time.sleep, tell: Callable[[str], None] | None = None,
+) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:  # fmt: skip
+    """A decorator: each call of the function waits for its cleanest start.
+
+    Args:
+        zone: The grid.
+        within: How long from the call until all has to be done, as '12h'.
+        length: How long the function takes, as '2h'.
+        scope: Life-cycle or direct intensity.
+        outlook: A forecast between two times, in place of the zone's usual hours. Where it
+            fails, the function starts at once.
+        now_ns: The clock.
+        sleep: Waits seconds.
+        tell: Told beforehand what is expected and afterwards what was saved; stderr unless given.
+
+    >>> @start_clean("DE", within="3h", length="1h", sleep=lambda s: None, tell=lambda text: None,
+    ...              now_ns=iter(range(0, 10**15, 10**13)).__next__)
+    ... def train():
+    ...     return "trained"
+    >>> train()
+    'trained'
+    """
+    within_ns, length_ns = parse_duration(within), parse_duration(length)
+    say = tell or (lambda text: print(f"gnomon: {text}", file=sys.stderr))
+
+    def ask(start_ns: int, end_ns: int) -> Outlook:
+        if outlook is None:
+            return expected_grid(zone, start_ns, end_ns, scope=scope)
+        try:
+            return outlook(start_ns, end_ns)
+        except Exception as error:  # a forecast that fails must not keep work from being done
+            return Outlook(None, f"no forecast: {error}")
+
+    def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
+        @functools.wraps(function)
+        def later(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+            now = now_ns()
+            expected = ask(now, now + within_ns + _HOUR_NS)
+            plan = plan_wait(expected, now, within_ns=within_ns, length_ns=length_ns)
+            say(plan.describe())
+            sleep_until(plan.start_ns, now_ns=now_ns, sleep=sleep)
+            began = now_ns()
+            answer = function(*args, **kwargs)
+            if expected.signal is not None:
+                saved = saved_by(plan, expected.signal, began, now_ns())
+                if saved is not None:
+                    say(saved.describe())
+            return answer
+
+        return later
+
+    return decorate

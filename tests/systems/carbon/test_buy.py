@@ -1,0 +1,113 @@
+"""Purchases: by hand, and what must hold of any."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnomon.errors import InputError
+from gnomon.estimate import Estimate
+from gnomon.model.machine import Fleet, Group, Machine, find_machine
+from gnomon.model.machine_file import read_fleet
+from gnomon.systems.carbon.bought import to_result, to_script, verdict
+from gnomon.systems.carbon.buy import weigh_purchase, years_to_pay_back
+
+
+def machine(name, score=100.0, peak=100.0, kg=50.0, idle=0.0):
+    exact = Estimate.exact
+    return Machine(
+        name=name, kind="server", cores=8, threads=16, score=score, score_unit="points",
+        idle_w=exact(idle), peak_w=exact(peak), embodied_kg=Estimate(0.5 * kg, kg, 2 * kg),
+        life_years=5.0, source={"all": "made up"},
+    )  # fmt: skip
+
+
+def two(old_watts=200.0, count=10):
+    return Fleet(name="old", groups=(Group(machine=machine("old", peak=old_watts), count=count),))
+
+
+def test_by_hand():
+    """Ten servers of 100 points at 200 W, by five of 200 points at 100 W, half in use."""
+    new = machine("new", score=200.0, peak=100.0, kg=1000.0)
+    found = weigh_purchase(two(), new, Estimate.exact(100.0), utilisation=0.5)
+    offer = found.ladder[0]
+    assert (offer.servers_out, offer.servers_in) == (10, 5)
+    # 500 points of work: 1000 W before, 250 W after.
+    assert found.kept_kwh_y.mid == pytest.approx(8760.0)
+    assert offer.saved_kwh_y.mid == pytest.approx(0.75 * 8760)
+    assert offer.saved_kg_y.mid == pytest.approx(657.0)
+    assert offer.embodied_kg.mid == 5000.0
+    assert offer.years == pytest.approx(5000 / 657)
+    assert offer.years_best == pytest.approx(2500 / 657)
+    assert offer.breakeven_g_kwh == pytest.approx(5000e3 / (0.75 * 8760 * 5))
+    assert offer.net_kg.mid == pytest.approx(5000 - 5 * 657)
+    assert found.best is None
+    assert verdict(found).startswith("Keep all")
+    dirtier = weigh_purchase(two(), new, Estimate.exact(200.0), utilisation=0.5)
+    assert dirtier.best is not None
+    assert to_script(dirtier)["answer"] == "replace"
+    assert to_result(dirtier, price_usd_kwh=0.2).figures[0].value == "replace"
+
+
+@given(st.floats(1.0, 1e4), st.floats(0.1, 1e4), st.floats(-30.0, 30.0))
+def test_prop_savings_add_up_to_what_was_emitted(embodied, saved, change):
+    years = years_to_pay_back(embodied, saved, change)
+    rate = math.log1p(change / 100)
+    if years is None:
+        assert saved / -rate <= embodied * (1 + 1e-9)  # all there will ever be is not enough
+    else:
+        summed = saved * (years if abs(rate) < 1e-8 else math.expm1(rate * years) / rate)
+        assert summed == pytest.approx(embodied, rel=1e-6)
+
+
+@given(st.floats(1.0, 900.0), st.floats(1.0, 900.0))
+def test_prop_a_dirtier_grid_pays_sooner(one, other):
+    new = find_machine("EPYC 9334")
+    fleet = read_fleet("bundled:mit-740")
+    clean, dirty = (
+        weigh_purchase(fleet, new, Estimate.exact(grid), utilisation=0.58)
+        for grid in sorted((one, other))
+    )
+    for a, b in zip(clean.ladder, dirty.ladder):
+        assert b.years is not None
+        assert a.years is None or b.years <= a.years + 1e-9
+        assert a.pays == (a.breakeven_g_kwh is not None and min(one, other) > a.breakeven_g_kwh)
+
+
+def test_a_grid_that_gets_cleaner_pays_later():
+    new = machine("new", score=200.0, peak=100.0, kg=600.0)
+    steady, cleaner = (
+        weigh_purchase(two(), new, Estimate.exact(100.0), change_pct_y=change).ladder[0]
+        for change in (0.0, -8.0)
+    )
+    assert cleaner.years > steady.years
+    assert cleaner.net_kg.mid > steady.net_kg.mid
+
+
+def test_idle_servers_that_stay_on_make_replacing_worth_more():
+    idling = msgspec.structs.replace(
+        two(), groups=(Group(machine=machine("old", peak=200.0, idle=120.0), count=10),)
+    )
+    new = machine("new", score=1000.0, peak=500.0, idle=100.0, kg=1000.0)
+    kept = weigh_purchase(idling, new, Estimate.exact(100.0), utilisation=0.2)
+    slept = weigh_purchase(idling, new, Estimate.exact(100.0), utilisation=0.2, sleep=True)
+    assert kept.ladder[0].saved_kwh_y.mid > slept.ladder[0].saved_kwh_y.mid
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [({"years": 0.0}, "years of use"), ({"change_pct_y": -100.0}, "a grid that changes")],
+    ids=["no-years", "no-grid"],
+)
+def test_wrong_input(changes, what):
+    with pytest.raises(InputError, match=what):
+        weigh_purchase(two(), machine("new"), Estimate.exact(10.0), **changes)
+
+
+def test_a_candidate_without_the_same_score():
+    with pytest.raises(InputError, match="no score that the others have"):
+        weigh_purchase(two(), machine("new", score=0.0), Estimate.exact(10.0))

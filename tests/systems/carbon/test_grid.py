@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+
+from gnomon.errors import InputError
+from gnomon.systems.carbon.grid import grid_signal, mean_intensity, read_grid_file
+
+HOUR_NS = 3600 * 10**9
+DAY = "2024-03-01T{:02}:00Z"
+
+
+def write(tmp_path, rows, header="datetime_utc,direct_gco2_kwh,lca_gco2_kwh"):
+    file = tmp_path / "grid.csv"
+    file.write_text("\n".join([header, *rows]) + "\n")
+    return file
+
+
+def hours(values, skip=()):
+    return [f"{DAY.format(h)},{v},{v + 10}" for h, v in enumerate(values) if h not in skip]
+
+
+def test_a_zone_a_number_and_whole_hours():
+    signal, notes = grid_signal("DE", HOUR_NS // 2, 5 * HOUR_NS + 1)
+    assert (signal.start_ns, signal.end_ns) == (0, 6 * HOUR_NS)
+    assert "average, life-cycle" in notes[0]
+    assert "seed 0" in notes[0]
+    assert signal != grid_signal("DE", 0, 6 * HOUR_NS, seed=1)[0]
+    flat, told = grid_signal("120", 10, 20)
+    assert flat.at(15) == 120
+    assert told == ["Grid: 120 gCO2e/kWh at all times, as given."]
+
+
+def test_a_file_by_scope(tmp_path):
+    file = write(tmp_path, hours([100, 200, 300]))
+    start = 1709251200 * 10**9
+    life, notes = grid_signal("DE", start, start + 3 * HOUR_NS, file=file)
+    direct, _ = grid_signal("DE", start, start + HOUR_NS, file=file, scope="direct")
+    assert life.values.tolist() == [110, 210, 310]
+    assert direct.values.tolist() == [100, 200, 300]
+    assert direct.kind == "carbon-intensity/average/direct"
+    assert "hours of grid.csv" in notes[0]
+    assert mean_intensity(None, year=2024, file=file)[0] == pytest.approx(210)
+    assert mean_intensity("120", year=2024)[0] == pytest.approx(120)
+
+
+def test_gaps_are_kept_until_told_and_then_said(tmp_path):
+    file = write(tmp_path, hours([100, 200, 300, 400], skip=(1,)))
+    assert len(read_grid_file(file)[0].gaps()) == 1
+    held, notes = read_grid_file(file, fill="hold")
+    assert held.gaps() == []
+    assert "Filled 1 gap, 1 h 0 min in all, with the last value before" in notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda f: grid_signal(None, 0, HOUR_NS), "which grid"),
+        (lambda f: grid_signal("DEE", 0, HOUR_NS), "did you mean"),
+        (lambda f: grid_signal("-5", 0, HOUR_NS), "zero or more"),
+        (lambda f: grid_signal("DE", 0, HOUR_NS, fill="hold"), "nothing to fill"),
+        (
+            lambda f: grid_signal("DE", 0, HOUR_NS, file=f),
+            "grid.csv: what is asked for runs from 1970",
+        ),
+        (lambda f: read_grid_file(f.with_name("bad.csv")), "bad.csv: .*below zero"),
+    ],
+    ids=["none", "zone", "negative", "fill", "outside", "below"],
+)
+def test_what_is_wrong_is_one_line(tmp_path, ask, words):
+    file = write(tmp_path, hours([100, 200]))
+    (tmp_path / "bad.csv").write_text(file.read_text().replace("110", "-110"))
+    with pytest.raises(InputError, match=words) as caught:
+        ask(file)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.data
+def test_public_files(public_data):
+    folder = public_data / "carbon"
+    real, _ = read_grid_file(
+        folder / "electricitymaps-hourly-2021-2024" / "DE-LU.csv.gz", zone="DE"
+    )
+    cast, _ = read_grid_file(
+        folder / "carboncast-hourly-2020-2021" / "DE_lifecycle_emissions.csv.gz"
+    )
+    assert len(real) == 35064
+    assert 300 < real.mean() < 500
+    assert len(cast) == 17544
+    assert str(cast.unit) == "gCO2e/kWh"
