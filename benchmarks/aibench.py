@@ -5,8 +5,12 @@
     python benchmarks/aibench.py make OUT [--data FOLDER]  the five of h200/, as benchmarks
     python benchmarks/aibench.py run OUT [--rounds 3]      on a machine with a GPU: needs only torch
     python benchmarks/aibench.py compare OUT [--data FOLDER]  what `run` left, beside the originals
+    python benchmarks/aibench.py compare OUT --again FOLDER   and beside the originals recorded anew
 
 `make` and `compare` run where gnomon is installed, `run` where the GPU is: carry OUT there and back.
+No two GPUs, and no two minutes, are the same. FOLDER holds the originals recorded once more beside
+`run`, laid out as h200/ is (NAME/kineto.json.gz, NAME/meta.json): `again` says how far the original is
+from its own first recording, `error_again` how far the clone is from the original of its minutes.
 """
 
 from __future__ import annotations
@@ -164,45 +168,80 @@ def run(out: Path, rounds: int) -> None:
             print(name, f"{answer['median_ms']:.3f} ms", flush=True)
 
 
-def compare(out: Path, data: Path) -> dict[str, Any]:
+def compare(out: Path, data: Path, again: Path | None = None) -> dict[str, Any]:
+    """What `run` left, beside the originals, and beside `again`, the originals recorded anew."""
+    rows, families = [], []
+    for name, bound in WORKLOADS.items():
+        row, own = compare_one(name, out, data / "h200", again)
+        rows.append({"trace": name, "bound_by": bound, **row})
+        families += [{"trace": name, **family} for family in own]
+        print(_line(rows[-1]), flush=True)
+    told = {
+        "rows": rows, "families": families,
+        "mean_pct": statistics.mean(abs(row["error_pct"]) for row in rows),
+        "worst_gpu_pct": max(abs(r["error_pct"]) for r in rows if r["bound_by"] == "gpu"),
+        "worst_host_pct": max(abs(r["error_pct"]) for r in rows if r["bound_by"] == "host"),
+        "least_coverage_pct": min(row["coverage_time_pct"] for row in rows),
+        "worst_family_pct": _worst(families, "error_pct"),
+    }  # fmt: skip
+    if again is not None:
+        told["mean_again_pct"] = statistics.mean(abs(row["error_again_pct"]) for row in rows)
+        told["worst_family_again_pct"] = _worst(families, "error_again_pct")
+        told["worst_family_of_originals_pct"] = _worst(families, "again_pct")
+    return told
+
+
+def compare_one(
+    name: str, out: Path, recorded: Path, again: Path | None
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """One workload: its step, coverage and memory, and its kernel time by family."""
     from gnomon.ingest.measured import read_measured
     from gnomon.systems.aibench.check import clone_profile, original_profile
     from gnomon.systems.aibench.clone_run import read_clone_run
 
-    rows, families = [], []
-    for name, bound in WORKLOADS.items():
-        kineto = data / "h200" / name / "kineto.json.gz"
-        answers = sorted(out.glob(f"{name}.[0-9]*.json"))
-        medians = [json.loads(path.read_text())["median_ms"] for path in answers]
-        last = json.loads(answers[-1].read_text())
-        step = statistics.median(medians)
-        measured = read_measured(kineto)
-        original = original_profile(kineto)
-        clone = clone_profile(out / f"{name}.profile.json.gz", read_clone_run(answers[-1]))
-        total = sum(original.kernel_ms.values())
-        shares = {f: ms for f, ms in original.kernel_ms.items() if ms >= LEAST_SHARE * total}
-        off = {f: 100 * (clone.kernel_ms.get(f, 0.0) / ms - 1) for f, ms in shares.items()}
-        families += [{"trace": name, "family": f, "error_pct": pct} for f, pct in off.items()]
-        rows.append(
-            {"trace": name, "bound_by": bound, "original_ms": measured.step_ms, "clone_ms": step,
-             "spread_ms": f"{min(medians):.3f}..{max(medians):.3f}",
-             "error_pct": 100 * (step / measured.step_ms - 1),
-             "coverage_time_pct": last["coverage_time_pct"],
-             "kernels": f"{original.kernels:g}/{clone.kernels:g}",
-             "memory_error_pct": 100 * (last["peak_bytes"] / measured.peak_bytes - 1),
-             "worst_family": max(off, key=lambda f: abs(off[f])),
-             "worst_family_pct": max(off.values(), key=abs)}
-        )  # fmt: skip
-        print(_line(rows[-1]), flush=True)
-    errors = [abs(row["error_pct"]) for row in rows]
-    return {
-        "rows": rows, "families": families,
-        "mean_pct": statistics.mean(errors),
-        "worst_gpu_pct": max(abs(r["error_pct"]) for r in rows if r["bound_by"] == "gpu"),
-        "worst_host_pct": max(abs(r["error_pct"]) for r in rows if r["bound_by"] == "host"),
-        "least_coverage_pct": min(row["coverage_time_pct"] for row in rows),
-        "worst_family_pct": max(abs(row["worst_family_pct"]) for row in rows),
+    answers = sorted(out.glob(f"{name}.[0-9]*.json"))
+    medians = [json.loads(path.read_text())["median_ms"] for path in answers]
+    last = json.loads(answers[-1].read_text())
+    step = statistics.median(medians)
+    kineto = recorded / name / "kineto.json.gz"
+    measured, original = read_measured(kineto), original_profile(kineto)
+    clone = clone_profile(out / f"{name}.profile.json.gz", read_clone_run(answers[-1]))
+    least_ms = LEAST_SHARE * sum(original.kernel_ms.values())
+    shares = {f: ms for f, ms in original.kernel_ms.items() if ms >= least_ms}
+    families: list[dict[str, Any]] = [
+        {"family": f, "error_pct": _off(clone.kernel_ms.get(f, 0.0), ms)}
+        for f, ms in shares.items()
+    ]
+    worst = max(families, key=lambda family: abs(family["error_pct"]))
+    row = {
+        "original_ms": measured.step_ms, "clone_ms": step,
+        "spread_ms": f"{min(medians):.3f}..{max(medians):.3f}",
+        "error_pct": _off(step, measured.step_ms),
+        "coverage_time_pct": last["coverage_time_pct"],
+        "kernels": f"{original.kernels:g}/{clone.kernels:g}",
+        "memory_error_pct": _off(last["peak_bytes"], measured.peak_bytes),
+        "worst_family": worst["family"], "worst_family_pct": worst["error_pct"],
     }  # fmt: skip
+    if again is not None:
+        anew = again / name / "kineto.json.gz"
+        again_ms, profile = read_measured(anew).step_ms, original_profile(anew)
+        row |= {"again_ms": again_ms, "error_again_pct": _off(step, again_ms)}
+        for family in families:
+            now_ms = profile.kernel_ms.get(family["family"], 0.0)
+            family["again_pct"] = _off(now_ms, shares[family["family"]])
+            family["error_again_pct"] = _off(clone.kernel_ms.get(family["family"], 0.0), now_ms)
+    return row, families
+
+
+def _off(value: float, reference: float | None) -> float:
+    """How far a value is from what it should be, in percent."""
+    if not reference:
+        raise ValueError("what to compare with was not measured")
+    return 100 * (value / reference - 1)
+
+
+def _worst(rows: list[dict[str, Any]], key: str) -> float:
+    return max(abs(row[key]) for row in rows)
 
 
 def measure(parts: list[str], data: Path | None = None) -> dict[str, dict[str, Any]]:
@@ -223,6 +262,7 @@ def main() -> None:
     parser.add_argument("part", choices=("size", "param", "make", "run", "compare"))
     parser.add_argument("out", type=Path, nargs="?", help="the folder of benchmarks")
     parser.add_argument("--data", type=Path, help="the folder of recordings")
+    parser.add_argument("--again", type=Path, help="compare: the originals, recorded anew")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each benchmark")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON at the end")
     args = parser.parse_args()
@@ -236,7 +276,7 @@ def main() -> None:
         make(args.out, data)
         return
     told = (
-        compare(args.out, data)
+        compare(args.out, data, args.again)
         if args.part == "compare"
         else measure([args.part], data)[args.part]
     )

@@ -186,6 +186,12 @@ def test_what_is_needed_at_once():
     assert both.settings == {"device": "cpu", "peak_bytes": 64 + 16 + 500, "lost": 7}
 
 
+def test_the_profiler_slows_a_mix_as_it_slows_its_parts_on_average():
+    assert mixed(program(profiler=1.5), program(profiler=2.25)).settings["profiler"] == 1.88
+    assert mixed(program(profiler=2.0), program()).settings["profiler"] == 1.5
+    assert "profiler" not in mixed(program(), program()).settings
+
+
 def test_settings_that_differ_are_refused():
     with pytest.raises(InputError) as caught:
         mixed(program(), program(device="cuda"))

@@ -71,6 +71,42 @@ def test_recorded_indices_and_offsets_are_told_apart(recorded, tmp_path):
     assert ["o", 12, 0] in fills
 
 
+def fills_of(program, at, *operators):
+    """What the storages behind an argument of some operators are filled with, call by call."""
+    fills = []
+    for row in (row for step in program["steps"] for thread in step for row in thread):
+        if not isinstance(row[0], str) and program["operators"][row[0]] in operators:
+            _, made = row[1][at]
+            fills.append(program["storages"][program["made"][made][0]][2])
+    return fills
+
+
+@pytest.mark.parametrize(
+    ("model", "weight", "operators"),
+    [
+        ("gpt-adamw", 2, ["aten.native_layer_norm.default"]),
+        # Chance reuse of memory decides whether this one is opened.
+        ("cnn", 1, ["aten._batch_norm_impl_index.default", "aten.native_batch_norm.default"]),
+        ("cnn", 1, ["aten.native_group_norm.default"]),
+    ],
+)
+def test_normalisations_begin_as_in_a_training(model, weight, operators, recorded, tmp_path):
+    build(recorded(model), tmp_path / "bench")
+    program = program_of(tmp_path / "bench")
+    weights, biases = (fills_of(program, at, *operators) for at in (weight, weight + 1))
+    assert weights == [["c", 1.0]] * len(weights)
+    assert biases == [["c", 0.0]] * len(biases)
+    assert len(weights) == len(biases) > 0
+
+
+def test_other_weights_are_drawn(recorded, tmp_path):
+    build(recorded("gpt-adamw"), tmp_path / "bench")
+    program = program_of(tmp_path / "bench")
+    assert fills_of(program, 0, "aten.embedding.default") == [[]]
+    fills = [fill for _, _, fill in program["storages"]]
+    assert fills.count(["c", 1.0]) == 2  # of its 15 parameters, those of the normalisations
+
+
 def test_a_distribution_shapes_the_draws():
     """Zipf draws the first far more often than the last; a histogram follows its weights."""
     import importlib.util
@@ -216,6 +252,41 @@ def runner(monkeypatch):
     return module
 
 
+@pytest.mark.parametrize("name", ["gpt-adamw", "gpt-adam"])
+def test_weights_stay_numbers(name, monkeypatch, recorded, tmp_path):
+    """Rows of a table that nobody reads have no gradient: what keeps them from 0 / 0 is needed."""
+    from types import SimpleNamespace
+
+    import torch
+
+    build(recorded(name), tmp_path / "bench")
+    module, program = runner(monkeypatch), program_of(tmp_path / "bench")
+    args = SimpleNamespace(indices="uniform", seed=0, host_scale=0.0, pace="off")
+    with torch.inference_mode():
+        bench = module.Bench(program, module.Machine("cpu", program, args), args)
+        # Counters of steps aside: what `torch.tensor` puts into memory is in no trace.
+        own = [tensor for tensor in bench.tensors.made if tensor.numel() > 1]
+        before = [tensor.clone() for tensor in own]
+        for number in range(4):
+            bench.step(number)
+    assert all(torch.isfinite(tensor).all() for tensor in own)
+    moved = [not torch.equal(one, other) for one, other in zip(before, own)]
+    assert sum(moved) >= 3 * 15  # parameters, and two moments of each
+
+
+def test_under_the_profiler_the_host_is_as_slow_as_in_the_recording(monkeypatch, tmp_path):
+    from types import SimpleNamespace
+
+    scales = []
+    machine = SimpleNamespace(is_cuda=False, scale=0.5, synchronize=lambda: None)
+    bench = SimpleNamespace(
+        machine=machine, program={"settings": {"profiler": 3.0}},
+        step=lambda _: scales.append(machine.scale),
+    )  # fmt: skip
+    runner(monkeypatch).profile(bench, str(tmp_path / "trace.json"))
+    assert scales == [1.5] * 6
+
+
 def script(module, rows, operators):
     from types import SimpleNamespace
 
@@ -294,7 +365,7 @@ def test_streams_wait_for_one_another_and_for_the_end(monkeypatch, recorded, tmp
 
     order = pipeline.order
 
-    def spread(calls, _times):
+    def spread(calls, _times, _seen):
         for at, call in enumerate(calls):
             call.stream, call.thread = at // 3 % 2, 1 if at < len(calls) // 2 else 2
         return order(calls, {})

@@ -2,10 +2,17 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.systems.aibench.scalars import NEUTRAL, neutral, plain_equation
+from gnomon.systems.aibench.scalars import (
+    GUARD,
+    NEUTRAL,
+    keeps_from_zero,
+    neutral,
+    plain_equation,
+)
 
 
 @given(st.floats(allow_nan=False))
@@ -25,3 +32,28 @@ def test_what_is_not_plain_becomes_one_of_few(value):
 
 def test_equations_lose_their_letters_only():
     assert plain_equation("...ij,kj->...ik") == "...ab,cb->...ac"
+
+
+def test_what_keeps_from_zero_reads_zero_in_a_trace():
+    """Traces print six decimals."""
+    assert float(f"{GUARD:f}") == 0.0
+    assert GUARD > 0.0
+
+
+@pytest.mark.parametrize(
+    ("does", "argument", "is_guard"),
+    [
+        ("aten._fused_adamw_.default", "eps", True),
+        ("aten._fused_adam_.default", "eps", True),
+        ("aten.native_layer_norm.default", "eps", True),
+        ("aten._foreach_add_.Scalar", "scalar", True),
+        ("aten._foreach_add.Scalar", "scalar", True),
+        ("aten._fused_adamw_.default", "weight_decay", False),
+        ("aten._foreach_mul_.Scalar", "scalar", False),
+        ("aten._foreach_add_.List", "alpha", False),
+        ("aten.add_.Scalar", "other", False),
+        ("aten.dropout.default", "p", False),
+    ],
+)
+def test_only_what_keeps_from_zero_is_not_zero(does, argument, is_guard):
+    assert keeps_from_zero(does, argument) == is_guard

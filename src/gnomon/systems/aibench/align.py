@@ -36,6 +36,8 @@ _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _CALLS = ("cuda_runtime", "cuda_driver")
 #: Host time that passes in waiting for others; the benchmark waits by itself.
 _WAITS = ("sync", "blocked")
+#: Waits that were told from times count from this confidence on.
+_LIKELY = 0.5
 #: Of a trace without marks so many repeats are used.
 _MOST_WINDOWS = 16
 #: A process that records an execution trace calls a second observer at every operator, also while
@@ -87,6 +89,8 @@ class Alignment(msgspec.Struct, frozen=True):
         device_ns: All kernels of a step, or all operators where there is no device.
         on_gpu: Whether there is a device.
         notes: What the reader should know.
+        slowdown: How many times as long the host's work took under the profiler.
+        waits: By node, nodes whose kernels its own were seen to wait for on another stream.
     """
 
     timings: dict[int, Timing]
@@ -97,6 +101,8 @@ class Alignment(msgspec.Struct, frozen=True):
     device_ns: float
     on_gpu: bool
     notes: tuple[str, ...]
+    slowdown: float = 1.0
+    waits: dict[int, set[int]] = {}
 
 
 def steps_of(trace: ExecutionTrace) -> list[int]:
@@ -313,12 +319,15 @@ class _Timer:
         self.timings = {at: Timing() for at in self.chosen}
         self.uncovered: list[Uncovered] = []
         self.total_ns = 0.0
+        #: The node of each kernel, in the steps whose order is kept.
+        self.made_by: dict[int, int] = {}
 
     def run(self) -> Alignment:
         streams: dict[int, Counter[int]] = defaultdict(Counter)
         names: dict[int, Counter[str]] = defaultdict(Counter)
         by_step: dict[int, int] = Counter(step for step, _ in self.pairs)
-        pace = _Pace.of(self.side)
+        built = build_graph(self.side.kineto)
+        pace = _Pace(*_work_of_lanes(self.side.kineto, built))
         middle = {
             s: sorted(w for x, w in self.pairs if x == s)[n // 2] for s, n in by_step.items()
         }
@@ -344,7 +353,7 @@ class _Timer:
         return Alignment(
             self.timings, tuple(self.uncovered), covered / max(wanted, 1), self._known(),
             len(self.side.windows) - 1, self.total_ns, self.side.on_gpu,
-            tuple(self.notes),
+            tuple(self.notes), pace.slowdown, self._waits(built),
         )  # fmt: skip
 
     def _known(self) -> float:
@@ -408,6 +417,19 @@ class _Timer:
                     self.timings[node].device_ns += took * share
                     streams[node][int(side.kineto.stream[kernel])] += 1
                     names[node][side.kineto.name_of(kernel)] += 1
+                    if is_middle:
+                        self.made_by[kernel] = node
+
+    def _waits(self, built: TraceGraph) -> dict[int, set[int]]:
+        """Who was seen to wait for whom, of the calls whose kernels are known."""
+        waits: dict[int, set[int]] = defaultdict(set)
+        assert built.event is not None
+        for wait in built.inferred:
+            source = self.made_by.get(int(built.event[wait.source]))
+            target = self.made_by.get(int(built.event[wait.target]))
+            if source is not None and target is not None and wait.confidence >= _LIKELY:
+                waits[target].add(source)
+        return dict(waits)
 
     def _who(self, call: int, found: dict[int, int]) -> int | None:
         """The chosen node that a runtime call belongs to."""
@@ -497,13 +519,12 @@ def _owners(trace: ExecutionTrace, chosen: Sequence[int]) -> list[int]:
 class _Pace:
     """How much a host thread works, without profiler and waits, between two recorded instants."""
 
-    def __init__(self, lanes: dict[int, tuple[NDArray[Any], NDArray[Any]]]) -> None:
+    def __init__(
+        self, lanes: dict[int, tuple[NDArray[Any], NDArray[Any]]], profiled_ns: float
+    ) -> None:
         self._lanes = lanes
-
-    @classmethod
-    def of(cls, side: _ProfilerSide) -> _Pace:
-        built = build_graph(side.kineto)
-        return cls(_work_of_lanes(side.kineto, built))
+        alone_ns = sum(float(work[-1]) for _, work in lanes.values() if len(work))
+        self.slowdown = max(profiled_ns / alone_ns, 1.0) if alone_ns else 1.0
 
     def between(self, thread: int, from_ns: list[int], until_ns: list[int]) -> list[float]:
         """The work between each two instants."""
@@ -521,10 +542,15 @@ def _watched_twice() -> ProfilerCost:
 
 def _work_of_lanes(
     kineto: KinetoTrace, built: TraceGraph
-) -> dict[int, tuple[NDArray[Any], NDArray[Any]]]:
-    """By thread: instants on the recorded clock, and the work done until each."""
+) -> tuple[dict[int, tuple[NDArray[Any], NDArray[Any]]], float]:
+    """By thread: instants on the recorded clock, and the work done until each.
+
+    Beside it the same work of all of them as it was recorded, with the profiler's part in it.
+    """
     graph = without_profiler(kineto, built, _watched_twice())
     duration = np.where(graph.is_kind(*_WAITS), 0, graph.duration_ns)
+    recorded = np.where(graph.is_kind(*_WAITS), 0, built.graph.duration_ns)
+    profiled_ns = 0.0
     lanes: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
     assert built.event is not None
     for lane in np.unique(graph.lane).tolist():
@@ -536,6 +562,7 @@ def _work_of_lanes(
             [i for i, c in enumerate(kineto.categories) if c in ("cpu_op", *_CALLS)],
         ):
             continue
+        profiled_ns += float(recorded[tasks].sum())
         tasks = tasks[np.argsort(built.recorded.start_ns[tasks], kind="stable")]
         start, end = built.recorded.start_ns[tasks], built.recorded.end_ns[tasks]
         done = np.concatenate(([0], np.cumsum(duration[tasks])))
@@ -544,4 +571,4 @@ def _work_of_lanes(
         keep = np.concatenate(([True], np.diff(np.maximum.accumulate(times)) >= 0))
         thread = int(kineto.thread[events[0]])
         lanes[thread] = (np.maximum.accumulate(times)[keep], work[keep])
-    return lanes
+    return lanes, profiled_ns

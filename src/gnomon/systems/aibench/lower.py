@@ -19,7 +19,7 @@ from gnomon.systems.aibench.flow import Flow
 from gnomon.systems.aibench.kernels import KernelFiles
 from gnomon.systems.aibench.operators import Argument, Operator
 from gnomon.systems.aibench.program import Call
-from gnomon.systems.aibench.scalars import neutral, plain_equation
+from gnomon.systems.aibench.scalars import GUARD, keeps_from_zero, neutral, plain_equation
 from gnomon.systems.aibench.select import Chosen
 from gnomon.systems.aibench.values import Demands
 
@@ -144,9 +144,9 @@ class Lowering:
             parts = [self._encode(part, argument, call) for part in value]
             is_plain = all(isinstance(part, bool | int | float) for part in parts)
             return parts if is_plain else ["L", *parts]
-        return self._encode_plain(value, argument)
+        return self._encode_plain(value, argument, call)
 
-    def _encode_plain(self, value: Value, argument: Argument) -> Any:
+    def _encode_plain(self, value: Value, argument: Argument, call: Call) -> Any:
         if value is None or argument.kind == "generator":
             return None
         if argument.kind == "stream":
@@ -161,6 +161,8 @@ class Lowering:
         if isinstance(value, bool):
             return ["p"] if value and argument.name == "pin_memory" else value
         if isinstance(value, float):
+            if value == 0.0 and keeps_from_zero(call.does, argument.name):
+                return GUARD
             return _encode_float(value if self.keep_scalars else neutral(value))
         if isinstance(value, str):
             is_equation = argument.name == "equation"

@@ -302,6 +302,8 @@ def _settings(programs: Sequence[Program], names: Sequence[str]) -> dict[str, An
         values = [program.settings.get(key) for program in programs]
         if key == "lost":
             settings[key] = sum(value or 0 for value in values)
+        elif key == "profiler":
+            settings[key] = round(sum(value or 1.0 for value in values) / len(values), 2)
         elif key == "peak_bytes":
             settings[key] = _peak_bytes(programs)
         elif all(value == values[0] for value in values):

@@ -126,7 +126,8 @@ def build_program(
     for call in calls:
         by_step[steps[call.at]].append(call)
     times = _spans(alignment)
-    ordered = [order(own, times) for _, own in sorted(by_step.items())]
+    seen = alignment.waits if alignment is not None else {}
+    ordered = [order(own, times, seen) for _, own in sorted(by_step.items())]
     number_registers(calls)
     flow = lowered.flow
     settings = _settings(trace, alignment)
@@ -295,6 +296,8 @@ def _settings(trace: ExecutionTrace, alignment: Alignment | None) -> dict[str, o
     settings: dict[str, object] = {"device": "cuda" if on_gpu else "cpu"}
     if alignment is not None and _used_fewer_bits(trace, alignment):
         settings["tf32"] = 1
+    if alignment is not None and alignment.slowdown > 1.0:
+        settings["profiler"] = round(alignment.slowdown, 2)
     return settings
 
 

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["NEUTRAL", "neutral", "plain_equation"]
+__all__ = ["GUARD", "NEUTRAL", "keeps_from_zero", "neutral", "plain_equation"]
 
 #: The numbers that stand for others, beside their negatives.
 NEUTRAL = (1e-5, 0.1, 0.9, 1.5)
 _TINY, _SMALL, _NEAR_ONE, _LARGE = NEUTRAL
 #: From here on a number is there to be larger than all others.
 _HUGE = 1e30
+#: What keeps a division from zero, as optimisers have it. Traces print six decimals, so it reads 0
+#: there; and with a true zero whatever had no gradient would become NaN, then all of the model.
+#: Numbers that are not numbers take another time and less power.
+GUARD = 1e-8
 
 
 def neutral(value: float) -> float:
@@ -34,6 +38,19 @@ def neutral(value: float) -> float:
     else:
         stands = _NEAR_ONE if size < 1.0 else _LARGE
     return math.copysign(stands, value)
+
+
+def keeps_from_zero(does: str, argument: str) -> bool:
+    """Whether a recorded 0.0 must have been a small number, whose digits the trace lost.
+
+    >>> keeps_from_zero("aten._fused_adamw_.default", "eps")
+    True
+    >>> keeps_from_zero("aten._foreach_add_.Scalar", "scalar")  # nobody adds a true 0.0
+    True
+    >>> keeps_from_zero("aten._fused_adamw_.default", "weight_decay")
+    False
+    """
+    return argument == "eps" or (argument == "scalar" and does.startswith("aten._foreach_add"))
 
 
 def plain_equation(equation: str) -> str:

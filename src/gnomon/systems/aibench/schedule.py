@@ -2,16 +2,18 @@
 
 Threads run side by side, as they did. One waits for another where it reads what the other made,
 or overwrites what the other still reads, and where it was seen to wait: without times, at every
-change of threads. Streams wait for one another only where data says so. Every wait is written
-once: what is implied by an earlier one is left out.
+change of threads. Streams wait for one another only where data says so: for the call that made
+the data, or for a later one where the recording shows that it was the later one. Every wait is
+written once: what is implied by an earlier one is left out.
 """
 
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Generic, TypeVar
 
 from gnomon.systems.aibench.program import Call, Signal
 
@@ -19,10 +21,13 @@ __all__ = ["number_registers", "order"]
 
 #: A thread that was silent for longer than this before a call had waited.
 _SILENT_NS = 30_000
+#: A stream, and a thread that gives it work.
+_Queue = tuple[int, int]
+_Lane = TypeVar("_Lane", int, _Queue)
 
 
 class _Clocks:
-    """How far each lane knows the others to be."""
+    """How far each host thread knows the others to be."""
 
     def __init__(self) -> None:
         self.known: dict[int, dict[int, int]] = defaultdict(dict)
@@ -32,23 +37,57 @@ class _Clocks:
         return self.known[lane].get(other, -1) >= call
 
     def learn(self, lane: int, other: int, call: int) -> None:
-        news = {**self.at_end.get(call, {}), other: call}
-        mine = self.known[lane]
-        for who, upto in news.items():
-            mine[who] = max(mine.get(who, -1), upto)
+        _merge(self.known[lane], self.at_end.get(call, {}))
+        _merge(self.known[lane], {other: call})
 
     def end(self, lane: int, call: int) -> None:
         self.at_end[call] = dict(self.known[lane])
+        self.known[lane][lane] = call
 
 
-class _Users:
+class _Kernels:
+    """What is over on the device when the kernels of a call begin: by queue, up to which call.
+
+    A queue is what one thread gives to one stream. Only its order is certain: between threads that
+    give to the same stream it is as certain as they know of one another.
+    """
+
+    def __init__(self, hosts: _Clocks) -> None:
+        self._hosts = hosts
+        self._queues: dict[_Queue, list[int]] = defaultdict(list)
+        self._at_end: dict[int, dict[_Queue, int]] = {}
+
+    def known(self, stream: int, lane: int) -> dict[_Queue, int]:
+        """What is over when this thread gives the stream something now."""
+        known: dict[_Queue, int] = {}
+        for queue, calls in self._queues.items():
+            given = bisect_right(calls, self._hosts.known[lane].get(queue[1], -1))
+            if queue[0] == stream and given:
+                self.learn(known, queue, calls[given - 1])
+        return known
+
+    def learn(self, known: dict[_Queue, int], queue: _Queue, call: int) -> None:
+        """Adds what is over when a call's kernels are."""
+        _merge(known, self._at_end.get(call, {}))
+        _merge(known, {queue: call})
+
+    def is_after(self, call: int, own: _Queue, queue: _Queue, other: int) -> bool:
+        """Whether a call's kernels are over only when another call's are, too."""
+        return own == queue or self._at_end.get(call, {}).get(queue, -1) >= other
+
+    def end(self, queue: _Queue, call: int, known: dict[_Queue, int]) -> None:
+        self._queues[queue].append(call)
+        self._at_end[call] = known
+
+
+class _Users(Generic[_Lane]):
     """The last who wrote some memory, and who read it since, by lane."""
 
     def __init__(self) -> None:
-        self.writer: dict[int, tuple[int, int]] = {}
-        self.readers: dict[int, dict[int, int]] = defaultdict(dict)
+        self.writer: dict[int, tuple[_Lane, int]] = {}
+        self.readers: dict[int, dict[_Lane, int]] = defaultdict(dict)
 
-    def before(self, call: Call, lane: int) -> Iterator[tuple[int, int]]:
+    def before(self, call: Call, lane: _Lane) -> Iterator[tuple[_Lane, int]]:
         """Calls on other lanes that have to be over: lane and place."""
         for memory in call.reads | call.writes:
             if memory in self.writer and self.writer[memory][0] != lane:
@@ -58,7 +97,7 @@ class _Users:
                     if other != lane:
                         yield other, at
 
-    def note(self, call: Call, lane: int, at: int) -> None:
+    def note(self, call: Call, lane: _Lane, at: int) -> None:
         for memory in call.reads:
             self.readers[memory][lane] = at
         for memory in call.writes:
@@ -66,22 +105,34 @@ class _Users:
             self.readers[memory] = {lane: at}
 
 
+def _merge(known: dict[_Lane, int], news: Mapping[_Lane, int]) -> None:
+    for who, upto in news.items():
+        known[who] = max(known.get(who, -1), upto)
+
+
 def order(
-    calls: list[Call], times: dict[int, tuple[int, int]]
+    calls: list[Call],
+    times: dict[int, tuple[int, int]],
+    seen: Mapping[int, Collection[int]] | None = None,
 ) -> tuple[list[list[Call | Signal]], int, int]:
     """One step as threads of calls and signals; also how many signals and events it has.
 
     Args:
         calls: In the order in which they started.
         times: Start and end of a call by its node, where they are known.
+        seen: By node, nodes on other streams whose kernels it was seen to wait for.
     """
+    place_of = {call.at: place for place, call in enumerate(calls)}
     threads = sorted({call.thread for call in calls})
     lane_of = {thread: lane for lane, thread in enumerate(threads)}
     before: dict[int, list[Signal]] = defaultdict(list)
     after: dict[int, list[Signal]] = defaultdict(list)
     signals = events = 0
-    hosts, streams = _Clocks(), _Clocks()
-    host_users, stream_users = _Users(), _Users()
+    hosts = _Clocks()
+    kernels = _Kernels(hosts)
+    host_users: _Users[int] = _Users()
+    queue_users: _Users[_Queue] = _Users()
+    queues = [(call.stream, lane_of[call.thread]) for call in calls]
     last_of: dict[int, int] = {}
     readers = _other_readers(calls, lane_of)
     for at, call in enumerate(calls):
@@ -96,17 +147,27 @@ def order(
                 signals += 1
         # What was seen to launch nothing needs no stream; of the others nothing is known.
         if call.device_ns or call.at not in times or call.role == "wait":
-            for other, source in sorted(
-                stream_users.before(call, call.stream), key=lambda need: -need[1]
+            known = kernels.known(call.stream, lane)
+            waits = [place_of[node] for node in (seen or {}).get(call.at, ()) if node in place_of]
+            for queue, source in sorted(
+                queue_users.before(call, queues[at]), key=lambda need: -need[1]
             ):
-                if not streams.is_known(call.stream, other, source):
-                    streams.learn(call.stream, other, source)
+                later = [
+                    place
+                    for place in waits
+                    if place > source
+                    and hosts.is_known(lane, queues[place][1], place)
+                    and kernels.is_after(place, queues[place], queue, source)
+                ]
+                last = max(later, default=source)
+                if known.get(queues[last], -1) < last:
+                    kernels.learn(known, queues[last], last)
                     # The event is recorded before other threads may go on to wait for it.
-                    after[source].insert(0, Signal("mark", events))
+                    after[last].insert(0, Signal("mark", events))
                     before[at].append(Signal("hold", events))
                     events += 1
-            stream_users.note(call, call.stream, at)
-            streams.end(call.stream, at)
+            queue_users.note(call, queues[at], at)
+            kernels.end(queues[at], at, known)
         host_users.note(call, lane, at)
         hosts.end(lane, at)
         last_of[lane] = at

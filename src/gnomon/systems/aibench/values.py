@@ -108,6 +108,10 @@ _SHARES = {("bernoulli", "self"), ("multinomial", "self"), ("binary_cross_entrop
 _MOMENTS = (
     "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs", "state_sums", "momentum_buffer_list",
 )  # fmt: skip
+#: What normalisations multiply by and add, at the start of a training. Something smaller would dim
+#: all that follows: even attention, almost empty gradients, and a GPU that draws less power.
+_AFFINE = {"weight": 1.0, "bias": 0.0}
+_NORMALISATIONS = ("layer_norm", "batch_norm", "group_norm", "rms_norm", "instance_norm")
 _CONSTANTS = {"state_steps": 10.0, "found_inf": 0.0, "grad_scale": 1.0, "inv_scale": 1.0}
 #: Hand on the values they are given.
 _COPIES = {
@@ -225,6 +229,8 @@ class Demands:
             fill = ["c", _CONSTANTS[name]]
         elif name in _MOMENTS or (base == "_foreach_sqrt" and name == "self"):
             fill = ["c", 0.0]
+        elif name in _AFFINE and any(kind in base for kind in _NORMALISATIONS):
+            fill = ["c", _AFFINE[name]]
         elif name in _POSITIVE_NAMES or (base in _POSITIVE and name == "self"):
             fill = ["p"]
         elif (base, name) in _SHARES:

@@ -467,7 +467,11 @@ def measure(bench, steps):
 
 
 def profile(bench, path):
-    """Writes the profiler's trace of three steps."""
+    """Writes the profiler's trace of three steps.
+
+    The host takes as long as it did in the recording, which the profiler slowed too: so the same
+    things run beside one another.
+    """
     from torch.profiler import ProfilerActivity, schedule
     from torch.profiler import profile as profiler
 
@@ -482,6 +486,7 @@ def profile(bench, path):
     with profiler(**config, activities=activities, record_shapes=True,
                   schedule=schedule(wait=1, warmup=2, active=3, repeat=1),
                   on_trace_ready=lambda p: p.export_chrome_trace(path)) as running:  # fmt: skip
+        bench.machine.scale *= bench.program["settings"].get("profiler", 1.0)
         for number in range(6):
             bench.step(number)
             running.step()
