@@ -1,6 +1,6 @@
 """The paper's figures again; placement of jobs beside a plain pandas version of the same rule.
 
-    python benchmarks/carbon.py paper
+    python benchmarks/carbon.py paper [--svg FOLDER]      also draws the two sweeps
     python benchmarks/carbon.py place [--sizes 100:10000,1000:100000,10000:1000000]
     python benchmarks/carbon.py place --all-in-pandas     pandas takes every job, not a part
 
@@ -22,6 +22,7 @@ import statistics
 import sys
 import time
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -210,20 +211,26 @@ SHARES_PCT = (48.2, 37.8, 29.7, 23.3, 18.2, 13.8, 10.2, 7.1, 4.4, 2.1, 0.0)
 LIVES_PCT = (8.0, 13.8, 18.1, 21.4, 24.1, 26.3, 28.1, 29.7, 31.0, 32.1)
 
 
+def two_servers() -> Any:
+    """The paper's pair, a point of each: grams a score-year on a grid of 1000 g/kWh."""
+    from gnomon.systems.carbon.supply import Supply
+
+    return Supply(
+        names=("E-2286G", "Gold 6538N"), servers=np.ones(2, int), threads=np.ones(2, int),
+        points=np.ones(2), idle_w=np.zeros(2), peak_w=np.array([0.83, 0.56]),
+        embodied_g_h=np.array([0.11, 0.45]),
+    )  # fmt: skip
+
+
 def measure_paper() -> dict[str, Any]:
     """Two servers and the fleet of 740."""
     from gnomon.model.machine_file import read_fleet
     from gnomon.systems.carbon.curves import added_by_life, added_by_share, largest
     from gnomon.systems.carbon.metric import METRICS, order_of
-    from gnomon.systems.carbon.supply import Supply, supply_of
+    from gnomon.systems.carbon.supply import supply_of
 
     sci = METRICS["sci"]
-    # A point of each, in grams a score-year on a grid of 1000 g/kWh.
-    two = Supply(
-        names=("E-2286G", "Gold 6538N"), servers=np.ones(2, int), threads=np.ones(2, int),
-        points=np.ones(2), idle_w=np.zeros(2), peak_w=np.array([0.83, 0.56]),
-        embodied_g_h=np.array([0.11, 0.45]),
-    )  # fmt: skip
+    two = two_servers()
     shares = added_by_share(two, sci, np.arange(11) / 10, 1000.0).total_pct
     lives = added_by_life(two, sci, np.arange(1, 11), 1000.0).total_pct
     fleet = read_fleet("bundled:mit-740")
@@ -240,6 +247,41 @@ def measure_paper() -> dict[str, Any]:
     }  # fmt: skip
     print(_line(found))
     return found
+
+
+def draw_paper(folder: Path) -> None:
+    """The two sweeps, ours and the paper's, as pictures."""
+    from gnomon.report import LineChart
+    from gnomon.report.chart import Line
+    from gnomon.report.svg import render_chart
+    from gnomon.systems.carbon.curves import added_by_life, added_by_share
+    from gnomon.systems.carbon.metric import METRICS
+
+    two, sci = two_servers(), METRICS["sci"]
+    percent, years = np.linspace(0, 100, 101), np.linspace(1, 10, 91)
+    shares = [
+        added_by_share(two, sci, percent / 100, 1000.0, sort_anew=anew).total_pct
+        for anew in (False, True)
+    ]
+    lives = [
+        added_by_life(two, sci, years, 1000.0, sort_anew=anew).total_pct for anew in (False, True)
+    ]
+    for name, title, x, (kept, anew), at, paper, label, unit in (
+        ("share", "embodied share", percent, shares, range(0, 101, 10), SHARES_PCT, "share", "%"),
+        ("life", "expected life", years, lives, range(1, 11), LIVES_PCT, "life", "years"),
+    ):
+        chart = LineChart(
+            f"Largest added carbon by {title}, two servers",
+            [
+                Line("the choice kept", x.tolist(), kept.tolist()),
+                Line("SCI sorts anew", x.tolist(), anew.tolist(), dashed=True),
+                Line("paper, read off", list(at), list(paper)),
+            ],
+            x_label=label, x_unit=unit, y_unit="%",
+        )  # fmt: skip
+        target = folder / f"carbon_{name}.svg"
+        target.write_text(render_chart(chart, standalone=True))
+        print(f"wrote {target}")
 
 
 def measure(parts: list[str]) -> dict[str, dict[str, Any]]:
@@ -262,12 +304,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("what", choices=["paper", "place"])
     parser.add_argument("--sizes", default=",".join(f"{s}:{j}" for s, j in SIZES))
+    parser.add_argument("--svg", type=Path)
     parser.add_argument("--all-in-pandas", action="store_true")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     sizes = [tuple(map(int, pair.split(":"))) for pair in given.sizes.split(",")]
     if given.what == "paper":
         found = measure_paper()
+        if given.svg is not None:
+            draw_paper(given.svg)
     else:
         found = measure_place(sizes, every_job=given.all_in_pandas)
     if given.json:

@@ -33,7 +33,7 @@ from gnomon.version import __version__
 
 __all__ = ["Curves", "curves_of", "to_result", "to_script"]
 
-_GRIDS = np.geomspace(5.0, 1000.0, 60)
+_GRIDS = np.geomspace(1.0, 200.0, 80)
 _SHARES = np.linspace(0.0, 1.0, 41)
 _YEARS = np.arange(1, 13, dtype=float)
 _DRAWS = 400
