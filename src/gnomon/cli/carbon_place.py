@@ -100,7 +100,8 @@ def place(
     from gnomon.systems.carbon.placed import to_result, to_script
 
     metrics = parse_metrics(metric)
-    asked = demand_of(read_jobs_csv(jobs))
+    servers = read_fleet(fleet)
+    asked = demand_of(read_jobs_csv(jobs), servers)
     first = int(asked.arrival_ns.min()) if asked.arrival_ns.size else 0
     notes: dict[str, None] = {}
 
@@ -112,7 +113,7 @@ def place(
         return found
 
     placements = place_jobs(
-        read_fleet(fleet), asked, grid, metrics, amortise=amortise, sleep=sleep, shift=shift,
+        servers, asked, grid, metrics, amortise=amortise, sleep=sleep, shift=shift,
         year=year or (1970 + first // _YEAR_NS if first > 20 * _YEAR_NS else
                       time.gmtime().tm_year),
         reference=find_machine(reference).points_per_thread if reference else None,

@@ -229,7 +229,6 @@ class _Die(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         # One package holds the dies and the stacks; chips of ordinary memory have one each.
         packages = package_kg(1 + self.stacks)
         making = sum(silicon[1:], silicon[0]) + Estimate(*stored) + packages
-        dtype = next(name for name in ("bf16", "fp16", "fp32") if name in gpu.tflops)
         dies = " + ".join(f"{area:g} mm2 at {node:g} nm" for area, node in self.dies)
         return Machine(
             name=gpu.name,
@@ -239,8 +238,9 @@ class _Die(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             idle_w=Estimate.exact(gpu.idle_w),
             peak_w=Estimate.exact(gpu.power_w),
             embodied_kg=making,
-            score=gpu.tflops[dtype],
-            score_unit=f"TFLOP/s {dtype}, dense",
+            # What has no units for 16 bits computes in 32: it is compared by what it can do.
+            score=gpu.peak_tflops("bf16"),
+            score_unit="TFLOP/s, 16-bit dense",
             year=self.year,
             aliases=gpu.aliases,
             source={

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnomon.model.machine import Fleet, Group, find_machine
 from gnomon.model.machine_file import read_fleet
 from gnomon.systems.carbon.curves import (
     added_by_grid,
@@ -163,6 +164,24 @@ def test_sleepers_are_woken_after_the_efficient_are_full():
         (1, "any"),
         (0, "any"),
     ]
+
+
+def test_accelerators_stand_in_nodes():
+    """Of the usual size, and what is left over in one more."""
+    groups = tuple(
+        Group(machine=find_machine(name), count=count, bought=2023)
+        for name, count in (("H100", 19), ("A100", 2))
+    )
+    supply = supply_of(Fleet(name="gpus", groups=groups), year=2024)
+    assert supply.names == ("8 x H100", "3 x H100", "2 x A100")
+    assert supply.servers.tolist() == [2, 1, 1]
+    assert supply.threads.tolist() == [8, 3, 2]
+    one = find_machine("H100")
+    assert supply.peak_w[0] == 8 * one.peak_w.mid
+    assert supply.capacity[:2].sum() == pytest.approx(19 * one.score)
+    assert supply.servers[:2] @ supply.embodied_g_h[:2] == pytest.approx(
+        19 * one.embodied_kg.mid * 1000 / (5 * 8760)
+    )
 
 
 def test_metrics_by_name():

@@ -43,12 +43,34 @@ def test_a_file_by_scope(tmp_path):
     assert mean_intensity("120", year=2024)[0] == pytest.approx(120)
 
 
-def test_gaps_are_kept_until_told_and_then_said(tmp_path):
+def test_gaps_are_refused_until_told_and_then_said(tmp_path):
     file = write(tmp_path, hours([100, 200, 300, 400], skip=(1,)))
-    assert len(read_grid_file(file)[0].gaps()) == 1
+    with pytest.raises(InputError, match=r"grid.csv: line 3: a gap before it"):
+        read_grid_file(file)
     held, notes = read_grid_file(file, fill="hold")
-    assert held.gaps() == []
-    assert "Filled 1 gap, 1 h 0 min in all, with the last value before" in notes[-1]
+    assert held.values.tolist() == [110, 110, 310, 410]
+    assert notes[-1] == (
+        "grid.csv: Filled 1 hour by holding the last value: 2024-03-01T01:00Z to "
+        "2024-03-01T02:00Z (before line 3)."
+    )
+
+
+def test_a_folder_of_real_hours(tmp_path):
+    write(tmp_path, hours([100, 200, 300])).rename(tmp_path / "de.csv")
+    start = 1709251200 * 10**9
+    real, notes = grid_signal("Germany", start, start + HOUR_NS, folder=tmp_path)
+    assert real.values.tolist() == [110, 210, 310]
+    assert "hours of de.csv" in notes[0]
+    later, notes = grid_signal("DE", start, start + 9 * HOUR_NS, folder=tmp_path)
+    assert later.duration_ns == 9 * HOUR_NS
+    assert "does not cover" in notes[0]
+    assert "seed 0" in notes[1]
+    assert "seed 0" in grid_signal("SE", start, start + HOUR_NS, folder=tmp_path)[1][0]
+    (tmp_path / "DE-LU.json").write_text("{}")
+    with pytest.raises(InputError, match=r"more than one file of DE: DE-LU.json, de.csv"):
+        grid_signal("DE", start, start + HOUR_NS, folder=tmp_path)
+    with pytest.raises(InputError, match="no such folder"):
+        grid_signal("DE", start, start + HOUR_NS, folder=tmp_path / "none")
 
 
 @pytest.mark.parametrize(

@@ -148,8 +148,8 @@ def weigh_purchase(
     weigh = _Weigh(fleet, candidate, g_kwh, utilisation, horizon, change_pct_y, sleep)
     groups = range(len(fleet.groups))
     # By what a point-hour draws: those that draw most go first.
-    supply = supply_of(fleet, year=0)
-    hungriest = [int(g) for g in np.argsort(-supply.peak_w / supply.points, kind="stable")]
+    drawn = [-g.machine.peak_w.mid / (g.machine.score or g.machine.threads) for g in fleet.groups]
+    hungriest = [int(group) for group in np.argsort(drawn, kind="stable")]
     ladder = tuple(weigh.offer(hungriest[: step + 1]) for step in groups)
     paying = [offer for offer in ladder if offer.pays]
     kept = weigh.kept

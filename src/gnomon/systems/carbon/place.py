@@ -62,18 +62,20 @@ class Demand(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return f"{self.where} line {self.lines[job]}" if self.lines is not None else self.where
 
 
-def demand_of(jobs: Jobs) -> Demand:
-    """Jobs of a file as what is asked of a fleet.
+def demand_of(jobs: Jobs, fleet: Fleet) -> Demand:
+    """Jobs of a file as what is asked of a fleet: cores, or boards where it has only those.
 
     Raises:
-        InputError: A job without length or cores, or on accelerators, which have no threads.
+        InputError: A job without length, or without what the fleet has.
     """
     length = jobs.end_ns - jobs.start_ns
-    cores = np.where(np.isnan(jobs.cores), 1.0, jobs.cores)
+    boards = all(group.machine.kind == "accelerator" for group in fleet.groups)
+    taken = jobs.gpus if boards else jobs.cores
+    cores = np.where(np.isnan(taken), 1.0, taken)
     for wrong, what in (
         ((jobs.start_ns < 0) & (jobs.end_ns < 0), "no times"),
         (length < 0, "an end before its start"),
-        (cores <= 0, "no cores"),
+        (cores <= 0, "no accelerator" if boards else "no cores"),
     ):
         if wrong.any():
             job = int(np.flatnonzero(wrong)[0])

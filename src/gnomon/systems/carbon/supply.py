@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.model.carbon import Amortisation, embodied_rate_g_h
-from gnomon.model.machine import Fleet
+from gnomon.model.gpu import find_gpu
+from gnomon.model.machine import Fleet, Machine
 
 __all__ = ["End", "Supply", "supply_of"]
 
@@ -25,9 +26,9 @@ class Supply(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Groups of equal servers; every array has an entry a group.
 
     Attributes:
-        names: The machines.
+        names: The machines; accelerators come in nodes.
         servers: How many of each.
-        threads: Of one server.
+        threads: Of one server; of a node of accelerators, its boards.
         points: Performance of one server, in the score's unit.
         idle_w: Drawn by one server with nothing to do.
         peak_w: Drawn by one server at full load, idle power included.
@@ -88,36 +89,80 @@ def supply_of(
     Raises:
         InputError: Some machines have a score and some do not, or scores of different kinds.
     """
-    groups = fleet.groups
-    scored = [group.machine.score > 0 for group in groups]
-    units = {group.machine.score_unit for group, has in zip(groups, scored) if has}
-    if any(scored) and (not all(scored) or len(units) > 1):
-        odd = next(
-            (g.machine.name for g, has in zip(groups, scored) if not has),
-            " and ".join(sorted(units)),
-        )
-        raise InputError(
-            f"machines cannot be compared: {odd} has no score that the others have",
-            where=fleet.name,
-            hint="give `score` for every machine of the fleet, from one benchmark",
-        )
+    groups = _servers(fleet)
+    unit = _score_unit(fleet)
     machines = [group.machine for group in groups]
+    boards = np.array([group.boards for group in groups], dtype=float)
+    points = [machine.score if unit else machine.threads for machine in machines]
     return Supply(
-        names=tuple(machine.name for machine in machines),
-        servers=np.array([group.count for group in groups], dtype=np.int64),
-        threads=np.array([machine.threads for machine in machines], dtype=np.int64),
-        points=np.array([m.score if any(scored) else m.threads for m in machines], dtype=float),
-        idle_w=_ends([machine.idle_w for machine in machines], end),
-        peak_w=_ends([machine.peak_w for machine in machines], end),
-        embodied_g_h=_ends(
+        names=tuple(_name(group) for group in groups),
+        servers=np.array([group.number for group in groups], dtype=np.int64),
+        threads=np.array([g.boards * g.machine.threads for g in groups], dtype=np.int64),
+        points=boards * np.array(points, dtype=float),
+        idle_w=boards * _ends([machine.idle_w for machine in machines], end),
+        peak_w=boards * _ends([machine.peak_w for machine in machines], end),
+        embodied_g_h=boards
+        * _ends(
             [
-                embodied_rate_g_h(g.machine, bought=g.bought, year=year, how=amortise)
-                for g in groups
+                embodied_rate_g_h(group.machine, bought=group.bought, year=year, how=amortise)
+                for group in groups
             ],
             end,
         ),
         pue=float(getattr(fleet.pue, end)),
-        score_unit=next(iter(units), "threads"),
+        score_unit=unit or "threads",
+    )
+
+
+class _Servers(NamedTuple):
+    """Equal servers: one machine each, or a node of accelerators."""
+
+    machine: Machine
+    number: int
+    boards: int
+    bought: int
+
+
+def _servers(fleet: Fleet) -> list[_Servers]:
+    """Groups as servers; accelerators stand in nodes of the usual size, the rest in one more."""
+    found = []
+    for group in fleet.groups:
+        machine, count = group.machine, group.count
+        is_board = machine.kind == "accelerator" and machine.threads == 1
+        boards = min(_node_boards(machine), count) if is_board else 1
+        found.append(_Servers(machine, count // boards, boards, group.bought))
+        if count % boards:
+            found.append(_Servers(machine, 1, count % boards, group.bought))
+    return found
+
+
+def _node_boards(machine: Machine) -> int:
+    try:
+        return find_gpu(machine.name).node_gpus
+    except InputError:  # one of the user's own
+        return 1
+
+
+def _name(servers: _Servers) -> str:
+    name = servers.machine.name
+    return name if servers.boards == 1 else f"{servers.boards} x {name}"
+
+
+def _score_unit(fleet: Fleet) -> str:
+    """What performance is measured in; empty where no machine has a score."""
+    scored = [group.machine for group in fleet.groups if group.machine.score > 0]
+    units = sorted({machine.score_unit for machine in scored})
+    if not scored or (len(scored) == len(fleet.groups) and len(units) == 1):
+        return units[0] if units else ""
+    if len(units) > 1:
+        what = f"scores of different kinds: {', '.join(units)}"
+    else:
+        odd = next(group.machine for group in fleet.groups if group.machine.score <= 0)
+        what = f"{odd.name} has no score that the others have"
+    raise InputError(
+        f"machines cannot be compared: {what}",
+        where=fleet.name,
+        hint="give `score` and `score_unit` for every machine of the fleet, from one benchmark",
     )
 
 
