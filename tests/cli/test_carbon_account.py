@@ -113,7 +113,7 @@ def test_sacct_and_prometheus(files, capsys):
         (["jobs.csv", "--zone", "DE", "--machines", "none.yaml"], "none.yaml: cannot be read"),
         (["none.csv", "--zone", "DE", "--machines", "fleet.yaml"], "none.csv: cannot be read"),
         (["late.csv", "--signal", "grid.csv", "--machines", "fleet.yaml"], "late.csv line 4: the job runs from 2024-03-01 20:00"),
-        (["jobs.csv", "--signal", "gap.csv", "--machines", "fleet.yaml"], "jobs.csv line 4: the job runs while the signal has no value"),
+        (["jobs.csv", "--signal", "gap.csv", "--machines", "fleet.yaml"], "gap.csv: line 9: a gap before it"),
         (["jobs.csv", "--zone", "DE", "--machines", "bad.yaml"], "bad.yaml line 4, $.fleet[1].peak_w: peak_w of 50 W is below"),
         (["jobs.csv", "--zone", "DE", "--machines", "fleet.yaml", "--metric", "foo"], "no metric is called 'foo'"),
         (["jobs.csv", "--zone", "DE", "--machines", "fleet.yaml", "--utilisation", "120"], "between 0 and 100"),
@@ -152,4 +152,4 @@ def test_a_filled_gap_is_said(files, capsys):
         )
         == 0
     )
-    assert "Filled 1 gap" in capsys.readouterr().out
+    assert "Filled 1 hour by holding the last value" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -69,7 +70,7 @@ def account(
     from gnomon.systems.carbon.account_power import account_power, fill_power
     from gnomon.systems.carbon.accounted import parse_metrics, to_result, to_script
     from gnomon.systems.carbon.activity import read_activity
-    from gnomon.systems.carbon.grid import grid_signal, read_grid_file
+    from gnomon.systems.carbon.grid import find_grid_file, grid_signal, read_grid_file
 
     if zone is None and signal is None:
         raise InputError("--zone: which grid?", hint="a name such as DE, or grams a kWh")
@@ -91,7 +92,11 @@ def account(
                 min(one.signal.start_ns for one in ran),
                 max(one.signal.end_ns for one in ran),
             )
-        intensity, said = grid_signal(zone, *span, scope=scope, seed=seed)
+        folder = os.environ.get("GNOMON_CARBON") or None
+        has_file = zone is not None and find_grid_file(folder, zone) is not None
+        intensity, said = grid_signal(
+            zone, *span, scope=scope, seed=seed, folder=folder, fill=fill if has_file else None
+        )
     report = None if reported is None else Estimate.exact(reported)
     if isinstance(ran, Jobs):
         accounts = account_jobs(

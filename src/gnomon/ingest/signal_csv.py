@@ -27,7 +27,7 @@ from gnomon.series import Signal
 from gnomon.table import atomic_file
 from gnomon.units import Unit, parse
 
-__all__ = ["SignalCsv", "read_signal_csv", "write_signal_csv"]
+__all__ = ["SignalCsv", "read_signal_csv", "unit_in", "write_signal_csv"]
 
 _MAX_LINE_CHARS = 1 << 20
 _MAX_CHARS = 1 << 32  # of text, after decompression: a small .gz can hold any amount of it
@@ -381,7 +381,7 @@ def _build(
         fields = msgspec.structs.asdict(table.header) | overrides
     else:
         if "unit" not in fields:
-            fields["unit"] = _unit_in(table.value_column, table.where)
+            fields["unit"] = unit_in(table.value_column, table.where)
         step_ns = step_ns or _common_step(times)
         if step_ns is None and times.size == 1:
             what = "one row does not say how long its value holds"
@@ -436,7 +436,7 @@ def _common_step(times: npt.NDArray[np.int64]) -> int | None:
     return int(steps[best]) if counts[best] * 2 >= counts.sum() else None
 
 
-def _unit_in(column: str, where: str) -> Unit:
+def unit_in(column: str, where: str) -> Unit:
     """The unit in a column's name: in brackets, as a word with a slash, or as its ending."""
     bracketed = re.findall(r"[\[(]([^\])]+)[\])]", column)
     worded = [word for word in column.split() if "/" in word]

@@ -94,7 +94,7 @@ class Seasonal:
     def predict(self, past: Past, origins: Ints, horizon: int) -> Floats:
         """See `Model`."""
         usual, offset = self._usual(past, origins, horizon)
-        return usual + offset[:, np.newaxis] * _fade(self.fading_h, horizon)
+        return np.maximum(usual + offset[:, np.newaxis] * _fade(self.fading_h, horizon), 0.0)
 
     def _usual(self, past: Past, origins: Ints, horizon: int) -> tuple[Floats, Floats]:
         """Means of hour and kind of day, and by how much the last hours differ from them."""

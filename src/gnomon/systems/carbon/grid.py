@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from gnomon.errors import InputError
-from gnomon.ingest.signal_csv import read_signal_csv
-from gnomon.ingest.text import read_head
+from gnomon.ingest.intensity import read_intensity
 from gnomon.series import Fill, Signal
-from gnomon.series.intensity import (
-    Scope,
-    check_intensity,
-    describe_intensity,
-    intensity_identity,
-    intensity_kind,
+from gnomon.series.intensity import Scope, describe_intensity
+from gnomon.series.zones import (
+    ZONE_ALIASES,
+    constant_intensity,
+    resolve_zone,
+    zone_intensity,
+    zone_signal,
 )
-from gnomon.series.zones import constant_intensity, zone_intensity, zone_signal
-from gnomon.units import format_duration
 
 __all__ = [
     "check_covers",
     "day_of",
+    "find_grid_file",
     "grid_signal",
     "mean_intensity",
     "read_grid_file",
@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 _HOUR_NS = 3600 * 10**9
+_ENDINGS = (".csv", ".csv.gz", ".json", ".json.gz")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -42,6 +43,7 @@ def grid_signal(
     scope: Scope = "lifecycle",
     seed: int = 0,
     fill: Fill | None = None,
+    folder: str | os.PathLike[str] | None = None,
 ) -> tuple[Signal, list[str]]:
     """Grid intensity over a span in g/kWh, and what has to be said about it.
 
@@ -52,7 +54,9 @@ def grid_signal(
         file: Real hours; they have to cover the span.
         scope: Life-cycle or direct; with a file, which column is meant.
         seed: Of the hours that are generated from a profile.
-        fill: How gaps of a file are filled; without it a gap is refused where it matters.
+        fill: How gaps of a file are filled; without it a gap is refused.
+        folder: Where files of real hours are, each named by its zone: DE.csv. One that covers
+            the span is taken in place of the profile.
 
     >>> hour_ns = 3600 * 10**9
     >>> grid_signal("120", 0, hour_ns)[0].values
@@ -64,7 +68,14 @@ def grid_signal(
         return signal, notes
     if zone is None:
         raise InputError("which grid?", hint="name a zone such as DE, or give grams a kWh")
-    if fill is not None:
+    said: list[str] = []
+    if (own := find_grid_file(folder, zone)) is not None:
+        signal, notes = read_grid_file(own, zone=zone, scope=scope, fill=fill)
+        if signal.start_ns <= start_ns and end_ns <= signal.end_ns:
+            return signal, notes
+        covered = f"{day_of(signal.start_ns)} to {day_of(signal.end_ns)}"
+        said = [f"{own.name} runs from {covered} and does not cover what is asked for."]
+    elif fill is not None:
         raise InputError("there is nothing to fill in a zone's profile", hint="it is for files")
     first = start_ns // _HOUR_NS * _HOUR_NS
     last = max(-(-end_ns // _HOUR_NS) * _HOUR_NS, first + _HOUR_NS)
@@ -72,11 +83,32 @@ def grid_signal(
         grams = float(zone)
     except ValueError:
         signal = zone_signal(zone, first, last, scope=scope, seed=seed)
-        note = f"Grid: {describe_intensity(signal)}; seed {seed}."
-        return signal, [note]
+        return signal, [*said, f"Grid: {describe_intensity(signal)}; seed {seed}."]
     zone_intensity(zone)  # refuses what is no intensity
     signal = constant_intensity(grams, first, last)
     return signal, [f"Grid: {grams:g} gCO2e/kWh at all times, as given."]
+
+
+def find_grid_file(folder: str | os.PathLike[str] | None, zone: str) -> Path | None:
+    """The file of real hours that a folder has of a zone, by any name of the zone's."""
+    if folder is None:
+        return None
+    place = Path(folder)
+    if not place.is_dir():
+        raise InputError("no such folder", where=os.fspath(folder), hint="GNOMON_CARBON names it")
+    names = {zone.casefold()}
+    with contextlib.suppress(InputError):
+        meant = resolve_zone(zone)
+        names |= {name.casefold() for name in (meant, *ZONE_ALIASES.get(meant, ()))}
+    found = sorted(
+        entry
+        for entry in place.iterdir()
+        if entry.name.casefold() in {f"{name}{ending}" for name in names for ending in _ENDINGS}
+    )
+    if len(found) > 1:
+        listed = ", ".join(entry.name for entry in found)
+        raise InputError(f"more than one file of {zone}: {listed}", where=os.fspath(folder))
+    return found[0] if found else None
 
 
 def read_grid_file(
@@ -87,30 +119,10 @@ def read_grid_file(
     fill: Fill | None = None,
 ) -> tuple[Signal, list[str]]:
     """All hours of a file, gaps filled where that was asked for, and what was."""
-    where = os.fspath(file)
-    kind = intensity_kind("average", scope)
-    found = read_signal_csv(
-        where, value_column=_column(Path(where), scope), kind=kind, zone=zone, unit=_unit(where)
-    )
-    try:
-        signal = check_intensity(found.signal)
-    except InputError as error:
-        raise InputError(error.what, where=where, hint=error.hint) from None
-    notes = [f"Grid: {describe_intensity(signal)}; hours of {Path(where).name}."]
-    if intensity_identity(signal) is None:
-        notes.append("The file does not say whether it is average or marginal, direct or not.")
-    if found.merged_count:
-        notes.append(f"{found.merged_count:,} repeated rows with the same value were merged.")
-    gaps = signal.gaps()
-    if fill is not None and gaps:
-        missing = sum(gap.end_ns - gap.start_ns for gap in gaps)
-        how = {"hold": "the last value before", "interpolate": "a straight line across"}[fill]
-        notes.append(
-            f"Filled {len(gaps):,} gap{'s' if len(gaps) > 1 else ''}, {format_duration(missing)} "
-            f"in all, with {how}; the first is {gaps[0]}."
-        )
-        signal = signal.fill(fill)
-    return signal, notes
+    found = read_intensity(file, zone=zone, scope=scope, fill=fill)
+    name = Path(file).name
+    notes = [f"Grid: {describe_intensity(found.signal)}; hours of {name}."]
+    return found.signal, notes + [f"{name}: {note}" for note in found.notes]
 
 
 def mean_intensity(
@@ -121,38 +133,20 @@ def mean_intensity(
     scope: Scope = "lifecycle",
     seed: int = 0,
     fill: Fill | None = None,
+    folder: str | os.PathLike[str] | None = None,
 ) -> tuple[float, list[str]]:
     """Grams a kWh: the mean of a year of a zone, or of all of a file."""
     if file is not None:
         signal, notes = read_grid_file(file, zone=zone, scope=scope, fill=fill)
         return signal.mean(), notes
     start, end = (_new_year_ns(y) for y in (year, year + 1))
-    signal, notes = grid_signal(zone, start, end, scope=scope, seed=seed, fill=fill)
-    return signal.mean(), notes
+    signal, notes = grid_signal(zone, start, end, scope=scope, seed=seed, fill=fill, folder=folder)
+    return signal.mean(start, end), notes
 
 
 def _new_year_ns(year: int) -> int:
     moment = datetime(year, 1, 1, tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(seconds=1) * 10**9
-
-
-def _column(path: Path, scope: Scope) -> str | None:
-    """The column of the scope that is meant, where a table has one of each."""
-    head = read_head(path).decode("utf-8", "replace").splitlines()
-    first = next((line for line in head if line.strip() and not line.startswith("#")), "")
-    names = [name.strip().strip('"') for name in first.replace(";", ",").split(",")]
-    words = {"lifecycle": ("lca", "life"), "direct": ("direct",)}[scope]
-    meant = [name for name in names if any(word in name.lower() for word in words)]
-    if len(meant) == 1:
-        return meant[0]
-    intensity = [name for name in names if "intensity" in name.lower()]
-    return intensity[0] if len(intensity) == 1 else None
-
-
-def _unit(where: str) -> str | None:
-    """Bare `carbon_intensity` columns are g/kWh by custom; any other header says its unit."""
-    column = _column(Path(where), "lifecycle") or ""
-    return "gCO2e/kWh" if column.lower() == "carbon_intensity" else None
 
 
 def check_covers(

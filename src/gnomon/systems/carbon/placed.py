@@ -41,7 +41,7 @@ def to_result(
         tables=[_totals(p, price_usd_kwh), _shares(p), _times(p)],
         charts=[_totals_chart(p), _load_chart(p, best)],
         how=list(_HOW),
-        notes=[*_advice(p), *_notes(p), *notes],
+        notes=[*_advice(p), *_notes(p), *(notes or [f"Grid: {describe_intensity(p.intensity)}."])],
         manifest=Manifest(
             command,
             {"metrics": [o.metric.name for o in p.outcomes], "sleep": p.sleep, "shift": p.shift},
@@ -185,7 +185,7 @@ def _advice(p: Placements) -> list[str]:
 
 
 def _notes(p: Placements) -> list[str]:
-    notes = [f"Grid: {describe_intensity(p.intensity)}."]
+    notes = []
     above = 100 * (p.best.operational_kg.mid / p.bound_kg - 1) if p.bound_kg > 0 else 0.0
     notes.append(
         f"The best is {above:.1f} % above the bound that no placement can go below, which need "
