@@ -169,8 +169,9 @@ class Tally:
             both = [(row[0], row[2]) for row in rows if row[2] is not None]
             if both:
                 better = sum(mine < other for mine, other in both)
-                means = [float(np.mean(column)) for column in zip(*both)]
-                text += f"; where both: {means[0]:.2f} % against {means[1]:.2f} %, "
+                # Medians: a network that learned nothing of one grid would rule a mean.
+                middles = [float(np.median(column)) for column in zip(*both)]
+                text += f"; where both, median {middles[0]:.2f} % against {middles[1]:.2f} %, "
                 text += f"better in {better} of {len(both)}"
             print(text)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from gnomon.cli.carbon_grid import zone_hours
 from gnomon.cli.output import Output, show
 from gnomon.cli.sources import spell_options
 from gnomon.errors import InputError
@@ -70,7 +70,7 @@ def account(
     from gnomon.systems.carbon.account_power import account_power, fill_power
     from gnomon.systems.carbon.accounted import parse_metrics, to_result, to_script
     from gnomon.systems.carbon.activity import read_activity
-    from gnomon.systems.carbon.grid import find_grid_file, grid_signal, read_grid_file
+    from gnomon.systems.carbon.grid import read_grid_file
 
     if zone is None and signal is None:
         raise InputError("--zone: which grid?", hint="a name such as DE, or grams a kWh")
@@ -92,11 +92,7 @@ def account(
                 min(one.signal.start_ns for one in ran),
                 max(one.signal.end_ns for one in ran),
             )
-        folder = os.environ.get("GNOMON_CARBON") or None
-        has_file = zone is not None and find_grid_file(folder, zone) is not None
-        intensity, said = grid_signal(
-            zone, *span, scope=scope, seed=seed, folder=folder, fill=fill if has_file else None
-        )
+        intensity, said = zone_hours(zone, *span, scope=scope, seed=seed, fill=fill)
     report = None if reported is None else Estimate.exact(reported)
     if isinstance(ran, Jobs):
         accounts = account_jobs(

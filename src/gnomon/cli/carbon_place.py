@@ -8,13 +8,15 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from gnomon.cli.carbon_grid import own_file, zone_hours
 from gnomon.cli.output import Output, show
 from gnomon.cli.sources import spell_options
 from gnomon.errors import InputError
 
 __all__ = ["place"]
 
-_YEAR_NS = 31_556_952 * 10**9
+#: Times before this are counted from the start of a run, and say no year.
+_DATED_NS = 20 * 31_556_952 * 10**9
 
 
 def place(
@@ -94,7 +96,7 @@ def place(
     from gnomon.model.machine import find_machine
     from gnomon.model.machine_file import read_fleet
     from gnomon.series import Signal
-    from gnomon.systems.carbon.grid import grid_signal, read_grid_file
+    from gnomon.systems.carbon.grid import read_grid_file, year_of
     from gnomon.systems.carbon.metric import parse_metrics
     from gnomon.systems.carbon.place import demand_of, place_jobs
     from gnomon.systems.carbon.placed import to_result, to_script
@@ -108,14 +110,15 @@ def place(
     hours = read_grid_file(signal, zone=zone, scope=scope, fill=fill) if signal else None
 
     def grid(start_ns: int, end_ns: int) -> Signal:
-        found, said = hours or grid_signal(zone, start_ns, end_ns, scope=scope, seed=seed)
+        found, said = hours or zone_hours(
+            zone, start_ns, end_ns, scope=scope, seed=seed, fill=fill
+        )
         notes.update(dict.fromkeys(said))
         return found
 
     placements = place_jobs(
         servers, asked, grid, metrics, amortise=amortise, sleep=sleep, shift=shift,
-        year=year or (1970 + first // _YEAR_NS if first > 20 * _YEAR_NS else
-                      time.gmtime().tm_year),
+        year=year or (year_of(first) if first > _DATED_NS else time.gmtime().tm_year),
         reference=find_machine(reference).points_per_thread if reference else None,
     )  # fmt: skip
     result = to_result(
@@ -139,7 +142,8 @@ def _curves(
 
     if not 0 <= utilisation <= 100:
         raise InputError(f"--utilisation {utilisation:g}: between 0 and 100 per cent")
-    mean, notes = mean_intensity(zone, year=year, file=signal, scope=scope, seed=seed, fill=fill)
+    file = signal or own_file(zone)
+    mean, notes = mean_intensity(zone, year=year, file=file, scope=scope, seed=seed, fill=fill)
     curves = curves_of(
         read_fleet(fleet), mean, parse_metrics(metric), year=year, amortise=amortise,
         utilisation=utilisation / 100, sleep=sleep, rng=np.random.default_rng(seed),

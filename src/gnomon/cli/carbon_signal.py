@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from gnomon.cli.carbon_grid import own_file
 from gnomon.cli.output import Output, show
 from gnomon.cli.sources import spell_options
 from gnomon.errors import InputError
@@ -21,7 +22,7 @@ __all__ = ["signal"]
 _HOUR_NS = 3600 * 10**9
 #: History of generated hours that a forecast gets to learn from.
 _HISTORY_NS = 2 * 8766 * _HOUR_NS
-_GENERATED = "These hours are generated from a profile; --file shows real ones."
+_GENERATED = "These hours are generated from a profile; --file and --provider show real ones."
 
 
 def signal(
@@ -33,6 +34,7 @@ def signal(
     forecast: str | None = None,
     method: Literal["persistence", "seasonal", "fitted"] = "fitted",
     file: Path | None = None,
+    provider: str | None = None,
     fill: Literal["hold", "interpolate"] | None = None,
     scope: Literal["lifecycle", "direct"] = "lifecycle",
     seed: int = 0,
@@ -50,7 +52,9 @@ def signal(
         to: Where the span ends, and the forecast begins.
         forecast: How far ahead to forecast from the end of the span: 24h, 3d.
         method: How: fitted (a regression), seasonal or persistence.
-        file: Real hours (.csv) in place of the profile.
+        file: Real hours in place of the profile; see also GNOMON_CARBON.
+        provider: A live service's forecast: electricitymaps, watttime, uk, carbon-aware-sdk. Keys
+            come from the environment.
         fill: How gaps of the file are filled: hold the last value, or interpolate.
         scope: Life-cycle or direct.
         seed: Of the generated hours.
@@ -64,7 +68,16 @@ def signal(
     if start_ns is not None and end_ns is not None and end_ns <= start_ns:
         raise InputError(f"--to {to} is not after --from {from_}")
     horizon_ns = None if forecast is None else parse_duration(forecast)
-    if file is not None:
+    if provider is not None and (file is not None or forecast is not None or fill is not None):
+        raise InputError("--provider has its own hours: leave --file, --forecast and --fill out")
+    file = file or (own_file(zone) if provider is None else None)
+    if provider is not None:
+        known, notes = _live(provider, zone, scope)
+        start_ns = known.start_ns if start_ns is None else start_ns
+        end_ns = known.end_ns if end_ns is None else end_ns
+        check_covers(known, start_ns, max(end_ns, start_ns + 1), provider, "what is asked for")
+        generated = None
+    elif file is not None:
         known, notes = read_grid_file(file, zone=zone, scope=scope, fill=fill)
         start_ns = known.start_ns if start_ns is None else start_ns
         end_ns = known.end_ns if end_ns is None else end_ns
@@ -81,13 +94,31 @@ def signal(
         {
             "from": from_, "to": to, "forecast": forecast,
             "method": method if method != "fitted" else None,
-            "file": file, "fill": fill,
+            "file": file, "provider": provider, "fill": fill,
             "scope": scope if scope != "lifecycle" else None, "seed": seed or None,
         }
     )  # fmt: skip
     words = ["gnomon carbon signal", *([shlex.quote(zone)] if zone else []), *options]
     result = to_result(seen, " ".join(words), sources=[str(file)] if file is not None else [])
     show(result, output, extra=to_script(seen) if output.json else None)
+
+
+def _live(
+    name: str, zone: str | None, scope: Literal["lifecycle", "direct"]
+) -> tuple[Signal, list[str]]:
+    """A service's forecast, and how old it is."""
+    from gnomon.ingest.intensity_live import provider
+    from gnomon.units import format_duration
+
+    if zone is None:
+        raise InputError("which grid?", hint="a zone as the service calls it")
+    answer = provider(name, scope=scope).forecast(zone)
+    notes = [f"A forecast of {name}, {format_duration(answer.age_s * 1e9)} old.", *answer.notes]
+    if answer.is_stale:
+        notes.append(
+            f"The service did not answer ({answer.reason}): this is its last good answer."
+        )
+    return answer.signal, notes
 
 
 def _instant(option: str, text: str | None) -> int | None:

@@ -109,7 +109,7 @@ def _outlook(
         return file_outlook(signal, start_ns, end_ns, zone=zone, scope=scope)
     assert zone is not None
     if provider is not None:
-        return live_outlook(provider, zone, start_ns, end_ns)
+        return live_outlook(provider, zone, start_ns, end_ns, scope=scope)
     return expected_grid(zone, start_ns, end_ns, scope=scope)
 
 

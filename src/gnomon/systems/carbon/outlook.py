@@ -58,7 +58,9 @@ def file_outlook(
     return Outlook(ahead, f"forecast ({choice.method}) from {name}, {describe_intensity(signal)}")
 
 
-def live_outlook(name: str, zone: str, start_ns: int, end_ns: int) -> Outlook:
+def live_outlook(
+    name: str, zone: str, start_ns: int, end_ns: int, *, scope: Scope = "lifecycle"
+) -> Outlook:
     """Hours to come as a live service has them; where it fails, why.
 
     Args:
@@ -66,11 +68,12 @@ def live_outlook(name: str, zone: str, start_ns: int, end_ns: int) -> Outlook:
         zone: As the provider calls it.
         start_ns: From when.
         end_ns: Until when, at most.
+        scope: Where the service has both.
 
     Raises:
         InputError: There is no such provider.
     """
-    service = provider(name)
+    service = provider(name, scope=scope)
     try:
         answer = service.forecast(zone)
     except InputError as error:
