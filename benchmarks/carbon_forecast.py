@@ -16,7 +16,9 @@ With --clone FOLDER, a clone of carbonfirst/CarbonCast: its two-tier forecasts o
 2022 (branch v3.1), on its data of 2019 to 2022 (branch v2.2), 28 zones of the US.
 
 We use a zone's own past and nothing else. CarbonCast also has weather forecasts, what each kind of
-plant produces and, for some zones, operators' own forecasts of sun and wind.
+plant produces and, for some zones, operators' own forecasts of sun and wind. Ours is fitted again
+every four weeks on all that has come by then; its networks were trained once, before the span. The
+terms and the ridge of ours were chosen on January to June 2021, which no table here holds.
 """
 
 from __future__ import annotations

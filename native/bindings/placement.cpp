@@ -54,8 +54,11 @@ void bind_placement(nb::module_& m) {
             require(is_order(candidates, servers.size(), empty_servers_sleep),
                     "candidates have to be groups that exist, whole or with both parts");
             require(release.size() == slots.size() && release.size() == work.size() &&
-                        is_sorted_up(view(release)) && all_within(view(work), 0, std::int64_t{1} << 60),
+                        is_sorted_up(view(release)),
                     "every job needs a release, slots and work, in order of release");
+            require(all_within(view(release), -kFarthest, kFarthest) &&
+                        all_within(view(work), 0, std::int64_t{1} << 60),
+                    "a time is more than 146 years off zero: are these nanoseconds?");
             require(all_fit(candidates, view(room), view(slots)),
                     "a job needs more slots than any server has");
             PlacedJobs placed;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <deque>
+#include <stdexcept>
 
 #include "engine/event_queue.hpp"
 
@@ -224,7 +225,11 @@ private:
         if (found < 0) return false;
         const auto [group, part] = order_[static_cast<std::size_t>(found)];
         const auto g = static_cast<std::size_t>(group);
-        const auto length = std::llround(static_cast<double>(work_[job]) / speed_[g]);
+        const double lasts = static_cast<double>(work_[job]) / speed_[g];
+        if (lasts > static_cast<double>(kFarthest - std::max<std::int64_t>(now, 0))) {
+            throw std::invalid_argument("a job would end more than 146 years off zero");
+        }
+        const auto length = std::llround(lasts);
         placed_.start[job] = now;
         placed_.end[job] = now + length;
         placed_.group[job] = group;
@@ -300,6 +305,7 @@ std::vector<std::int64_t> cleanest_starts(std::span<const std::int64_t> time,
                                           std::span<const std::int64_t> latest,
                                           std::span<const std::int64_t> length) {
     const Area under(time, area);
+    const double whole = std::max(std::abs(area.front()), std::abs(area.back()));
     std::vector<std::int64_t> starts(earliest.size());
     for (std::size_t job = 0; job < earliest.size(); ++job) {
         std::size_t begins = under.step_of(earliest[job]);
@@ -310,8 +316,8 @@ std::vector<std::int64_t> cleanest_starts(std::span<const std::int64_t> time,
             while (begins + 2 < time.size() && time[begins + 1] <= now) ++begins;
             while (ends + 2 < time.size() && time[ends + 1] <= now + length[job]) ++ends;
             const double between = under.at(now + length[job], ends) - under.at(now, begins);
-            // Sums of the same hours differ in their last bits: of equals the earliest is meant.
-            if (between < least - 1e-9 * std::abs(least)) {
+            // Differences of running sums differ in their last bits: of equals the earliest is meant.
+            if (between < least - 1e-9 * std::abs(least) - 1e-14 * whole) {
                 least = between;
                 starts[job] = now;
             }

@@ -10,6 +10,9 @@
 
 namespace gnomon {
 
+/// No time is farther from zero, so that sums and differences of two fit.
+inline constexpr std::int64_t kFarthest = std::int64_t{1} << 62;
+
 enum class Part : std::uint8_t { any, awake, asleep };
 
 struct Candidate {
@@ -35,6 +38,7 @@ struct PlacedJobs {
 };
 
 /// Jobs come in order of release. Every job has to fit on an empty server of some candidate.
+/// Throws std::invalid_argument where a job would end beyond `kFarthest`.
 PlacedJobs place(const ServerGroups& groups, std::span<const Candidate> order,
                  std::span<const std::int64_t> release, std::span<const std::int32_t> slots,
                  std::span<const std::int64_t> work, bool empty_servers_sleep);

@@ -64,3 +64,39 @@ def test_a_clock_that_jumps():
     )  # it was set ahead while we slept
     assert slept == [30.0]
     assert left == [10**11]
+
+
+def test_an_interrupt_reaches_the_command_once():
+    """A terminal gives it to all of the foreground; handed on as well it would come twice."""
+    inner = (
+        "import signal, time\n"
+        "count = 0\n"
+        "def got(*_):\n"
+        "    global count\n"
+        "    count += 1\n"
+        "signal.signal(signal.SIGINT, got)\n"
+        "print('up', flush=True)\n"
+        "end = time.monotonic() + 1.0\n"
+        "while time.monotonic() < end: time.sleep(0.05)\n"
+        "raise SystemExit(count)\n"
+    )
+    outer = (
+        "import sys\n"
+        "from gnomon.act.process import run_command\n"
+        f"sys.exit(run_command([sys.executable, '-c', {inner!r}]).code)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", outer], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=30) == 1
+    process.stdout.close()
+
+
+def test_from_another_thread():
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(run_command, [sys.executable, "-c", "exit(4)"]).result().code == 4

@@ -133,6 +133,53 @@ def test_bad_input_is_one_line(files, capsys, words, said):
     assert said in refused(capsys, "carbon", "account", *words)
 
 
+OLD = "fleet: [{machine: server, count: 1, cores: 2, idle_w: 9, peak_w: 90, embodied_kg: 900, bought: 2000}]"
+
+
+@pytest.mark.parametrize(
+    ("start", "options", "how"),
+    [
+        ("0", [], "age"),
+        ("0", ["--amortise", "sunk"], "sunk"),
+        ("0", ["--amortise", "life"], "new"),
+        ("0", ["--year", "2001"], "new"),
+        ("2001-03-01", ["--amortise", "sunk"], "new"),
+        ("2024-03-01", ["--amortise", "sunk"], "sunk"),
+    ],
+    ids=["age", "sunk", "life", "year", "young", "dated"],
+)
+def test_times_of_a_run_say_no_year_and_it_is_todays(files, capsys, start, options, how):
+    Path("old.yaml").write_text(OLD)
+    Path("run.csv").write_text(f"arrival,duration_h,cores\n{start},1,2\n")
+    told = answer(
+        capsys, "carbon", "account", "run.csv", "--zone", "100", "--machines", "old.yaml", *options
+    )
+    kg = told["totals"]["embodied_kg"]["mid"]
+    new = answer(
+        capsys, "carbon", "account", "run.csv", "--zone", "100", "--machines", "old.yaml",
+        "--year", "2000",
+    )["totals"]["embodied_kg"]["mid"]  # fmt: skip
+    if how == "age":
+        assert 0 < kg < new / 2
+    else:
+        assert kg == pytest.approx({"sunk": 0, "new": new}[how])
+    assert told["amortise"] == (options[1] if "--amortise" in options else "age")
+
+
+def test_a_grid_without_carbon_leaves_rsci_out(files, capsys):
+    words = ["carbon", "account", "jobs.csv", "--zone", "0", "--machines", "fleet.yaml"]
+    assert "rsci" not in answer(capsys, *words)["jobs"][0]
+    assert main(words) == 0
+    assert "rSCI is left out" in capsys.readouterr().out
+    assert "rSCI needs operational carbon" in refused(capsys, *words, "--metric", "rsci")
+
+
+def test_a_series_that_is_no_power_is_one_line(files, capsys):
+    Path("p.prom").write_text("foo_bytes 5 1\nfoo_bytes 6 2\nx_watts 1 1\nx_watts 1 2\n")
+    said = refused(capsys, "carbon", "account", "p.prom", "--zone", "100", "--series", "foo_bytes")
+    assert "'foo_bytes' does not say whether it is watts or joules" in said
+
+
 def test_a_filled_gap_is_said(files, capsys):
     rows = Path("grid.csv").read_text().splitlines()
     Path("gap.csv").write_text("\n".join(row for row in rows if "T07" not in row) + "\n")

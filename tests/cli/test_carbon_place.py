@@ -112,7 +112,7 @@ def test_buy_replaces_or_keeps(capsys, fleet):
         ),
         (
             ["buy", "--fleet", "bundled:mit-740", "--candidate", "H100", "--zone", "DE"],
-            "scores of different kinds",
+            "hosts and accelerators cannot be compared",
         ),
     ],
     ids=["no-grid", "metric", "no-file", "zone", "utilisation", "shift", "machine", "score"],

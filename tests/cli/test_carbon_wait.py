@@ -69,7 +69,7 @@ def test_the_commands_exit_code_is_ours(code):
 def test_only_the_plan(capsys):
     seconds(20)
     assert wait("--signal", "grid.csv", "--within", "25s", "--for", "2s", "--plan") == 0
-    assert "starting in" in capsys.readouterr().err
+    assert "starting at" in capsys.readouterr().out
     assert not Path("ran").exists()
     assert wait("--zone", "DE", "--within", "12h", "--for", "2h", "--plan", "--json") == 0
     told = json.loads(capsys.readouterr().out)
@@ -136,7 +136,7 @@ def test_interrupted_while_waiting_nothing_is_started():
         stderr=subprocess.PIPE, text=True, env=os.environ,
     ) as process:  # fmt: skip
         assert process.stderr is not None
-        assert "starting in" in process.stderr.readline()
+        assert "starting at" in process.stderr.readline()
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 130

@@ -85,6 +85,47 @@ def test_nanoseconds_survive(tmp_path):
     assert jobs.end_ns.tolist() == [1709251200000000003]
 
 
+def test_an_end_and_a_duration_may_both_be_there(tmp_path):
+    text = "start,end,duration_h,cores\n0,3600,1,1\n0,3601,1,1\n"
+    jobs = read_jobs_csv(write(tmp_path, text))
+    assert (jobs.end_ns // 10**9).tolist() == [3600, 3601]
+
+
+@pytest.mark.parametrize(
+    ("name", "kwh"),
+    [
+        ("energy_mWh", 500e-6),
+        ("energy_MWh", 500e3),
+        ("Energy [MWh]", 500e3),
+        ("ENERGY_MWH", 500e3),
+        ("energy_mJ", 500e-3 / 3.6e6),
+        ("energy_MJ", 500e6 / 3.6e6),
+        ("energy_kwh", 500),
+    ],
+)
+def test_a_thousandth_is_no_million(tmp_path, name, kwh):
+    jobs = read_jobs_csv(write(tmp_path, f"start,duration,{name}\n0,1,500\n"))
+    assert jobs.energy_kwh[0] == pytest.approx(kwh)
+
+
+def test_a_unit_that_may_be_either_is_refused_where_it_is_read(tmp_path):
+    for unit, words in (("mwh", "mwh may be MWh or mWh"), ("mj", "mj may be MJ or mJ")):
+        file = write(tmp_path, f"start,duration,energy_{unit}\n0,1,500\n")
+        with pytest.raises(InputError, match=f"{words}; write it with its capitals"):
+            read_jobs_csv(file)
+    # Nobody prices thousandths of a watt-hour.
+    priced = write(tmp_path, "start,duration,cores,price_usd_mwh\n0,1,1,50\n")
+    assert read_jobs_csv(priced).price_usd_kwh[0] == pytest.approx(0.05)
+
+
+def test_times_before_1970_are_times(tmp_path):
+    text = "start,duration,cores,deadline\n-7200,3600,1,\n1969-12-31T23:00Z,1h,1,3h\n"
+    jobs = read_jobs_csv(write(tmp_path, text))
+    assert (jobs.start_ns // 10**9).tolist() == [-7200, -3600]
+    assert (jobs.end_ns // 10**9).tolist() == [-3600, 0]
+    assert jobs.deadline_ns.tolist() == [-1, 2 * 3600 * 10**9]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -104,11 +145,16 @@ def test_nanoseconds_survive(tmp_path):
         ("start,duration,cores,utilisation\n1,2,1,1.5\n", "line 2: utilisation is above 1"),
         ("start,duration,cores,util_pct\n1,2,1,150\n", "line 2: util_pct is above 100"),
         ("start,duration,cores,deadline\n5,2,1,3\n", "line 2: the deadline lies before the start"),
+        ("start,duration,cores,deadline\n-1800,600,1,\n-1800,600,1,-900\n", "line 3: the deadline lies before 1970"),
+        ("start,duration,cores,deadline\n-7200,600,1,1h\n", "line 2: the deadline lies before 1970"),
+        ("start_ns,duration,cores,deadline_ns\n-5,1,1,-1\n", "line 2: the deadline lies before 1970"),
+        ("start,end,duration_h,cores\n0,3600,1,1\n0,3600,50,1\n", "line 3: from start to end it is 1 h 0 min, and the duration says 2 d 2 h 0 min"),
         ("start,duration,cores\n1,2,1\n1,2,x\n3,x,1\n4,1,1\n5,1,y\n", r"line 3: .*\(2 more wrong: lines 4, 6\)"),
     ],
     ids=[
         "empty", "header", "values", "start", "length", "takes", "cells", "number", "negative",
-        "missing", "backwards", "time", "order", "busy", "per-cent", "deadline", "many",
+        "missing", "backwards", "time", "order", "busy", "per-cent", "deadline", "negative-deadline", "relative-deadline",
+        "minus-one", "disagree", "many",
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_by_line(tmp_path, text, words):

@@ -85,6 +85,9 @@ def test_several_metrics_need_a_choice(tmp_path):
     assert len(read_power_series(file, metric="kepler_node_cpu_watts")) == 1
     with pytest.raises(InputError, match="no series of 'nope'"):
         read_power_series(file, metric="nope")
+    with pytest.raises(InputError, match="'up' does not say whether it is watts or joules; say"):
+        read_power_series(file, metric="up")
+    assert read_power_series(file, metric="up", unit="kW")[0].signal.values.tolist() == [1e3, 1e3]
 
 
 def test_domains_inside_others_are_not_counted_twice(tmp_path):
@@ -139,10 +142,16 @@ def test_text_with_time_stamps_and_a_missed_scrape(tmp_path):
         ("x_watts 5 1", "one sample"),
         ("x_joules_total 5 1", "two samples"),
         ("temperature 5 1\ntemperature 5 2", "no series of watts or joules"),
+        ("x_watts 5 1\nx_watts 5 nan", "line 2: nan is no time"),
+        ("x_watts 5 1\nx_watts 5 inf", "line 2: inf is no time"),
+        ("x_watts 5 1e10\nx_watts 5 1e30", "line 1: 1e10 is no time"),
+        ("x_watts 5 1\nx_watts 5 1e30", "line 2: 1e30 is no time within 146 years"),
+        ('{"data": {"result": [{"metric": {"__name__": "x_watts"}, "values": [[1, "5"], [1e30, "5"]]}]}}', r"result\[0\]: sample 1: 1e\+30 is no time"),
+        ("x_joules_total -9 1\nx_joules_total -5 2\nx_joules_total -8 3", "a counter of -9, below zero"),
     ],
     ids=[
         "refused", "vector", "none", "cut", "time", "number", "labels", "comment", "repeat", "back",
-        "negative", "single", "counter", "other",
+        "negative", "single", "counter", "other", "nan", "inf", "far", "farther", "json", "below",
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_one_line(tmp_path, text, words):

@@ -62,10 +62,70 @@ def test_local_time_and_trailing_bars(tmp_path):
     assert not is_sacct(b"")
 
 
-def test_a_requeued_job_counts_as_it_ended(tmp_path):
-    lines = "JobID|Start|End|AllocCPUS\n1|2024-01-05T10:00:00|2024-01-05T12:00:00|2\n1|2024-01-05T13:00:00|2024-01-05T14:00:00|2\n"
+def hours_of(jobs):
+    return ((jobs.end_ns - jobs.start_ns) / 3.6e12).tolist()
+
+
+def test_every_run_of_a_requeued_job_counts(tmp_path):
+    lines = """\
+JobID|State|Start|End|AllocCPUS|ConsumedEnergyRaw
+1|NODE_FAIL|2024-01-05T10:00:00|2024-01-05T20:00:00|2|
+1.batch|CANCELLED|2024-01-05T10:00:00|2024-01-05T20:00:00|2|3600000
+2|COMPLETED|2024-01-05T10:00:00|2024-01-05T11:00:00|2|
+1|COMPLETED|2024-01-06T13:00:00|2024-01-06T14:00:00|4|
+1.batch|COMPLETED|2024-01-06T13:00:00|2024-01-06T14:00:00|4|360000
+1|PENDING|Unknown|Unknown|0|
+"""
     jobs = read_sacct(write(tmp_path, lines))
-    assert (jobs.end_ns - jobs.start_ns)[0] == 3600 * 10**9
+    assert jobs.id == ("1", "1 run 2", "2")
+    assert jobs.line.tolist() == [2, 5, 4]
+    assert hours_of(jobs) == [10, 1, 1]
+    assert jobs.cores.tolist() == [2, 4, 2]
+    assert jobs.energy_kwh[:2].tolist() == pytest.approx([1.0, 0.1])
+    assert "Further runs of jobs that were requeued, each a row: 1." in jobs.notes
+
+
+def test_a_run_that_two_exports_share_counts_once(tmp_path):
+    lines = """\
+JobID|Start|End|Elapsed|NCPUS|TotalCPU
+1|2024-01-05T10:00:00|Unknown|01:00:00|2|
+1.0|2024-01-05T10:00:00|Unknown|01:00:00|2|01:00:00
+1|2024-01-05T10:00:00|2024-01-05T12:00:00|02:00:00|2|
+1.0|2024-01-05T10:00:00|2024-01-05T12:00:00|02:00:00|2|02:00:00
+"""
+    jobs = read_sacct(write(tmp_path, lines))
+    assert jobs.id == ("1",)
+    assert hours_of(jobs) == [2]
+    assert jobs.utilisation[0] == pytest.approx(0.5)
+    assert "Rows that repeat a run, of which the last counts: 1." in jobs.notes
+
+
+def test_elapsed_goes_before_an_end_on_a_clock_that_was_set_back(tmp_path):
+    lines = """\
+JobID|Start|End|Elapsed|NCPUS
+1|2024-10-27T02:45:00|2024-10-27T02:15:00|00:30:00|4
+2|2024-10-27T01:45:00|2024-10-27T02:45:00|02:00:00|4
+3|2024-10-27T12:00:00|2024-10-27T13:00:00|01:00:00|4
+4|2024-10-27T12:00:00|2024-10-27T13:00:00||4
+"""
+    jobs = read_sacct(write(tmp_path, lines), zone=find_timezone("Europe/Berlin"))
+    assert hours_of(jobs) == [0.5, 2, 1, 1]
+    (note,) = jobs.notes
+    assert note.startswith("Whose End is not Start + Elapsed")
+    assert note.endswith(": 2.")
+
+
+def test_what_slurm_calls_invalid_is_unknown(tmp_path):
+    lines = """\
+JobID|Start|End|Elapsed|NCPUS|TotalCPU
+1|2024-10-01T00:00:00|2024-10-01T10:00:00|10:00:00|4|INVALID
+2|2024-10-01T00:00:00|2024-10-01T10:00:00|INVALID|4|20:00:00
+"""
+    jobs = read_sacct(write(tmp_path, lines), zone=find_timezone("+01:00"))
+    assert hours_of(jobs) == [10, 10]
+    assert np.isnan(jobs.utilisation[0])
+    assert jobs.utilisation[1] == pytest.approx(0.5)
+    assert jobs.notes == ("With a time that Slurm calls INVALID, taken as unknown: 2.",)
 
 
 @pytest.mark.parametrize(

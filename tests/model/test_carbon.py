@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.graph import Timeline, WorkGraph
+from gnomon.model import attribution
 from gnomon.model.attribution import Usage, share_idle
 from gnomon.model.carbon import (
     YEAR_H,
@@ -133,6 +134,28 @@ def test_grid_hours_are_exact_across_hours_and_with_ranges():
         grid_hours(grid_of([400, np.nan, 100]), [0], [2 * HOUR_NS])
 
 
+def test_rounding_below_zero_is_zero_at_every_end(monkeypatch):
+    areas = iter([[-1e-9, 2.0], [-2e-9, 2.5], [-3e-9, 1.5]])
+    monkeypatch.setattr(Signal, "integrate", lambda *_, **__: np.array(next(areas)))
+    hours = grid_hours(grid_of([1], low=[1], high=[1]), [0, 0], [1, 1])
+    assert (hours.low.tolist(), hours.mid.tolist()) == ([0, 2.0], [0, 2.0])
+    assert hours.high.tolist() == [0, 2.0]
+
+
+@given(
+    st.lists(st.tuples(*[st.floats(0, 1e6)] * 3).map(sorted), min_size=1, max_size=6),
+    st.lists(st.tuples(*[st.integers(0, 6 * HOUR_NS)] * 2).map(sorted), min_size=1, max_size=6),
+)
+def test_prop_grid_hours_keep_their_order(hours, spans):
+    low, mid, high = np.array(hours).T
+    grid, end_ns = grid_of(mid, low=low, high=high), len(hours) * HOUR_NS
+    starts, ends = np.minimum(np.array(spans), end_ns - 1).T
+    found = grid_hours(grid, starts, ends)
+    assert (found.low >= 0).all()
+    assert (found.low <= found.mid).all()
+    assert (found.mid <= found.high).all()
+
+
 def test_grams_of_a_power_signal():
     power = Signal.regular(
         0, HOUR_NS, [200, 100], unit="W", kind="power", low=[100, 100], high=[300, 100]
@@ -154,6 +177,13 @@ def test_the_other_metrics():
     assert carbon_delay(operational + embodied, np.array([2.0, 1.0])).mid.tolist() == [30, 35]
     shared = rsci(operational, work, 80.0, 40.0) * work
     assert shared.total().mid == 80
+    wide = Ranges(np.array([5.0, 15.0]), np.array([10.0, 30.0]), np.array([99.0, 99.0]))
+    ranged = (rsci(wide, work, Estimate(60, 80, 90), wide.total()) * work).total()
+    assert (ranged.low, ranged.mid, ranged.high) == pytest.approx((60, 80, 90))
+    alone = rsci(Estimate(5, 10, 99), 2.0, 80.0, exact(40.0))
+    assert alone == exact(10.0)
+    with pytest.raises(InputError, match="needs operational carbon"):
+        rsci(Ranges.of([0.0]), 1.0, 80.0, 0.0)
     with pytest.raises(InputError, match="above zero"):
         osci(operational, np.array([1.0, 0.0]))
 
@@ -256,6 +286,33 @@ def test_prop_idle_shares_are_those_of_the_slow_way_and_add_up(usage, cost):
     own = own * usage.units * (usage.end_ns - usage.start_ns)
     everything = costs.sum() * (span[1] - span[0])
     assert own.sum() + found.jobs.sum() + found.nobody[0] == pytest.approx(everything, abs=1e-6)
+
+
+@given(usages(), st.integers(1, 5))
+def test_prop_blocks_do_not_show(usage, edges):
+    costs = np.arange(2 * usage.capacity.size).reshape(2, -1) + 1.0
+    whole = share_idle(usage, costs, lambda starts, ends: (ends - starts) * (starts + 1.0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attribution, "_BLOCK", 1)
+        patch.setattr(attribution, "_LEAST_EDGES", edges)
+        parts = share_idle(usage, costs, lambda starts, ends: (ends - starts) * (starts + 1.0))
+    assert parts.jobs.ravel() == pytest.approx(whole.jobs.ravel(), abs=1e-6)
+    assert parts.nobody == pytest.approx(whole.nobody, abs=1e-6)
+    assert parts.overfull_ns == whole.overfull_ns
+
+
+def test_idle_capacity_is_looked_at_in_blocks():
+    """A million jobs on many groups would not fit into memory at once."""
+    rng = np.random.default_rng(0)
+    start = rng.integers(0, 10**12, 4000)
+    group = rng.integers(0, 1000, 4000)
+    usage = Usage(start, start + 10**9, np.ones(4000), group, np.full(1000, 8.0))
+    widths = []
+    share_idle(
+        usage, np.ones(1000), lambda starts, ends: widths.append(starts.size) or (ends - starts)
+    )
+    assert max(widths) * np.unique(group).size < 2 * 2**20
+    assert sum(widths) == np.unique([start, start + 10**9]).size - 1
 
 
 def test_more_than_there_is_is_told():

@@ -145,3 +145,18 @@ def test_jobs_outside_of_the_signal_are_refused():
     grid = Signal.regular(0, 10, [1, 2], unit="gCO2e/kWh", kind="carbon-intensity")
     with pytest.raises(InputError, match="within the times"):
         cleanest_starts(grid, [0], [15], [10])
+
+
+def test_short_jobs_stay_where_hours_are_equal():
+    """Beside a long running sum, a second of the same hour is the same."""
+    grid = Signal.regular(0, 3600 * 10**9, [321.0987] * 9000, unit="gCO2e/kWh", kind="x")
+    early = np.arange(1000, dtype=np.int64) * 31 * 10**12
+    found = cleanest_starts(grid, early, early + 10**15, np.full(1000, 10**9))
+    assert (found == early).all()
+
+
+def test_times_without_end_are_refused():
+    with pytest.raises(InputError, match="146 years"):
+        place(Groups.of([1], [1], [1e-5]), [Candidate(0)], Tasks.of([0], [1], [2**59]))
+    with pytest.raises(InputError, match="146 years"):
+        place(Groups.of([1], [1]), [Candidate(0)], Tasks.of([2**62 + 1], [1], [1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -16,7 +17,6 @@ __all__ = ["Ran", "run_command", "sleep_until"]
 
 #: A sleeping machine's clock may jump: look again at least this often.
 _LOOK_S = 30.0
-_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -52,26 +52,39 @@ def sleep_until(
 
 
 def run_command(command: Sequence[str]) -> Ran:
-    """Runs a command in the foreground; interrupts and the like are handed on to it.
+    """Runs a command in the foreground; what would end us is handed on to it.
+
+    An interrupt from the terminal reaches the command by itself, and we wait for what it does.
 
     Raises:
         InputError: There is no such command, or it may not be run.
     """
+    running: list[subprocess.Popen[bytes]] = []
+
+    def hand_on(number: int, _frame: FrameType | None) -> None:
+        # A terminal gives an interrupt to the command itself: a second one would be one too many.
+        for process in running:
+            if number != signal.SIGINT:
+                process.send_signal(number)
+
+    # Before it starts, so that no signal falls between; a started program has its defaults again.
+    before = {number: signal.signal(number, hand_on) for number in _handled()}
     start_ns = time.time_ns()
     try:
         process = subprocess.Popen(list(command))
+        running.append(process)
+        code = process.wait()
     except FileNotFoundError:
         raise InputError("no such command", where=command[0]) from None
     except OSError as error:
         raise InputError(error.strerror or str(error), where=command[0]) from None
-
-    def hand_on(number: int, _frame: FrameType | None) -> None:
-        process.send_signal(number)
-
-    before = {number: signal.signal(number, hand_on) for number in _FORWARDED}
-    try:
-        code = process.wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     return Ran(start_ns, time.time_ns(), code if code >= 0 else 128 - code)
+
+
+def _handled() -> tuple[signal.Signals, ...]:
+    """Signals are the main thread's affair: from another one they stay as they are."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if is_main else ()

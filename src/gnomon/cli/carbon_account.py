@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from gnomon.cli.carbon_grid import zone_hours
+from gnomon.cli.carbon_grid import year_of_jobs, zone_hours
 from gnomon.cli.output import Output, show
 from gnomon.cli.sources import spell_options
 from gnomon.errors import InputError
@@ -22,7 +22,7 @@ def account(
     zone: str | None = None,
     machines: str | None = None,
     metric: str = "all",
-    amortise: Literal["life", "age", "sunk"] = "life",
+    amortise: Literal["life", "age", "sunk"] = "age",
     signal: Path | None = None,
     fill: Literal["hold", "interpolate"] | None = None,
     scope: Literal["lifecycle", "direct"] = "lifecycle",
@@ -45,8 +45,8 @@ def account(
         zone: The grid: DE, SE, CAISO ... or grams a kWh.
         machines: A fleet in YAML, or bundled:mit-740. Jobs with measured energy need none.
         metric: sci, osci, tsci, cci, cdp, rsci, with commas; or all.
-        amortise: Embodied carbon over the expected life, over age where that is longer, or
-            nothing once the life is over (sunk).
+        amortise: Embodied carbon over the expected life, over age where that is longer (the
+            default, as in place), or nothing once the life is over (sunk).
         signal: A file of grid intensity in place of the zone's profile.
         fill: How gaps of the signal, or of measured power, are filled: hold the last value, or
             interpolate.
@@ -55,7 +55,8 @@ def account(
         timezone: Of times without an offset, as sacct writes them: UTC, +01:00, Europe/Berlin.
         series: The metric to read, where a Prometheus file has several.
         unit: What a series counts that has lost its name: W, kW, mW or J.
-        year: The year it is, for the age of machines: that of the first job unless given.
+        year: The year it is, for the age of machines: that of the first job unless given, or
+            today's where times are counted from the start of a run.
         price: USD a kWh.
         reported: Kilograms that rSCI is to add up to; all carbon of the fleet unless given.
         seed: Of the zone's generated hours.
@@ -82,26 +83,24 @@ def account(
     notes: list[str] = []
     if not isinstance(ran, Jobs):
         ran, notes = fill_power(ran, fill)
+    if isinstance(ran, Jobs):
+        span = (int(ran.start_ns.min()), int(ran.end_ns.max()))
+    else:
+        span = (min(one.signal.start_ns for one in ran), max(one.signal.end_ns for one in ran))
     if signal is not None:
         intensity, said = read_grid_file(signal, zone=zone, scope=scope, fill=fill)
     else:
-        if isinstance(ran, Jobs):
-            span = (int(ran.start_ns.min()), int(ran.end_ns.max()))
-        else:
-            span = (
-                min(one.signal.start_ns for one in ran),
-                max(one.signal.end_ns for one in ran),
-            )
         intensity, said = zone_hours(zone, *span, scope=scope, seed=seed, fill=fill)
+    when = year_of_jobs(span[0], year)
     report = None if reported is None else Estimate.exact(reported)
     if isinstance(ran, Jobs):
         accounts = account_jobs(
-            ran, fleet, intensity, amortise=amortise, utilisation=utilisation / 100, year=year,
+            ran, fleet, intensity, amortise=amortise, utilisation=utilisation / 100, year=when,
             price_usd_kwh=price, reported_kg=report,
         )  # fmt: skip
     else:
         accounts = account_power(
-            ran, fleet, intensity, str(path), amortise=amortise, year=year, price_usd_kwh=price,
+            ran, fleet, intensity, str(path), amortise=amortise, year=when, price_usd_kwh=price,
             reported_kg=report,
         )  # fmt: skip
     options = spell_options(
@@ -109,7 +108,7 @@ def account(
             "zone": zone,
             "machines": _named(machines),
             "metric": metric if metric != "all" else None,
-            "amortise": amortise if amortise != "life" else None,
+            "amortise": amortise if amortise != "age" else None,
             "signal": signal, "fill": fill,
             "scope": scope if scope != "lifecycle" else None,
             "utilisation": utilisation if utilisation != 100.0 else None,

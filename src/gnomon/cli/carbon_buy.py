@@ -16,9 +16,9 @@ __all__ = ["buy"]
 
 def buy(
     *,
-    fleet: str,
-    candidate: str,
-    zone: str,
+    fleet: str | None = None,
+    candidate: str | None = None,
+    zone: str | None = None,
     utilisation: float = 50.0,
     years: float | None = None,
     grid_change: float = 0.0,
@@ -48,6 +48,12 @@ def buy(
     from gnomon.systems.carbon.bought import to_result, to_script
     from gnomon.systems.carbon.buy import weigh_purchase
 
+    if fleet is None or candidate is None or zone is None:
+        raise InputError(
+            "--fleet, --candidate and --zone: which servers, what instead, and where?"
+        )
+    if price is not None and not 0 <= price < float("inf"):
+        raise InputError(f"--price {price:g}: it has to be zero or more")
     if not 0 <= utilisation <= 100:
         raise InputError(f"--utilisation {utilisation:g}: between 0 and 100 per cent")
     is_file = Path(candidate).suffix.lower() in (".yaml", ".yml")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from gnomon.series import Signal
 
-__all__ = ["own_file", "zone_hours"]
+__all__ = ["own_file", "year_of_jobs", "zone_hours"]
+
+#: Times before this are counted from the start of a run, and say no year.
+_DATED_NS = 20 * 31_556_952 * 10**9
 
 
 def own_folder() -> str | None:
@@ -35,3 +39,12 @@ def zone_hours(
     return grid_signal(
         zone, start_ns, end_ns, scope=scope, seed=seed, folder=own_folder(), fill=filled
     )
+
+
+def year_of_jobs(first_ns: int, year: int | None) -> int:
+    """The year it is, for the age of machines: as given, that of the first job, or today's."""
+    from gnomon.systems.carbon.grid import year_of
+
+    if year is not None:
+        return year
+    return year_of(first_ns) if first_ns > _DATED_NS else time.gmtime().tm_year

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from gnomon.cli.carbon_grid import own_file, zone_hours
+from gnomon.cli.carbon_grid import own_file, year_of_jobs, zone_hours
 from gnomon.cli.output import Output, show
 from gnomon.cli.sources import spell_options
 from gnomon.errors import InputError
 
-__all__ = ["place"]
+if TYPE_CHECKING:
+    from gnomon.model.machine import Fleet
 
-#: Times before this are counted from the start of a run, and say no year.
-_DATED_NS = 20 * 31_556_952 * 10**9
+__all__ = ["place"]
 
 
 def place(
     *,
-    fleet: str,
+    fleet: str | None = None,
     zone: str | None = None,
     jobs: Path | None = None,
     metric: str = "sci,tsci,osci",
@@ -64,8 +65,12 @@ def place(
         seed: Of the zone's generated year.
         output: Where the answer goes.
     """
+    if fleet is None:
+        raise InputError("--fleet: which servers?", hint="a fleet in YAML, or bundled:mit-740")
     if zone is None and signal is None:
         raise InputError("--zone: which grid?", hint="a name such as DE, or grams a kWh")
+    if price is not None and not 0 <= price < float("inf"):
+        raise InputError(f"--price {price:g}: it has to be zero or more")
     command = " ".join(
         [
             "gnomon carbon place",
@@ -93,38 +98,55 @@ def place(
     if utilisation is not None:
         raise InputError("--utilisation follows from --jobs: give one or the other")
     from gnomon.ingest.jobs_csv import read_jobs_csv
-    from gnomon.model.machine import find_machine
     from gnomon.model.machine_file import read_fleet
     from gnomon.series import Signal
-    from gnomon.systems.carbon.grid import read_grid_file, year_of
+    from gnomon.systems.carbon.grid import read_grid_file
     from gnomon.systems.carbon.metric import parse_metrics
     from gnomon.systems.carbon.place import demand_of, place_jobs
     from gnomon.systems.carbon.placed import to_result, to_script
 
     metrics = parse_metrics(metric)
     servers = read_fleet(fleet)
-    asked = demand_of(read_jobs_csv(jobs), servers)
+    found = read_jobs_csv(jobs)
+    asked = demand_of(found, servers)
     first = int(asked.arrival_ns.min()) if asked.arrival_ns.size else 0
-    notes: dict[str, None] = {}
+    notes: dict[str, None] = dict.fromkeys(_unused(found.machine))
 
     hours = read_grid_file(signal, zone=zone, scope=scope, fill=fill) if signal else None
 
     def grid(start_ns: int, end_ns: int) -> Signal:
-        found, said = hours or zone_hours(
-            zone, start_ns, end_ns, scope=scope, seed=seed, fill=fill
-        )
+        line, said = hours or zone_hours(zone, start_ns, end_ns, scope=scope, seed=seed, fill=fill)
         notes.update(dict.fromkeys(said))
-        return found
+        return line
 
     placements = place_jobs(
         servers, asked, grid, metrics, amortise=amortise, sleep=sleep, shift=shift,
-        year=year or (year_of(first) if first > _DATED_NS else time.gmtime().tm_year),
-        reference=find_machine(reference).points_per_thread if reference else None,
+        year=year_of_jobs(first, year),
+        reference=_points(reference, servers) if reference else None,
     )  # fmt: skip
     result = to_result(
         placements, command, price_usd_kwh=price, sources=sources, notes=list(notes)
     )
     show(result, output, extra=to_script(placements) if output.json else None)
+
+
+def _unused(machines: Sequence[str]) -> list[str]:
+    named = sum(bool(machine) for machine in machines)
+    return [f"{named:,} jobs name a machine: they are placed anew all the same."] if named else []
+
+
+def _points(name: str, servers: Fleet) -> float:
+    """Points of one thread of the machine that durations were measured on."""
+    from gnomon.model.machine import find_machine
+
+    machine = find_machine(name)
+    units = {group.machine.score_unit for group in servers.groups if group.machine.score > 0}
+    if machine.points_per_thread <= 0 or machine.score_unit not in units:
+        raise InputError(
+            f"{machine.name} has no score that the fleet has",
+            where="--reference", hint=f"a machine scored in {', '.join(units) or 'nothing'}",
+        )  # fmt: skip
+    return machine.points_per_thread
 
 
 def _curves(

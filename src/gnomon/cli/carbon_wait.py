@@ -23,8 +23,8 @@ _HOUR_NS = 3_600 * 10**9
 def wait(
     *command: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
     zone: str | None = None,
-    within: str,
-    for_: Annotated[str, Parameter(name="--for")],
+    within: str | None = None,
+    for_: Annotated[str | None, Parameter(name="--for")] = None,
     watts: float | None = None,
     signal: Path | None = None,
     provider: str | None = None,
@@ -56,6 +56,8 @@ def wait(
 
     if not command and not plan:
         raise InputError("which command? Give it after --", hint="or --plan to be told the time")
+    if within is None or for_ is None:
+        raise InputError("--within and --for: by when, and how long does it take?")
     if zone is None and signal is None:
         raise InputError("--zone: which grid?", hint="a name such as DE, or --signal FILE")
     if watts is not None and not 0 <= watts < 1e9:
@@ -64,7 +66,10 @@ def wait(
     now = time.time_ns()
     outlook = _outlook(zone, now, now + within_ns + _HOUR_NS, signal, provider, scope)
     chosen = plan_wait(outlook, now, within_ns=within_ns, length_ns=length_ns)
-    _say(chosen.describe(watts))
+    if plan and not json:
+        print(chosen.describe(watts))  # it is the answer
+    else:
+        _say(chosen.describe(watts))
     told: dict[str, Any] = {
         "start_s": chosen.start_ns / 1e9,
         "delay_s": chosen.delay_ns / 1e9,

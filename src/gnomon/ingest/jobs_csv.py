@@ -2,10 +2,10 @@
 
 A header line names the columns, loosely: `start` (or arrival, submit), `end` or `duration`, and
 where there are any `id`, `cores`, `gpus`, `machine`, `gpu`, `utilisation`, `energy`, `work`,
-`price`, `deadline`. A unit may end a name: `duration_h`, `energy_kwh`, `utilisation_pct`. Times
-are ISO 8601 or numbers (seconds since 1970 or since the start of a run; milliseconds and smaller
-are told from their size), durations numbers of seconds or `2h`. Rows that are wrong are refused
-by line.
+`price`, `deadline`. A unit may end a name: `duration_h`, `energy_kwh`, `utilisation_pct`; of MWh
+and mWh the capital counts. Times are ISO 8601 or numbers (seconds since 1970 or since the start of
+a run; milliseconds and smaller are told from their size), durations numbers of seconds or `2h`.
+Rows that are wrong are refused by line.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from gnomon.errors import InputError
 from gnomon.ingest.jobs import Floats, Ints, Jobs
 from gnomon.ingest.moment import epoch_scale, parse_instant, parse_length
 from gnomon.ingest.text import read_pieces
+from gnomon.units import format_duration
 
 __all__ = ["read_jobs_csv"]
 
@@ -50,6 +51,9 @@ _LENGTHS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "sec": 10**9, "secs":
             "hours": 3600 * 10**9, "d": 86400 * 10**9, "days": 86400 * 10**9}  # fmt: skip
 _KWH = {"kwh": 1.0, "wh": 1e-3, "mwh": 1e3, "j": 1 / 3.6e6, "joules": 1 / 3.6e6, "kj": 1 / 3.6e3,
         "mj": 1 / 3.6}  # fmt: skip
+#: Units whose first letter means a million or a thousandth, as it is a capital or not.
+_MEGA_OR_MILLI = {"mwh", "mj"}
+_MILLI_OF_MEGA = 1e-9
 _UNITS: Mapping[str, Mapping[str, float]] = {
     "start": _LENGTHS,
     "end": _LENGTHS,
@@ -60,6 +64,8 @@ _UNITS: Mapping[str, Mapping[str, float]] = {
     "price": {"usdkwh": 1.0, "kwh": 1.0, "usdmwh": 1e-3, "mwh": 1e-3},
 }
 _FARTHEST = 2**62
+#: How far apart an end and a duration may be and still say the same.
+_SAME_NS = 10**9
 _BLANK = {"", "na", "n/a", "nan", "null", "none", "-"}
 _NUMBER = re.compile(r"[+-]?(\d{1,40}(\.\d{0,40})?|\.\d{1,40})([eE][+-]?\d{1,3})?")
 
@@ -96,6 +102,15 @@ def read_jobs_csv(path: str | os.PathLike[str], *, zone: tzinfo = UTC) -> Jobs:
     end = table.times("end", zone) if "end" in found else start
     if length is not None and "end" not in found:
         end = start + length
+    elif length is not None:
+        told = end - start
+        table.refuse(
+            np.abs(told - length) > _SAME_NS,
+            lambda row: (
+                f"from start to end it is {format_duration(int(told[row]))}, and the duration "
+                f"says {format_duration(int(length[row]))}"
+            ),
+        )
     table.refuse(end < start, lambda row: "the job ends before it starts")
     jobs = Jobs(
         where=table.where,
@@ -116,6 +131,8 @@ def read_jobs_csv(path: str | os.PathLike[str], *, zone: tzinfo = UTC) -> Jobs:
     )
     due = jobs.deadline_ns
     table.refuse((due != -1) & (due < start), lambda row: "the deadline lies before the start")
+    # -1 says that there is none, and what is below zero would be taken for it.
+    table.refuse(table.has("deadline") & (due < 0), lambda row: "the deadline lies before 1970")
     table.finish()
     return jobs
 
@@ -180,6 +197,8 @@ class _Table:
             if ranked:
                 _, place, unit = ranked[0]
                 scale = _UNITS.get(meaning, {}).get(unit, 1.0)
+                if meaning == "energy" and unit in _MEGA_OR_MILLI:
+                    scale *= self._mega_or_milli(header[place], unit)
                 self.columns[meaning] = (place, unit, scale)
         used = {place for place, _, _ in self.columns.values()}
         ignored = [name for place, name in enumerate(header) if place not in used and name]
@@ -187,6 +206,23 @@ class _Table:
             shown = ", ".join(ignored[:8]) + (" ..." if len(ignored) > 8 else "")
             self.notes.append(f"Columns not read: {shown}.")
         self.header = header
+
+    def _mega_or_milli(self, name: str, unit: str) -> float:
+        """What a unit of mega is to be multiplied with, by how its name is written."""
+        written = re.sub(r"[^A-Za-z0-9]", "", name)[-len(unit) :]
+        if written[0] == "M":
+            return 1.0
+        if written == unit:
+            stem = unit[1:].replace("wh", "Wh").replace("j", "J")
+            what = f"{name!r}: {unit} may be M{stem} or m{stem}"
+            raise self.wrong(what, "write it with its capitals")
+        return _MILLI_OF_MEGA
+
+    def has(self, meaning: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Which rows say something in a column."""
+        if meaning not in self.columns:
+            return np.zeros(len(self.rows), dtype=bool)
+        return np.array([cell.lower() not in _BLANK for cell in self._cells(meaning)])
 
     def _cells(self, meaning: str) -> list[str]:
         place = self.columns[meaning][0]

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from gnomon.errors import InputError
+from gnomon.ingest.jobs import Floats, Ints
 from gnomon.ingest.text import read_pieces
 from gnomon.series import Signal
 
@@ -38,8 +38,8 @@ _SPACES = ("container_namespace", "pod_namespace", "kubernetes_pod_namespace", "
 #: Domains of Intel's RAPL that lie inside others.
 _INSIDE = {"psys": {"package", "core", "uncore", "dram"}, "package": {"core", "uncore"}}
 _HOSTS = re.compile(r"_(node|host|socket|platform)_|^node_")
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+#: Seconds to either side of 1970 that fit into nanoseconds: 146 years.
+_FARTHEST_S = 2**62 / 1e9
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -106,6 +106,9 @@ def read_power_series(
         if not speaking:
             listed = ", ".join(names[:8]) or "none"
             raise InputError(f"no series of {metric!r}", where=where, hint=f"there are {listed}")
+        if _scale_of(metric, unit) is None:
+            what = f"{metric!r} does not say whether it is watts or joules"
+            raise InputError(what, where=where, hint="say the unit: W, kW, mW or J (--unit)")
     elif len(names) > 1:
         hint = f"name one of {', '.join(names[:8])}: they may count the same energy"
         raise InputError(f"{len(names)} metrics speak of power", where=where, hint=hint)
@@ -200,7 +203,10 @@ def _parse_text(raw: bytes, where: str) -> list[_Samples]:
             series[key] = _Samples(match["name"], labels, [], [], f"line {number}")
         # The text format counts milliseconds, OpenMetrics seconds; both are told by their size.
         stamp = float(match["time"])
-        series[key].times.append(stamp / 1e3 if stamp > 1e11 else stamp)
+        stamp = stamp / 1e3 if stamp > 1e11 else stamp
+        if not _is_time(stamp):
+            raise InputError(f"line {number}: {_no_time(match['time'])}", where=where)
+        series[key].times.append(stamp)
         series[key].values.append(match["value"])
     if not series:
         raise InputError("there is no sample in it", where=where)
@@ -224,6 +230,14 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_time(seconds: float) -> bool:
+    return abs(seconds) < _FARTHEST_S  # NaN is not
+
+
+def _no_time(shown: object) -> str:
+    return f"{shown} is no time within 146 years of 1970"
 
 
 def _scale_of(metric: str, unit: str | None) -> tuple[float, bool] | None:
@@ -270,6 +284,8 @@ def _to_power(series: _Samples, unit: str | None, where: str) -> PowerSeries:
         times, values = times[known], values[known]
         if times.size < 2:
             raise InputError("a counter needs two samples to say a power", where=at)
+        if (values < 0).any():
+            raise InputError(f"a counter of {values[values < 0][0]:g}, below zero", where=at)
         power, resets = _rates(times, values * scale)
         signal = Signal(times[:-1], power, end_ns=int(times[-1]), unit="W", kind="power")
     else:
@@ -289,6 +305,9 @@ def _to_power(series: _Samples, unit: str | None, where: str) -> PowerSeries:
 
 
 def _arrays(series: _Samples, at: str) -> tuple[Ints, Floats]:
+    for row, seconds in enumerate(series.times):
+        if not _is_time(seconds):
+            raise InputError(f"sample {row}: {_no_time(seconds)}", where=at)
     times = np.array([round(t * 1e3) * 10**6 for t in series.times], dtype=np.int64)
     try:
         values = np.array([float(value) for value in series.values])

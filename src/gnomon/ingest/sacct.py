@@ -6,14 +6,17 @@ AllocTRES are needed. A good line to export:
     sacct -a -P -S 2024-01-01 -E 2024-02-01 -o JobID,State,Start,End,Elapsed,AllocCPUS,\\
         CPUTimeRAW,TotalCPU,ConsumedEnergyRaw,AllocTRES,NodeList
 
-Steps (`123.batch`, `123.0`) are folded into their job. Slurm prints the cluster's local time
-without an offset: say which zone that is.
+Steps (`123.batch`, `123.0`) are folded into their job; the runs of a job that was requeued
+(`sacct -D`) are rows of their own. Slurm prints the cluster's local time without an offset: say
+which zone that is. Where a row has Elapsed, the job ended that long after its Start, for local
+times repeat in autumn.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
@@ -28,6 +31,9 @@ from gnomon.ingest.text import read_pieces
 __all__ = ["is_sacct", "read_sacct"]
 
 _UNKNOWN = {"", "unknown", "none", "n/a"}
+#: What Slurm writes where a duration came out negative.
+_INVALID = "invalid"
+_CLOCKS = ("elapsed", "elapsedraw", "totalcpu", "cputimeraw")
 _SECOND_NS = 10**9
 _JOULES_PER_KWH = 3.6e6
 
@@ -54,17 +60,13 @@ def read_sacct(path: str | os.PathLike[str], *, zone: tzinfo = UTC) -> Jobs:
     """
     where = os.fspath(path)
     table = _read_rows(where)
-    folded: dict[str, _Job] = {}
-    for row in table.rows:
-        job = folded.setdefault(row.job, _Job(row.job))
-        (job.steps if row.is_step else job.rows).append(row)
-    kept, notes = _settle(list(folded.values()), table, zone)
+    kept, notes = _settle(_fold(table.rows), table, zone)
     if not kept:
         raise InputError("no job in it has run", where=where, hint="; ".join(notes) or None)
     return Jobs(
         where=where,
         line=np.array([job.line for job in kept], dtype=np.int64),
-        id=tuple(job.id for job in kept),
+        id=tuple(job.name for job in kept),
         start_ns=np.array([job.start_ns for job in kept], dtype=np.int64),
         end_ns=np.array([job.end_ns for job in kept], dtype=np.int64),
         cores=np.array([job.cores for job in kept]),
@@ -123,9 +125,13 @@ class _Row:
         try:
             if cell.isdecimal():
                 return int(cell) * _SECOND_NS
-            return parse_clock(cell) if cell else None
+            return parse_clock(cell) if cell and cell.lower() != _INVALID else None
         except InputError as error:
             raise self.wrong(f"{name}: {error.what}", error.hint) from None
+
+    @property
+    def is_invalid(self) -> bool:
+        return any(self.cells.get(name, "").lower() == _INVALID for name in _CLOCKS)
 
     def number(self, *names: str) -> float | None:
         cell = self.text(*names)
@@ -156,11 +162,13 @@ class _Rows:
 
 @dataclass(slots=True)
 class _Job:
-    """A job with its steps, and what they say together."""
+    """One run of a job with its steps, and what they say together."""
 
     id: str
-    rows: list[_Row] = field(default_factory=list)
-    steps: list[_Row] = field(default_factory=list)
+    run: int = 1
+    own: _Row | None = None
+    by_step: dict[str, _Row] = field(default_factory=dict)
+    repeats: int = 0
     line: int = 0
     start_ns: int = 0
     end_ns: int = 0
@@ -171,9 +179,45 @@ class _Job:
     energy_kwh: float = np.nan
 
     @property
+    def name(self) -> str:
+        return self.id if self.run == 1 else f"{self.id} run {self.run}"
+
+    @property
+    def own_rows(self) -> list[_Row]:
+        return [self.own] if self.own is not None else []
+
+    @property
+    def steps(self) -> list[_Row]:
+        return list(self.by_step.values())
+
+    @property
     def all_rows(self) -> list[_Row]:
-        # A requeued job has several rows of its own; the last is what counts in the end.
-        return self.rows[-1:] or self.steps
+        return self.own_rows or self.steps
+
+
+def _fold(rows: list[_Row]) -> list[_Job]:
+    """Runs of jobs with the steps that follow them.
+
+    A row of the same job with another Start is another run of it; with the same Start it is the
+    same run again, as where two exports overlap, and the later row counts.
+    """
+    runs: dict[str, dict[str, _Job]] = {}
+    current: dict[str, _Job] = {}
+    for row in rows:
+        if row.is_step:
+            if row.job not in current:
+                current[row.job] = runs.setdefault(row.job, {})[""] = _Job(row.job)
+            current[row.job].by_step[row.full_id] = row
+            continue
+        of_job = runs.setdefault(row.job, {})
+        start = row.text("start")
+        if "" in of_job and of_job[""].own is None:  # its steps came first
+            of_job[start] = of_job.pop("")
+        run = of_job.setdefault(start, _Job(row.job))
+        run.repeats += run.own is not None
+        run.own = row
+        current[row.job] = run
+    return [run for of_job in runs.values() for run in of_job.values()]
 
 
 def _read_rows(where: str) -> _Rows:
@@ -212,21 +256,26 @@ def _read_rows(where: str) -> _Rows:
 
 def _settle(jobs: list[_Job], table: _Rows, zone: tzinfo) -> tuple[list[_Job], list[str]]:
     kept: list[_Job] = []
-    pending = running = empty = stepless = 0
+    pending = running = empty = stepless = differ = 0
     for job in jobs:
-        stepless += not job.rows
+        stepless += job.own is None
         span = _span(job, zone)
         if span is None:
             pending += 1
             continue
-        start, end, is_open = span
-        running += is_open
-        if end == start:
+        running += span.is_open
+        differ += span.differs
+        if span.end_ns == span.start_ns:
             empty += 1
             continue
-        job.start_ns, job.end_ns = start, end
+        job.start_ns, job.end_ns = span.start_ns, span.end_ns
         _fill(job)
         kept.append(job)
+    ran: Counter[str] = Counter()
+    for job in kept:
+        ran[job.id] += 1
+        job.run = ran[job.id]
+    invalid = sum(any(row.is_invalid for row in (*job.own_rows, *job.steps)) for job in kept)
     notes = []
     if zone is UTC and any(_is_bare(job) for job in kept):
         notes.append("sacct prints local time; it was read as UTC.")
@@ -235,6 +284,10 @@ def _settle(jobs: list[_Job], table: _Rows, zone: tzinfo) -> tuple[list[_Job], l
         (empty, "Ran for no time, left out"),
         (running, "Still running, counted up to their Elapsed"),
         (stepless, "Without a row of their own, put together from their steps"),
+        (sum(job.run > 1 for job in kept), "Further runs of jobs that were requeued, each a row"),
+        (sum(job.repeats for job in jobs), "Rows that repeat a run, of which the last counts"),
+        (differ, "Whose End is not Start + Elapsed (suspended, or the clock was set), by Elapsed"),
+        (invalid, "With a time that Slurm calls INVALID, taken as unknown"),
     )
     notes += [f"{what}: {count:,}." for count, what in counts if count]
     if kept and table.names & {"consumedenergyraw", "consumedenergy"}:
@@ -251,25 +304,40 @@ def _is_bare(job: _Job) -> bool:
     return not start.isdecimal() and not re.search(r"(Z|[+-]\d\d:?\d\d)$", start)
 
 
-def _span(job: _Job, zone: tzinfo) -> tuple[int, int, bool] | None:
-    """Start, end and whether the job had not ended; None where it had not started."""
-    starts, ends, is_open = [], [], False
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """When a run began and ended, whether it had, and whether End and Elapsed differ."""
+
+    start_ns: int
+    end_ns: int
+    is_open: bool
+    differs: bool
+
+
+def _span(job: _Job, zone: tzinfo) -> _Span | None:
+    """When a run began and ended; None where it had not started."""
+    starts, ends, is_open, differs = [], [], False, False
     for row in job.all_rows:
         start = row.time_ns("start", zone)
         if start is None:
             continue
         end = row.time_ns("end", zone)
-        if end is None:
-            elapsed = row.clock_ns("elapsedraw") or row.clock_ns("elapsed")
-            if elapsed is None:
-                raise row.wrong("the job has no End and no Elapsed", "export Elapsed")
-            end, is_open = start + elapsed, "end" in row.cells
-        if end < start:
-            raise row.wrong("the job ends before it starts")
+        elapsed = row.clock_ns("elapsedraw")
+        if elapsed is None:
+            elapsed = row.clock_ns("elapsed")
+        if elapsed is not None:
+            is_open |= end is None and "end" in row.cells
+            differs |= end is not None and abs(end - start - elapsed) > _SECOND_NS
+            end = start + elapsed
+        elif end is None:
+            raise row.wrong("the job has no End and no Elapsed", "export Elapsed")
+        elif end < start:
+            hint = "export Elapsed: local times repeat when the clock is set back"
+            raise row.wrong("the job ends before it starts", hint)
         starts.append(start)
         ends.append(end)
         job.line = job.line or row.line
-    return (min(starts), max(ends), is_open) if starts else None
+    return _Span(min(starts), max(ends), is_open, differs) if starts else None
 
 
 def _fill(job: _Job) -> None:
@@ -293,7 +361,7 @@ def _gpus(tres: Mapping[str, float]) -> tuple[float, str]:
 
 def _utilisation(job: _Job) -> float:
     """TotalCPU over what was held; unknown where Slurm counted nothing."""
-    own = job.rows[-1:]
+    own = job.own_rows
     used = [t for row in own if (t := row.clock_ns("totalcpu"))]
     if not used:
         used = [t for row in job.steps if (t := row.clock_ns("totalcpu"))]
@@ -305,7 +373,7 @@ def _utilisation(job: _Job) -> float:
 def _energy_kwh(job: _Job) -> float:
     """Joules of the job's own row; else of its steps, which overlap the batch step."""
     fields = ("consumedenergyraw", "consumedenergy")
-    own = [j for row in job.rows[-1:] if (j := row.number(*fields))]
+    own = [j for row in job.own_rows if (j := row.number(*fields))]
     if own:
         return own[0] / _JOULES_PER_KWH
     named = {row.full_id.partition(".")[2]: row.number(*fields) or 0.0 for row in job.steps}

@@ -12,14 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from gnomon.errors import InputError
-from gnomon.model.ranges import Floats
+from gnomon.model.ranges import Floats, Ints
 
 __all__ = ["IdleShares", "Usage", "share_idle"]
 
-Ints = npt.NDArray[np.int64]
+#: Groups times edges that are looked at together: they stay in the processor's cache.
+_BLOCK = 1 << 20
+_LEAST_EDGES = 1 << 10
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -89,52 +90,85 @@ def share_idle(
     25.0
     """
     first, last = span_ns or (int(usage.start_ns.min()), int(usage.end_ns.max()))
-    edges = np.unique(np.concatenate([usage.start_ns, usage.end_ns, [first, last]]))
-    starts, ends = edges[:-1], edges[1:]
-    begins = np.searchsorted(edges, usage.start_ns)
-    stops = np.searchsorted(edges, usage.end_ns)
+    edges, begins, stops = _edges(usage, first, last)
+    in_use = _InUse(usage, begins, stops)
+    capacity = in_use.capacity[:, None]
     costs = np.atleast_2d(cost)
-    all_capacity = usage.capacity.sum()
-    spread = _in_use(usage, -1, begins, stops, starts.size)
-    used = np.zeros(starts.size)
-    amount = np.zeros((len(costs), starts.size))
-    overfull = np.zeros(starts.size, dtype=bool)
-    named = set(np.unique(usage.group).tolist())
-    alone = [group for group in range(usage.capacity.size) if group in named]
-    # Groups that no job names have the same share in use: they count as one.
-    alike = [group for group in range(usage.capacity.size) if group not in named]
-    for groups in [*([group] for group in alone), *([alike] if alike else [])]:
-        capacity = usage.capacity[groups].sum()
-        held = spread * (capacity / all_capacity)
-        if len(groups) == 1 and groups[0] in named:
-            held = held + _in_use(usage, groups[0], begins, stops, starts.size)
-        used += held
-        idle = np.clip(1.0 - held / capacity, 0.0, 1.0)
-        amount += np.outer(costs[:, groups].sum(axis=1), idle)
-        overfull |= held > capacity * (1 + 1e-9)
-    amount *= (ends - starts).astype(np.float64) if weight is None else weight(starts, ends)
-    runs = used > all_capacity * 1e-12
-    by_unit = np.where(runs, amount / np.where(runs, used, 1.0), 0.0)
-    until = np.concatenate([np.zeros((len(costs), 1)), np.cumsum(by_unit, axis=1)], axis=1)
-    shares = usage.units * (until[:, stops] - until[:, begins])
-    return IdleShares(
-        shares if np.ndim(cost) == 2 else shares[0],
-        amount[:, ~runs].sum(axis=1),
-        int((ends - starts)[overfull].sum()),
-    )
+    idle_costs = in_use.merge(costs)
+    until = np.zeros((len(costs), edges.size))
+    nobody, overfull_ns = np.zeros(len(costs)), 0
+    # Every group at every edge would not fit into memory for a million jobs: block by block.
+    step = max(_LEAST_EDGES, _BLOCK // len(capacity))
+    for begin in range(0, edges.size - 1, step):
+        end = min(begin + step, edges.size - 1)
+        starts, ends = edges[begin:end], edges[begin + 1 : end + 1]
+        held = in_use.held(begin, end)
+        amount = idle_costs @ np.clip(1.0 - held / capacity, 0.0, 1.0)
+        amount *= (ends - starts).astype(np.float64) if weight is None else weight(starts, ends)
+        used = held.sum(axis=0)
+        runs = used > capacity.sum() * 1e-12
+        by_unit = np.where(runs, amount / np.where(runs, used, 1.0), 0.0)
+        until[:, begin + 1 : end + 1] = until[:, [begin]] + np.cumsum(by_unit, axis=1)
+        nobody += amount[:, ~runs].sum(axis=1)
+        overfull = (held > capacity * (1 + 1e-9)).any(axis=0)
+        overfull_ns += int((ends - starts)[overfull].sum())
+    shares = np.empty((len(costs), usage.units.size))
+    for share, row in zip(shares, until):
+        share[:] = usage.units * (row[stops] - row[begins])
+    return IdleShares(shares if np.ndim(cost) == 2 else shares[0], nobody, overfull_ns)
 
 
-def _in_use(
-    usage: Usage,
-    group: int,
-    begins: npt.NDArray[np.intp],
-    stops: npt.NDArray[np.intp],
-    size: int,
-) -> Floats:
-    """Units of a group that are held, from each edge to the next."""
-    rows = np.flatnonzero(usage.group == group)
-    units = usage.units[rows]
-    change = np.bincount(begins[rows], units, size + 1) - np.bincount(stops[rows], units, size + 1)
-    held = np.cumsum(change)[:size]
-    # Sums of fractions leave dust behind when all jobs are gone.
-    return np.where(held < 1e-9 * max(1.0, float(units.max(initial=0.0))), 0.0, held)
+def _edges(usage: Usage, first: int, last: int) -> tuple[Ints, Ints, Ints]:
+    """All starts and ends in order, and which of them each job starts and ends at."""
+    times = np.concatenate([usage.start_ns, usage.end_ns, [first, last]])
+    order = np.argsort(times, kind="stable")
+    in_order = times[order]
+    is_new = np.concatenate([[True], in_order[1:] != in_order[:-1]])
+    place = np.empty(times.size, dtype=np.int64)
+    place[order] = np.cumsum(is_new) - 1
+    jobs = usage.units.size
+    return in_order[is_new], place[:jobs], place[jobs : 2 * jobs]
+
+
+class _InUse:
+    """Units in use between edges, a row a group; groups that no job names count as one.
+
+    Those all have the same share in use: that of the jobs that are spread evenly.
+    """
+
+    def __init__(self, usage: Usage, begins: Ints, stops: Ints) -> None:
+        named = np.unique(usage.group[usage.group >= 0])
+        self._row_of = np.full(usage.capacity.size, named.size, dtype=np.int64)
+        self._row_of[named] = np.arange(named.size)
+        self.capacity = np.bincount(self._row_of, usage.capacity)
+        spread = self.capacity.size
+        row = np.where(usage.group >= 0, self._row_of[usage.group], spread)
+        largest = np.zeros(spread + 1)
+        np.maximum.at(largest, row, usage.units)
+        # Sums of fractions leave dust behind when all jobs are gone.
+        self._dust = 1e-9 * np.maximum(1.0, largest)[:, None]
+        edge = np.concatenate([begins, stops])
+        order = np.argsort(edge, kind="stable")
+        self._edge = edge[order]
+        self._row = np.concatenate([row, row])[order]
+        self._change = np.concatenate([usage.units, -usage.units])[order]
+        self._carried = np.zeros(spread + 1)
+
+    def merge(self, of_groups: Floats) -> Floats:
+        """Columns by group as columns by row."""
+        merged = np.zeros((len(of_groups), self.capacity.size))
+        np.add.at(merged.T, self._row_of, of_groups.T)
+        return merged
+
+    def held(self, begin: int, end: int) -> Floats:
+        """From each edge of a block to the next; blocks are asked for in their order."""
+        first, last = np.searchsorted(self._edge, [begin, end])
+        rows, width = self._carried.size, end - begin
+        at = self._row[first:last] * width + (self._edge[first:last] - begin)
+        change = np.zeros((rows, width))
+        change += np.bincount(at, self._change[first:last], rows * width).reshape(rows, width)
+        change[:, 0] += self._carried
+        held = np.cumsum(change, axis=1)
+        self._carried = held[:, -1].copy()
+        held[held < self._dust] = 0.0
+        return held[:-1] + np.outer(self.capacity / self.capacity.sum(), held[-1])

@@ -23,6 +23,7 @@ from gnomon.series import Signal, integrate_product
 from gnomon.units import parse
 
 __all__ = [
+    "HOUR_NS",
     "YEAR_H",
     "Amortisation",
     "Carbon",
@@ -41,7 +42,8 @@ __all__ = [
 
 #: Hours of a year, as amortisation tables count them.
 YEAR_H = 365 * 24.0
-_HOUR_NS = 3600 * 10**9
+#: Nanoseconds of an hour.
+HOUR_NS = 3600 * 10**9
 
 #: How embodied carbon is spread over time: "life" evenly over the expected life and on at that
 #: rate; "age" over max(life, age), the paper's amortisation A; "sunk" over the life and nothing
@@ -50,7 +52,6 @@ Amortisation = Literal["life", "age", "sunk"]
 
 Amount = TypeVar("Amount", Estimate, Ranges)
 Intensity = Signal | Estimate
-Times = npt.NDArray[np.int64]
 
 
 class Carbon(msgspec.Struct, frozen=True):
@@ -132,16 +133,16 @@ def grid_hours(intensity: Intensity, start_ns: npt.ArrayLike, end_ns: npt.ArrayL
     starts = np.atleast_1d(np.asarray(start_ns, dtype=np.int64))
     ends = np.atleast_1d(np.asarray(end_ns, dtype=np.int64))
     if isinstance(intensity, Estimate):
-        return Ranges.of((ends - starts) / _HOUR_NS) * intensity
+        return Ranges.of((ends - starts) / HOUR_NS) * intensity
     unit = parse("gCO2e/kWh") * parse("h")
-    mid = intensity.integrate(starts, ends, unit=unit)
+    mid = _without_rounding(intensity.integrate(starts, ends, unit=unit))
     if intensity.low is None or intensity.high is None:
-        return Ranges.of(_without_rounding(mid))
+        return Ranges.of(mid)
     low, high = (
         intensity.replace(values=end, low=None, high=None).integrate(starts, ends, unit=unit)
         for end in (intensity.low, intensity.high)
     )
-    return Ranges(_without_rounding(np.minimum(low, mid)), mid, np.maximum(mid, high))
+    return Ranges(np.minimum(_without_rounding(low), mid), mid, np.maximum(mid, high))
 
 
 def _without_rounding(areas: Floats) -> Floats:
@@ -224,9 +225,25 @@ def rsci(
     reported_g: Estimate | float,
     all_operational_g: Estimate | float,
 ) -> Amount:
-    """rSCI = oSCI x C_reported / O_all: the order of oSCI, adding up to a provider's report."""
-    reported = reported_g if isinstance(reported_g, Estimate) else Estimate.exact(reported_g)
-    return osci(operational_g, work) * (reported / all_operational_g)
+    """rSCI = oSCI x C_reported / O_all: the order of oSCI, adding up to a provider's report.
+
+    Shares are of the mids, and the range is the report's: all jobs together are wrong by what the
+    report is wrong by, and not by the range of the energy that it is shared by as well.
+    """
+    everything = (
+        all_operational_g.mid if isinstance(all_operational_g, Estimate) else all_operational_g
+    )
+    if not everything > 0:
+        raise InputError("rSCI needs operational carbon to share a report by")
+    shared = _known(operational_g) * (1 / everything)
+    return _over(cast("Amount", shared * cast("Any", reported_g)), work)
+
+
+def _known(amount: Amount) -> Amount:
+    """The mids, as if they were known."""
+    if isinstance(amount, Estimate):
+        return Estimate.exact(amount.mid)
+    return Ranges.of(amount.mid)
 
 
 def _over(amount: Amount, work: float | Floats) -> Amount:
@@ -281,7 +298,7 @@ def account_timeline(
         counted = np.isin(graph.kind, known)
     shift = start_ns - timeline.begin_ns
     whole = grid_hours(intensity, [start_ns], [start_ns + timeline.makespan_ns])[0]
-    hours = timeline.makespan_ns / _HOUR_NS
+    hours = timeline.makespan_ns / HOUR_NS
     embodied = embodied_rate_g_h(machine, bought=bought, year=year, how=how) * hours
     busy_w = draw_w(machine, load)
     answer: dict[str, Carbon] = {}
@@ -289,7 +306,7 @@ def account_timeline(
         lanes = [lane for lane, of in enumerate(device) if of == name]
         tasks = counted & np.isin(graph.lane, lanes)
         starts, ends = union_of_spans(timeline.start_ns[tasks], timeline.end_ns[tasks])
-        busy_h = float((ends - starts).sum()) / _HOUR_NS
+        busy_h = float((ends - starts).sum()) / HOUR_NS
         busy = grid_hours(intensity, starts + shift, ends + shift).total()
         rest = Estimate(*sorted(max(0.0, w - b) for w, b in _ends(whole, busy)))
         energy = (busy_w * busy_h + machine.idle_w * (hours - busy_h)) * 1e-3 * pue

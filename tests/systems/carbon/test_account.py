@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.ingest.jobs import Jobs
-from gnomon.ingest.power_series import read_power_series
+from gnomon.ingest.power_series import PowerSeries, read_power_series
 from gnomon.model.machine import Fleet, Group, Machine, find_machine
 from gnomon.series import Signal
+from gnomon.systems.carbon import holdings, metric
 from gnomon.systems.carbon.account import METRICS, account_jobs
 from gnomon.systems.carbon.account_power import account_power, fill_power
 from gnomon.systems.carbon.accounted import parse_metrics, to_result, to_script
@@ -101,6 +102,15 @@ def test_amortisation_by_age_and_sunk():
     }
     assert by["age"].embodied_g[0].mid == pytest.approx(by["life"].embodied_g[0].mid / 2)
     assert by["sunk"].embodied_g[0].high == 0
+    unsaid = account_jobs(jobs, fleet, grid(), year=2024)
+    assert unsaid.embodied_g[0] == by["age"].embodied_g[0]
+    assert unsaid.amortise == "age"
+    assert not any("count as new" in note for note in unsaid.notes)
+    # These hours are of 1970: whoever gives no year is told that nothing has aged.
+    undated = account_jobs(jobs, fleet, grid())
+    assert "The year is 1970, and machines were bought in 2016: they count as new" in " ".join(
+        undated.notes
+    )
     # CCI is about the machine's life, however it is written off.
     assert by["sunk"].metric("cci")[0].mid == pytest.approx(by["life"].metric("sci")[0].mid)
 
@@ -167,6 +177,17 @@ def test_price_work_and_a_report():
     assert found.metric("osci").mid == pytest.approx(found.operational_g.mid / [10, 20])
     assert (found.metric("rsci") * found.work).total().mid == pytest.approx(7000)
     assert account_jobs(jobs_of((0, 1, 4)), a_fleet(), grid()).cost_usd is None
+
+
+@pytest.mark.parametrize("reported", [None, Estimate(6.0, 7.0, 9.0)], ids=["fleet", "report"])
+def test_rsci_adds_up_to_the_report_with_its_range(reported):
+    found = account_jobs(
+        jobs_of((0, 1, 4), (1, 2, 8), work=[10, 20]), a_fleet(), grid(low=[9] * 4, high=[900] * 4),
+        reported_kg=reported,
+    )  # fmt: skip
+    told = found.fleet_g if reported is None else reported * 1000.0
+    total = (found.metric("rsci") * found.work).total()
+    assert (total.low, total.mid, total.high) == pytest.approx((told.low, told.mid, told.high))
 
 
 # What holds always -----------------------------------------------------------------------------
@@ -249,6 +270,25 @@ def test_a_gap_in_the_signal_names_the_row():
     )
 
 
+def test_no_jobs():
+    with pytest.raises(InputError, match=r"jobs\.csv: there is no job"):
+        account_jobs(jobs_of(), a_fleet(), grid())
+    with pytest.raises(InputError, match="there is no power"):
+        account_power([], a_fleet(), grid())
+
+
+def test_names_are_looked_up_once(monkeypatch):
+    """Many models in many groups: the work grows with names and groups, not with their product."""
+    asked = []
+    plain = holdings._plain
+    monkeypatch.setattr(holdings, "_plain", lambda name: asked.append(name) or plain(name))
+    fleet = a_fleet(*(Group(machine=a_machine(f"m{i}"), count=1) for i in range(40)))
+    names = tuple(f"M-{i % 40}" for i in range(200))
+    found = account_jobs(jobs_of(*[(0, 1, 1)] * 200, machine=names), fleet, grid())
+    assert found.energy_kwh.mid == pytest.approx(np.full(200, 300 / 16 / 1000))
+    assert len(asked) <= 4 * 40
+
+
 def test_no_machines_and_no_energy():
     with pytest.raises(
         InputError, match="line 2: the job has no measured energy, and no machines"
@@ -298,6 +338,26 @@ def test_measured_power(tmp_path):
         account_power(series, None, grid().shift(HOUR_NS), "power.json")
 
 
+def test_series_of_one_name_add_up_and_are_named_once(monkeypatch):
+    asked = []
+    name = PowerSeries.name.fget
+    monkeypatch.setattr(PowerSeries, "name", property(lambda one: asked.append(0) or name(one)))
+    series = [
+        PowerSeries(
+            "x_watts", {"pod": f"p{i % 20}"},
+            Signal.constant(1000.0, i * 60 * 10**9, HOUR_NS + i * 60 * 10**9, unit="W", kind="power"),
+            0, False,
+        )
+        for i in range(40)
+    ]  # fmt: skip
+    found = account_power(series, None, grid())
+    assert found.names == tuple(f"p{i}" for i in range(20))
+    assert found.energy_kwh.mid == pytest.approx(np.full(20, 2.0))
+    assert found.start_ns.tolist() == [i * 60 * 10**9 for i in range(20)]
+    assert found.end_ns.tolist() == [HOUR_NS + (i + 20) * 60 * 10**9 for i in range(20)]
+    assert len(asked) == len(series)
+
+
 def test_a_host_below_idle_and_a_gap(tmp_path):
     hosts = read_power_series(
         power_file(tmp_path, "scaph_host_power_microwatts", (1e8, 8e7, 1e8), 60)
@@ -344,3 +404,26 @@ def test_a_result_has_what_was_promised():
         assert value["low"] <= value["mid"] <= value["high"]
     with pytest.raises(InputError, match="known are sci"):
         parse_metrics("sci,foo")
+
+
+def test_every_metric_has_one_title_wherever_it_is_shown():
+    assert set(METRICS) | set(metric.METRICS) == set(metric.TITLES)
+    assert [one.title for one in metric.METRICS.values()] == [
+        metric.TITLES[name] for name in metric.METRICS
+    ]
+    shown = to_result(account_jobs(jobs_of((0, 1, 4)), a_fleet(), grid()), ["rsci", "cci"])
+    assert [row["metric"] for row in shown.table("Metrics").to_rows()] == ["rSCI", "CCI"]
+    with pytest.raises(InputError, match="fastest is no metric of this command; known are sci"):
+        parse_metrics("fastest")
+    with pytest.raises(InputError, match="CCI is no metric of this command; known are sci"):
+        metric.parse_metrics("cci")
+
+
+def test_rsci_is_left_out_where_there_is_nothing_to_share_by():
+    found = account_jobs(jobs_of((0, 1, 4)), a_fleet(), grid([0, 0, 0, 0]))
+    shown = to_result(found, parse_metrics("all"))
+    assert len(shown.table("Metrics")) == len(METRICS) - 1
+    assert any("rSCI is left out" in note for note in shown.notes)
+    assert "rsci" not in to_script(found, parse_metrics("all"))["jobs"][0]
+    with pytest.raises(InputError, match="rSCI needs operational carbon"):
+        to_result(found, ["rsci"])

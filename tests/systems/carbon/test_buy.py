@@ -111,3 +111,57 @@ def test_wrong_input(changes, what):
 def test_a_candidate_without_the_same_score():
     with pytest.raises(InputError, match="no score that the others have"):
         weigh_purchase(two(), machine("new", score=0.0), Estimate.exact(10.0))
+
+
+def test_one_group_alone_may_be_worth_it():
+    """The hungriest group is large and hardly hungrier than the candidate; the other one pays."""
+    fleet = Fleet(
+        name="mixed",
+        groups=(
+            Group(machine=machine("many", peak=110.0), count=1000),
+            Group(machine=machine("few", peak=100.0), count=10),
+        ),
+    )
+    new = machine("new", peak=10.0, kg=50.0)
+    found = weigh_purchase(fleet, new, Estimate.exact(400.0), utilisation=0.0099)
+    assert not any(offer.pays for offer in found.ladder)
+    assert found.best is not None
+    tried = (*found.ladder, *found.singles)
+    assert found.best.net_kg.mid <= min(offer.net_kg.mid for offer in tried) + 1e-9
+
+
+@given(st.integers(0, 2**16))
+def test_prop_the_best_is_the_best_of_what_is_shown(seed):
+    import random
+
+    rng = random.Random(seed)
+    groups = tuple(
+        Group(
+            machine=machine(f"m{i}", score=rng.uniform(50, 500), peak=rng.uniform(50, 500)),
+            count=rng.randint(1, 30),
+        )
+        for i in range(rng.randint(1, 4))
+    )
+    new = machine("new", score=rng.uniform(100, 900), peak=rng.uniform(50, 300), kg=500.0)
+    found = weigh_purchase(
+        Fleet(name="x", groups=groups), new, Estimate.exact(rng.uniform(1, 500)), utilisation=0.6
+    )
+    least = min(offer.net_kg.mid for offer in (*found.ladder, *found.singles))
+    if found.best is None:
+        assert least >= 0
+    else:
+        assert found.best.net_kg.mid <= least + 1e-9
+
+
+def test_the_worst_case_takes_the_far_ends_together():
+    """Old ones may draw as little as new ones at most: then nothing is saved, ever."""
+    old = msgspec.structs.replace(machine("old"), peak_w=Estimate(100.0, 150.0, 200.0))
+    new = msgspec.structs.replace(machine("new", kg=10.0), peak_w=Estimate(50.0, 100.0, 150.0))
+    fleet = Fleet(name="x", groups=(Group(machine=old, count=1),))
+    offer = weigh_purchase(fleet, new, Estimate.exact(100.0), utilisation=1.0).ladder[0]
+    hours = 8760 / 1000
+    assert offer.saved_kwh_y.low == pytest.approx(-50 * hours)
+    assert offer.saved_kwh_y.mid == pytest.approx(50 * hours)
+    assert offer.saved_kwh_y.high == pytest.approx(150 * hours)
+    assert offer.years_worst is None
+    assert offer.years_best == pytest.approx(5.0 / (150 * hours * 0.1))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.model.machine import Fleet, Group, find_machine
+from gnomon.estimate import Estimate
+from gnomon.model.machine import Fleet, Group, Machine, find_machine
 from gnomon.model.machine_file import read_fleet
+from gnomon.systems.carbon.curved import curves_of
 from gnomon.systems.carbon.curves import (
     added_by_grid,
     added_by_idle,
@@ -36,6 +39,13 @@ def two_servers() -> Supply:
     )  # fmt: skip
 
 
+def lived(supply: Supply):
+    """The pair, had it another life than five years."""
+    return lambda years: msgspec.structs.replace(
+        supply, embodied_g_h=supply.embodied_g_h * 5.0 / years
+    )
+
+
 def mit(amortise) -> Supply:
     return supply_of(read_fleet("bundled:mit-740"), year=2024, amortise=amortise)
 
@@ -60,7 +70,8 @@ def test_embodied_share_as_digitised():
 
 def test_life_as_digitised():
     paper = [8.0, 13.8, 18.1, 21.4, 24.1, 26.3, 28.1, 29.7, 31.0, 32.1]
-    added = added_by_life(two_servers(), SCI, np.arange(1, 11), 1000.0)
+    pair = two_servers()
+    added = added_by_life(lived(pair), SCI, np.arange(1, 11), 1000.0, today=pair)
     assert np.abs(added.total_pct - paper).max() < 0.3
 
 
@@ -69,8 +80,8 @@ def test_sorted_anew_the_choice_turns_by_itself():
     added = added_by_share(two_servers(), SCI, [0.05, 0.25, 0.4], 1000.0, sort_anew=True)
     assert added.total_pct[0] == 0.0
     assert added.total_pct[2] == pytest.approx(18.2, abs=0.3)
-    lived = added_by_life(two_servers(), SCI, [5, 10], 1000.0, sort_anew=True)
-    assert lived.total_pct.tolist() == [pytest.approx(24.1, abs=0.05), 0.0]
+    anew = added_by_life(lived(two_servers()), SCI, [5, 10], 1000.0)
+    assert anew.total_pct.tolist() == [pytest.approx(24.1, abs=0.05), 0.0]
 
 
 def test_the_740_servers():
@@ -158,12 +169,66 @@ def test_sleepers_are_woken_after_the_efficient_are_full():
         points=np.array([4.0, 4.0]), idle_w=np.array([10.0, 10.0]),
         peak_w=np.array([20.0, 60.0]), embodied_g_h=np.array([9.0, 0.0]),
     )  # fmt: skip
-    parts = [tuple(c) for c in candidates_of(TSCI, supply, 100.0, sleep=True)]
-    assert parts == [(0, "awake"), (0, "asleep"), (1, "awake"), (1, "asleep")]
-    assert [tuple(c) for c in candidates_of(SCI, supply, 100.0, sleep=True)] == [
-        (1, "any"),
-        (0, "any"),
+    orders = [
+        [tuple(c) for c in order] for order in candidates_of(TSCI, supply, 100.0, sleep=True)
     ]
+    assert [(0, "awake"), (0, "asleep"), (1, "awake"), (1, "asleep")] in orders
+    assert [(0, "awake"), (1, "awake"), (0, "asleep"), (1, "asleep")] in orders
+    (order,) = candidates_of(SCI, supply, 100.0, sleep=True)
+    assert [tuple(c) for c in order] == [(1, "any"), (0, "any")]
+
+
+@pytest.mark.parametrize("amortise", ["life", "age", "sunk"])
+def test_a_life_is_that_of_the_machines(amortise):
+    """Another life changes what `age` and `sunk` charge, group by group."""
+    fleet = read_fleet("bundled:mit-740")
+    curves = curves_of(
+        fleet, MIT_GRID, [SCI], year=2024, amortise=amortise, rng=np.random.default_rng(0)
+    )
+    order = order_of(SCI, mit(amortise), MIT_GRID)
+    for years, total in zip(curves.by["life"]["sci"].at, curves.by["life"]["sci"].total_pct):
+        groups = tuple(
+            msgspec.structs.replace(
+                g, machine=msgspec.structs.replace(g.machine, life_years=float(years))
+            )
+            for g in fleet.groups
+        )
+        other = supply_of(
+            msgspec.structs.replace(fleet, groups=groups), year=2024, amortise=amortise
+        )
+        assert total == pytest.approx(largest(other, order, MIT_GRID)[1])
+
+
+@given(supplies(), st.floats(1.0, 900.0))
+def test_prop_the_best_metric_adds_nothing_when_servers_sleep(supply, g_kwh):
+    added = added_by_utilisation(supply, TSCI, g_kwh, sleep=True)
+    assert np.allclose(added.operational_pct, 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("sleep", [False, True])
+def test_ranges_hold_what_they_are_of(sleep):
+    """Embodied figures with wide, lopsided ranges."""
+    groups = tuple(
+        Group(
+            machine=Machine(
+                name=name, kind="cpu", cores=4, threads=4, score=100.0, score_unit="points",
+                idle_w=Estimate.exact(idle), peak_w=Estimate.exact(peak),
+                embodied_kg=Estimate(*kg), source={"all": "made up"},
+            ),
+            count=2, bought=2023,
+        )
+        for name, idle, peak, kg in (("a", 5.0, 60.0, (14, 15, 400)), ("b", 30.0, 50.0, (1, 30, 31)))
+    )  # fmt: skip
+    curves = curves_of(
+        Fleet(name="x", groups=groups), 20.0, parse_metrics("all"), year=2024, utilisation=0.4,
+        sleep=sleep, rng=np.random.default_rng(1),
+    )  # fmt: skip
+    for name, (operational, _) in curves.at_utilisation.items():
+        spread = curves.uncertain[name]
+        assert spread.low <= operational <= spread.high
+        assert spread.mid == operational
+        assert max(curves.by["utilisation"][name].operational_pct) <= curves.worst[name][0] + 1e-9
+    assert curves.uncertain["sci"].width > 0
 
 
 def test_accelerators_stand_in_nodes():

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
-from gnomon.model.machine import Fleet, Group, Machine
+from gnomon.ingest.jobs import Jobs
+from gnomon.model.machine import Fleet, Group, Machine, find_machine
 from gnomon.model.machine_file import read_fleet
 from gnomon.series import Signal
 from gnomon.systems.carbon.metric import METRICS, parse_metrics
-from gnomon.systems.carbon.place import Demand, place_jobs
+from gnomon.systems.carbon.place import Demand, demand_of, place_jobs
 from gnomon.systems.carbon.placed import to_result, to_script
 
 HOUR_NS = 3_600 * 10**9
@@ -238,3 +239,129 @@ def test_a_job_that_fits_nowhere():
     one = fleet(Group(machine=machine("a", threads=2), count=1))
     with pytest.raises(InputError, match="takes 3 cores, the largest server has 2"):
         place_jobs(one, demand([[0, 1, 3, 0]]), grid_of([1.0] * 9), [METRICS["sci"]], year=2024)
+
+
+def one_fleet(pue=1.0, **changes):
+    group = Group(machine=machine("a", threads=2, **changes), count=1, bought=2020)
+    return Fleet(name="one", groups=(group,), pue=Estimate.exact(pue))
+
+
+@pytest.mark.parametrize("sleep", [False, True])
+def test_the_bound_is_met_where_there_is_no_choice(sleep):
+    """One server, full all the time, on a grid that does not change."""
+    found = place_jobs(
+        one_fleet(1.5), demand([[0, 4, 2, 0]]), grid_of([200.0] * 9), parse_metrics("osci"),
+        year=2024, sleep=sleep,
+    )  # fmt: skip
+    assert found.outcomes[0].operational_kg.mid == pytest.approx(100 * 4 * 0.2 * 1.5 / 1e3)
+    assert found.bound_kg == pytest.approx(found.outcomes[0].operational_kg.mid)
+    assert found.utilisation == pytest.approx(1.0)
+
+
+def test_utilisation_counts_points():
+    """A reference thread twice as fast: half of the fleet's points are in use."""
+    found = place_jobs(
+        one_fleet(), demand([[0, 4, 1, 0]]), grid_of([200.0] * 99), parse_metrics("osci"),
+        year=2024, reference=100.0,
+    )  # fmt: skip
+    outcome = found.outcomes[0]
+    assert (outcome.placed.end_ns - outcome.placed.start_ns).tolist() == [8 * HOUR_NS]
+    assert found.utilisation == pytest.approx(0.5)
+
+
+def test_a_job_is_shifted_by_what_it_fits_on():
+    """The best machine is too small for it: the one it runs on is slower."""
+    groups = (
+        Group(machine=machine("small", threads=2, score=400.0, peak=50.0), count=1),
+        Group(machine=machine("large", threads=8, score=400.0, peak=500.0), count=1),
+    )
+    found = place_jobs(
+        fleet(*groups), demand([[0, 3, 8, 4.0]]), grid_of([500.0] * 6 + [10.0] * 30),
+        parse_metrics("osci"), year=2024, shift=True, reference=50.0,
+    )  # fmt: skip
+    assert found.outcomes[0].late == 0
+    assert found.outcomes[0].shifted
+
+
+def test_a_crowd_is_not_shifted_into_one_hour():
+    """Six jobs want the one clean hour of one server: shifted, they would be late."""
+    values = [100.0] * 5 + [10.0] + [300.0] * 40
+    found = place_jobs(
+        one_fleet(), demand([[0, 1, 2, 6.5]] * 6), grid_of(values), parse_metrics("osci"),
+        year=2024, shift=True,
+    )  # fmt: skip
+    alone = place_jobs(
+        one_fleet(), demand([[0, 1, 2, 6.5]] * 6), grid_of(values), parse_metrics("osci"),
+        year=2024,
+    )  # fmt: skip
+    assert found.outcomes[0].late <= alone.outcomes[0].late
+    assert found.outcomes[0].operational_kg.mid <= alone.outcomes[0].operational_kg.mid + 1e-12
+    assert any("were not shifted" in note for note in to_result(found).notes)
+
+
+def test_a_job_beyond_the_hours_is_named():
+    jobs = demand([[0, 1, 1, 0], [1, 30, 1, 2]])
+    for shift in (False, True):
+        with pytest.raises(InputError, match="job 1 runs beyond the grid's hours"):
+            place_jobs(
+                one_fleet(), jobs, grid_of([100.0] * 9), parse_metrics("osci"), year=2024,
+                shift=shift,
+            )  # fmt: skip
+
+
+def test_a_small_job_does_not_wake_a_large_server():
+    groups = (
+        Group(machine=machine("large", threads=4, score=800.0, idle=60.0, peak=110.0), count=1),
+        Group(machine=machine("small", threads=1, score=100.0, idle=1.0, peak=20.0), count=1),
+    )
+    found = place_jobs(
+        fleet(*groups), demand([[0, 2, 1, 0]]), grid_of([200.0] * 30), parse_metrics("sci,tsci"),
+        year=2024, sleep=True,
+    )  # fmt: skip
+    tsci = found.outcomes[1]
+    assert tsci.core_hours.tolist()[0] == 0.0
+    assert found.added_pct(found.outcomes[0])[0] > 50.0
+
+
+def test_where_the_best_emits_nothing():
+    groups = (
+        Group(machine=machine("free", idle=0.0, peak=0.0, kg=5e5), count=1),
+        Group(machine=machine("hungry", idle=0.0, peak=100.0, kg=0.0), count=1),
+    )
+    found = place_jobs(
+        fleet(*groups), demand([[0, 2, 1, 0]]), grid_of([200.0] * 9), parse_metrics("sci"),
+        year=2024,
+    )  # fmt: skip
+    assert found.added_pct(found.outcomes[0])[0] == float("inf")
+    assert to_script(found)["metrics"]["sci"]["added_operational_pct"] is None
+    assert "where none is needed" in to_result(found).notes[0]
+
+
+def test_threads_in_use_over_time():
+    found = place_jobs(
+        one_fleet(), demand([[0, 2, 1, 0], [1, 2, 1, 0]]), grid_of([100.0] * 9),
+        parse_metrics("osci"), year=2024,
+    )  # fmt: skip
+    chart = next(chart for chart in to_result(found).charts if chart.title == "Threads in use")
+    busy = chart.lines[0]
+    shown = {round(x, 2): y for x, y in zip(busy.x, busy.y)}
+    assert [y for x, y in shown.items() if x < 0.9] == [50.0] * sum(x < 0.9 for x in shown)
+    assert {y for x, y in shown.items() if 1.1 < x < 1.9} == {100.0}
+    assert {y for x, y in shown.items() if x > 2.1} == {50.0}
+
+
+def test_jobs_with_accelerators_need_some():
+    with pytest.raises(InputError, match="accelerators, the fleet none"):
+        demand_of(gpu_jobs(1), one_fleet())
+    boards = Fleet(name="gpus", groups=(Group(machine=find_machine("H100"), count=8),))
+    assert demand_of(gpu_jobs(4), boards).cores.tolist() == [4]
+
+
+def gpu_jobs(gpus):
+    nan = np.array([np.nan])
+    return Jobs(
+        where="jobs.csv", line=np.array([2]), id=("a",), start_ns=np.array([10**18]),
+        end_ns=np.array([10**18 + HOUR_NS]), cores=np.array([4.0]), gpus=np.array([float(gpus)]),
+        utilisation=nan, energy_kwh=nan, work=nan, price_usd_kwh=nan,
+        deadline_ns=np.array([-1]), machine=("",), gpu=("",),
+    )  # fmt: skip

@@ -38,7 +38,7 @@ def test_the_cleanest_stretch_before_the_deadline():
     assert plan.then.mid == pytest.approx(100.0)
     assert plan.then.low == pytest.approx(90.0)
     assert plan.saved_pct == pytest.approx(100 * 250 / 350)
-    assert "starting in 2 h" in plan.describe()
+    assert "starting at 1970-01-01 02:00:00 UTC, in 2 h" in plan.describe()
     assert "500 g at 1000 W" in plan.describe(1000.0)
 
 

@@ -17,6 +17,7 @@ from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.ingest.jobs import Jobs
 from gnomon.model.carbon import (
+    HOUR_NS,
     Amortisation,
     carbon_delay,
     cci,
@@ -27,17 +28,14 @@ from gnomon.model.carbon import (
     tsci,
 )
 from gnomon.model.machine import Fleet
-from gnomon.model.ranges import Floats, Ranges
+from gnomon.model.ranges import Floats, Ints, Ranges
 from gnomon.series import Signal
 from gnomon.systems.carbon.grid import check_covers, year_of
-from gnomon.systems.carbon.holdings import Pool, Sums, pools_of, share_pools
+from gnomon.systems.carbon.holdings import Pool, Sums, pools_of, say_age, share_pools
 
 __all__ = ["METRICS", "Accounts", "account_jobs"]
 
-_HOUR_NS = 3600 * 10**9
-Ints = npt.NDArray[np.int64]
-
-#: The metrics of an account, and what a unit of each is.
+#: The metrics of an account, and what a unit of each is; their titles are in `metric`.
 METRICS = {
     "sci": "operational + embodied of what the job held, by work",
     "osci": "operational alone, by work: what a scheduler should sort by",
@@ -129,11 +127,7 @@ class Accounts:
         if name == "cdp":
             return carbon_delay(self.total_g, (self.end_ns - self.start_ns) / 1e9)
         if name == "rsci":
-            total = operational.total()
-            if total.mid == 0:
-                raise InputError("rSCI needs operational carbon to share a report by")
-            # The mid alone: the same range above and below the line would count it twice.
-            return rsci(operational, work, self.reported_g, total.mid)
+            return rsci(operational, work, self.reported_g, operational.total())
         raise InputError(f"no metric is called {name!r}", hint=f"known are {', '.join(METRICS)}")
 
 
@@ -142,7 +136,7 @@ def account_jobs(
     fleet: Fleet | None,
     intensity: Signal,
     *,
-    amortise: Amortisation = "life",
+    amortise: Amortisation = "age",
     utilisation: float = 1.0,
     year: float | None = None,
     price_usd_kwh: float | None = None,
@@ -154,7 +148,8 @@ def account_jobs(
         jobs: What ran, and when.
         fleet: The machines; None where all jobs come with measured energy.
         intensity: The grid in g/kWh; it has to cover every job, without gaps.
-        amortise: How embodied carbon is spread over time.
+        amortise: How embodied carbon is spread over time; over age where that is longer than
+            the life unless given, so that an old machine is not charged twice.
         utilisation: Of jobs that do not say theirs.
         year: The year it is, for the age of machines; that of the first job unless given.
         price_usd_kwh: Of jobs that do not say theirs.
@@ -162,9 +157,11 @@ def account_jobs(
     """
     if not 0 <= utilisation <= 1:
         raise InputError(f"a utilisation of {utilisation:g}; it lies between 0 and 1")
+    if not len(jobs):
+        raise InputError("there is no job to account for", where=jobs.where or None)
     _check_times(jobs, intensity)
     weights = grid_hours(intensity, jobs.start_ns, jobs.end_ns)
-    hours = (jobs.end_ns - jobs.start_ns) / _HOUR_NS
+    hours = (jobs.end_ns - jobs.start_ns) / HOUR_NS
     measured = ~np.isnan(jobs.energy_kwh)
     notes = list(jobs.notes)
     pue = fleet.pue if fleet is not None else Estimate.exact(1.0)
@@ -179,6 +176,7 @@ def account_jobs(
         notes.append("No machines were given: embodied carbon and idle capacity are not counted.")
     else:
         pools = pools_of(jobs, fleet, amortise, when)
+        notes += say_age(fleet, when, amortise)
         load = np.where(np.isnan(jobs.utilisation), utilisation, jobs.utilisation)
         for pool in pools:
             pool.charge(sums, load, weights, hours)

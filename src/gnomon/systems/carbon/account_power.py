@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.ingest.power_series import PowerSeries
-from gnomon.model.carbon import Amortisation, embodied_rate_g_h, power_grams
+from gnomon.model.carbon import HOUR_NS, Amortisation, embodied_rate_g_h, power_grams
 from gnomon.model.machine import Fleet
 from gnomon.model.ranges import Ranges
 from gnomon.series import Fill, Signal
 from gnomon.systems.carbon.account import Accounts
 from gnomon.systems.carbon.grid import check_covers, day_of, year_of
+from gnomon.systems.carbon.holdings import say_age
 from gnomon.units import format_duration
 
 __all__ = ["account_power", "fill_power"]
-
-_HOUR_NS = 3600 * 10**9
 
 
 def account_power(
@@ -29,7 +28,7 @@ def account_power(
     intensity: Signal,
     where: str = "",
     *,
-    amortise: Amortisation = "life",
+    amortise: Amortisation = "age",
     year: float | None = None,
     price_usd_kwh: float | None = None,
     reported_kg: Estimate | None = None,
@@ -38,20 +37,25 @@ def account_power(
 
     Series of one name (a pod's packages and modes) add up. See `account_jobs` for the arguments.
     """
-    names = list(dict.fromkeys(one.name for one in series))
-    start = min(one.signal.start_ns for one in series)
-    end = max(one.signal.end_ns for one in series)
-    for one in series:
-        check_covers(intensity, one.signal.start_ns, one.signal.end_ns, f"{where} {one.name}")
-        _check_gaps(one, where)
+    if not series:
+        raise InputError("there is no power to account for", where=where or None)
     pue = fleet.pue if fleet is not None else Estimate.exact(1.0)
-    energy = {name: Estimate.exact(0.0) for name in names}
-    grams = dict(energy)
+    parts: dict[str, list[PowerSeries]] = {}
     for one in series:
-        energy[one.name] += one.signal.integrate_estimate(unit="kWh") * pue
-        grams[one.name] += power_grams(one.signal, intensity, pue)
-    rows = len(names)
-    energies = Ranges.gather([energy[name] for name in names])
+        parts.setdefault(one.name, []).append(one)
+    energy, grams = [], []
+    for name, alike in parts.items():
+        at = f"{where} {name}"
+        for one in alike:
+            check_covers(intensity, one.signal.start_ns, one.signal.end_ns, at)
+            _check_gaps(one, at)
+        energy.append(_sum(one.signal.integrate_estimate(unit="kWh") * pue for one in alike))
+        grams.append(_sum(power_grams(one.signal, intensity, pue) for one in alike))
+    firsts = [min(one.signal.start_ns for one in alike) for alike in parts.values()]
+    lasts = [max(one.signal.end_ns for one in alike) for alike in parts.values()]
+    start, end = min(firsts), max(lasts)
+    rows = len(parts)
+    energies = Ranges.gather(energy)
     notes = _power_notes(series)
     share = energies.mid / max(float(energies.mid.sum()), 1e-300)
     embodied = life = Ranges.of(np.zeros(rows))
@@ -60,21 +64,20 @@ def account_power(
     else:
         _check_hosts(series, fleet, where)
         when = year if year is not None else year_of(start)
-        hours = (end - start) / _HOUR_NS
+        hours = (end - start) / HOUR_NS
         embodied, life = (
             Ranges.of(_fleet_rate(fleet, when, how) * hours, rows) * share
             for how in (amortise, "life")
         )
+        notes += say_age(fleet, when, amortise)
         notes.append("Embodied carbon of the whole fleet is shared by energy.")
-    operational = Ranges.gather([grams[name] for name in names])
+    operational = Ranges.gather(grams)
     everything = operational.total() + embodied.total()
-    firsts = {n: min(s.signal.start_ns for s in series if s.name == n) for n in names}
-    lasts = {n: max(s.signal.end_ns for s in series if s.name == n) for n in names}
     price = np.nan if price_usd_kwh is None else price_usd_kwh
     nothing = np.zeros(rows)
     return Accounts(
-        names=tuple(names), where=where, line=np.zeros(rows, dtype=np.int64),
-        start_ns=np.array([firsts[n] for n in names]), end_ns=np.array([lasts[n] for n in names]),
+        names=tuple(parts), where=where, line=np.zeros(rows, dtype=np.int64),
+        start_ns=np.array(firsts), end_ns=np.array(lasts),
         cores=nothing, gpus=nothing, work=np.ones(rows), work_unit="series",
         energy_kwh=energies, operational_g=operational, embodied_g=embodied,
         idle_operational_g=Ranges.of(nothing), idle_embodied_g=Ranges.of(nothing),
@@ -86,17 +89,20 @@ def account_power(
 
 
 def _fleet_rate(fleet: Fleet, year: float, how: Amortisation) -> Estimate:
-    rates = [
+    return _sum(
         embodied_rate_g_h(g.machine, bought=g.bought, year=year, how=how) * g.count
         for g in fleet.groups
-    ]
-    return sum(rates[1:], rates[0])
+    )
 
 
-def _check_gaps(one: PowerSeries, where: str) -> None:
+def _sum(estimates: Iterable[Estimate]) -> Estimate:
+    return sum(estimates, Estimate.exact(0.0))
+
+
+def _check_gaps(one: PowerSeries, at: str) -> None:
     if gaps := one.signal.gaps():
         what = f"no power from {gaps[0]}"
-        raise InputError(what, where=f"{where} {one.name}", hint="fill it: --fill hold")
+        raise InputError(what, where=at, hint="fill it: --fill hold")
 
 
 def _check_hosts(series: Sequence[PowerSeries], fleet: Fleet, where: str) -> None:

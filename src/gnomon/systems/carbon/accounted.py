@@ -8,29 +8,21 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gnomon.errors import InputError
 from gnomon.estimate import Estimate
+from gnomon.model.carbon import HOUR_NS
 from gnomon.model.ranges import Ranges
 from gnomon.report import BarChart, Bars, Chart, Figure, LineChart, Manifest, Result, hash_input
 from gnomon.report.chart import Line
 from gnomon.systems.carbon.account import METRICS, Accounts
 from gnomon.systems.carbon.grid import day_of
+from gnomon.systems.carbon.metric import TITLES, parse_names
 from gnomon.table import Table, format_value
 from gnomon.version import __version__
 
 __all__ = ["parse_metrics", "to_result", "to_script"]
 
-_HOUR_NS = 3600 * 10**9
 _DRAWN = 15
 _MOST_POINTS = 2000
-_TITLES = {
-    "sci": "SCI",
-    "osci": "oSCI",
-    "tsci": "tSCI",
-    "cci": "CCI",
-    "cdp": "CDP",
-    "rsci": "rSCI",
-}
 
 
 def parse_metrics(text: str) -> list[str]:
@@ -39,16 +31,19 @@ def parse_metrics(text: str) -> list[str]:
     >>> parse_metrics("oSCI, sci")
     ['osci', 'sci']
     """
-    names = [name.strip().lower() for name in text.split(",") if name.strip()]
-    if names == ["all"]:
-        return list(METRICS)
-    for name in names:
-        if name not in METRICS:
-            known = ", ".join(METRICS)
-            raise InputError(f"no metric is called {name!r}", hint=f"known are {known}, or all")
-    if not names:
-        raise InputError("no metric was named", hint=f"known are {', '.join(METRICS)}, or all")
-    return list(dict.fromkeys(names))
+    return parse_names(text, METRICS)
+
+
+def _possible(a: Accounts, metrics: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The metrics that this account can have, and what has to be said about the others.
+
+    A single one that it cannot have is left in: asking for it says why.
+    """
+    names = list(metrics)
+    if names == ["rsci"] or "rsci" not in names or a.operational_g.total().mid > 0:
+        return names, []
+    names.remove("rsci")
+    return names, ["rSCI is left out: there is no operational carbon to share a report by."]
 
 
 def to_result(
@@ -71,6 +66,7 @@ def to_result(
         top: How many jobs the table shows, the largest first.
     """
     a = accounts
+    metrics, left_out = _possible(a, metrics)
     return Result(
         "carbon",
         "account",
@@ -80,7 +76,7 @@ def to_result(
         tables=[_jobs(a, metrics, top), _metrics(a, metrics)],
         charts=[_largest(a), _grid(a)],
         how=_HOW,
-        notes=[*a.notes, *notes],
+        notes=[*a.notes, *left_out, *notes],
         manifest=Manifest(
             command, {"metrics": list(metrics), "amortise": a.amortise}, 0, __version__,
             [hash_input(source) for source in sources],
@@ -140,7 +136,7 @@ def _jobs(a: Accounts, metrics: Sequence[str], top: int) -> Table:
         record: dict[str, Any] = {
             "job": a.names[row],
             "start": day_of(int(a.start_ns[row])),
-            "hours": float(a.end_ns[row] - a.start_ns[row]) / _HOUR_NS,
+            "hours": float(a.end_ns[row] - a.start_ns[row]) / HOUR_NS,
             "energy_kwh": a.energy_kwh[row].mid,
             "operational_g": a.operational_g[row].mid,
             "embodied_g": a.embodied_g[row].mid,
@@ -167,7 +163,7 @@ def _metrics(a: Accounts, metrics: Sequence[str]) -> Table:
         unit = "g s" if name == "cdp" else f"g/{a.work_unit}"
         rows.append(
             {
-                "metric": _TITLES[name],
+                "metric": TITLES[name],
                 "median": float(np.median(values.mid)),
                 "least": float(values.mid.min()),
                 "most": float(values.mid.max()),
@@ -202,7 +198,7 @@ def _grid(a: Accounts) -> Chart:
     start, end = int(a.start_ns.min()), int(a.end_ns.max())
     part = a.intensity.slice(start, max(end, start + 1))
     step = max(1, -(-len(part) // _MOST_POINTS))
-    hours = ((part.time_ns - start) / _HOUR_NS)[::step]
+    hours = ((part.time_ns - start) / HOUR_NS)[::step]
     ranges: dict[str, Any] = {}
     if part.low is not None and part.high is not None:
         ranges = {"low": part.low[::step].tolist(), "high": part.high[::step].tolist()}
@@ -216,6 +212,7 @@ def _grid(a: Accounts) -> Chart:
 def to_script(accounts: Accounts, metrics: Sequence[str]) -> dict[str, Any]:
     """Every job with every number, as plain values."""
     a = accounts
+    metrics, _ = _possible(a, metrics)
     columns: dict[str, Ranges] = {
         "energy_kwh": a.energy_kwh,
         "operational_g": a.operational_g,

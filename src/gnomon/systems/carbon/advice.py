@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import msgspec
@@ -41,11 +42,19 @@ def advise(costs: Iterable[Cost], best: Metric, where: str) -> list[str]:
     You sort by SCI; here that costs 24.4 % more operational carbon (10.9 % of all): sort by oSCI.
     """
     ranked = sorted(costs, key=lambda cost: -cost.total_pct)
-    matter = [cost for cost in ranked if cost.operational_pct >= _MATTERS_PCT]
+    matter = [c for c in ranked if max(c.operational_pct, c.total_pct) >= _MATTERS_PCT]
     if not matter:
         return [f"Every metric asked for is within {_MATTERS_PCT} % of the best {where}."]
     return [
-        f"You sort by {cost.metric.title}; {where} that costs {cost.operational_pct:.1f} % more "
-        f"operational carbon ({cost.total_pct:.1f} % of all): sort by {best.title}."
+        f"You sort by {cost.metric.title}; {where} that costs {_more(cost.operational_pct)} "
+        f"operational carbon ({_of_all(cost.total_pct)}): sort by {best.title}."
         for cost in matter
     ]
+
+
+def _more(pct: float) -> str:
+    return f"{pct:.1f} % more" if math.isfinite(pct) else "some, where none is needed, of"
+
+
+def _of_all(pct: float) -> str:
+    return f"{pct:.1f} % of all" if math.isfinite(pct) else "all there is"

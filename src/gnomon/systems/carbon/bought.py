@@ -37,7 +37,9 @@ def verdict(purchase: Purchase) -> str:
 
 
 def _years(years: float | None) -> str:
-    return "never" if years is None else f"{years:.1f} years"
+    if years is None:
+        return "never"
+    return f"{years:.1f} years" if years >= 0.1 else f"{365 * years:.0f} days"
 
 
 def to_result(
@@ -58,7 +60,7 @@ def to_result(
         ],
         charts=[_course(p), _by_grid(p)],
         how=list(_HOW),
-        notes=[verdict(p), *notes],
+        notes=[verdict(p), *_notes(p), *notes],
         manifest=Manifest(
             command,
             {"g_kwh": msgspec.structs.asdict(p.g_kwh), "utilisation": p.utilisation,
@@ -68,13 +70,22 @@ def to_result(
     )  # fmt: skip
 
 
+def _notes(p: Purchase) -> list[str]:
+    if p.candidate.kind == "accelerator":
+        return ["An accelerator's embodied carbon is that of its silicon: boards emit more."]
+    if p.candidate.kind == "cpu":
+        return ["The candidate's figures are of its processor alone: whole servers emit more."]
+    return []
+
+
 _HOW = [
     "What stands in the hall **has been emitted** and is on neither side; what is bought counts "
     "in full on the day it is bought (`gnomon.systems.carbon.buy`).",
     "The demand stays the same. Before and after, servers are filled in the order that emits "
     "least; new servers come in the number that has the performance of those replaced.",
     "Ranges come from those of power, embodied carbon and grid; the best and the worst case take "
-    "their far ends together.",
+    "their far ends together: old servers that draw much and new ones that draw little, or the "
+    "other way round.",
 ]
 
 
@@ -89,7 +100,10 @@ def _figures(p: Purchase, price: float | None) -> list[Figure]:
             ),
             Figure("embodied_kg", "Making the new ones", offer.embodied_kg, "kg"),
             Figure("saved_kg_y", "Saved in the first year", offer.saved_kg_y, "kg"),
-            Figure("net_kg", f"Over {p.years:g} years", offer.net_kg, "kg", better="lower"),
+            Figure(
+                "net_kg", f"More (less: -) over {p.years:g} years", offer.net_kg, "kg",
+                better="lower",
+            ),
         ]  # fmt: skip
         if offer.breakeven_g_kwh is not None:
             figures.append(

@@ -8,7 +8,7 @@ The demand stays what it is: the fleet before and after is filled to it in its b
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -25,6 +25,8 @@ __all__ = ["Offer", "Purchase", "weigh_purchase", "years_to_pay_back"]
 _ENDS: tuple[End, ...] = ("low", "mid", "high")
 #: A grid that changes by less does not change.
 _STEADY_PCT = 1e-6
+#: With more groups than this, sets of them are not tried one against all others.
+_MOST_TRIED = 40
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +70,8 @@ class Purchase(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         singles: Each group replaced alone.
         ladder: The worst group replaced, the two worst, and so on, up to all of them.
-        best: The step of the ladder that emits least over the new servers' life; None to keep all.
+        best: What emits least over the new servers' use, of the ladder, of single groups, and of a
+            set grown from the best one; None to keep all.
         kept_kg_y: Operational carbon of the fleet as it is, in the first year.
     """
 
@@ -151,15 +154,35 @@ def weigh_purchase(
     drawn = [-g.machine.peak_w.mid / (g.machine.score or g.machine.threads) for g in fleet.groups]
     hungriest = [int(group) for group in np.argsort(drawn, kind="stable")]
     ladder = tuple(weigh.offer(hungriest[: step + 1]) for step in groups)
-    paying = [offer for offer in ladder if offer.pays]
+    singles = tuple(weigh.offer([group]) for group in groups)
+    paying = [offer for offer in (*ladder, *singles, *_grown_set(weigh, singles)) if offer.pays]
     kept = weigh.kept
     return Purchase(
         fleet=fleet, candidate=candidate, g_kwh=g_kwh, change_pct_y=change_pct_y,
-        utilisation=utilisation, years=horizon, sleep=sleep,
-        singles=tuple(weigh.offer([group]) for group in groups), ladder=ladder,
+        utilisation=utilisation, years=horizon, sleep=sleep, singles=singles, ladder=ladder,
         best=min(paying, key=lambda offer: offer.net_kg.mid) if paying else None,
         kept_kwh_y=kept, kept_kg_y=kept * g_kwh * 1e-3,
     )  # fmt: skip
+
+
+def _grown_set(weigh: _Weigh, singles: Sequence[Offer]) -> list[Offer]:
+    """The best single group, and with it whichever group lowers the sum most, as long as one does.
+
+    Groups are tried one against all others, which is too much where there are very many.
+    """
+    if len(singles) > _MOST_TRIED:
+        return []
+    chosen: list[int] = []
+    found: list[Offer] = []
+    while len(chosen) < len(singles):
+        rest = [group for group in range(len(singles)) if group not in chosen]
+        offers = {group: weigh.offer([*chosen, group]) for group in rest}
+        group = min(offers, key=lambda one: offers[one].net_kg.mid)
+        if found and offers[group].net_kg.mid >= found[-1].net_kg.mid:
+            break
+        chosen.append(group)
+        found.append(offers[group])
+    return found
 
 
 class _Weigh:
@@ -172,21 +195,15 @@ class _Weigh:
         self.fleet, self.candidate, self.g_kwh = fleet, candidate, g_kwh
         self.horizon, self.change_pct_y, self.sleep = horizon, change_pct_y, sleep
         self.demand = utilisation * float(supply_of(fleet, year=0).capacity.sum())
-        self.drawn = self._kwh_y(fleet)
-        self.kept = _ordered(self.drawn)
+        everyone = range(len(fleet.groups))
+        self.kept = _ordered([self._kwh_y(_at_end(fleet, everyone, end), end) for end in _ENDS])
 
     def offer(self, groups: Sequence[int]) -> Offer:
         out = [self.fleet.groups[group] for group in groups]
         points = sum(group.count * (group.machine.score or group.machine.threads) for group in out)
         each = self.candidate.score or self.candidate.threads
         count = max(1, math.ceil(points / each - 1e-9))
-        stay = tuple(g for number, g in enumerate(self.fleet.groups) if number not in groups)
-        after = msgspec.structs.replace(
-            self.fleet, groups=(*stay, Group(machine=self.candidate, count=count))
-        )
-        # A range of power is one of what is known of it: low before goes with low after.
-        saved = [before - left for before, left in zip(self.drawn, self._kwh_y(after))]
-        saved_kwh = _ordered(saved)
+        saved_kwh = _ordered([self._saved_kwh_y(groups, count, end) for end in _ENDS])
         saved_kg = saved_kwh * self.g_kwh * 1e-3
         embodied = self.candidate.embodied_kg * count
         grown = _grown(self.horizon, self.change_pct_y)
@@ -209,17 +226,41 @@ class _Weigh:
     def _years(self, embodied_kg: float, saved_kg_y: float) -> float | None:
         return years_to_pay_back(embodied_kg, saved_kg_y, self.change_pct_y)
 
-    def _kwh_y(self, fleet: Fleet) -> list[float]:
-        """Electricity of a year at every end of the ranges, filled to the demand."""
-        drawn = []
-        for end in _ENDS:
-            supply = supply_of(fleet, year=0, end=end)
-            share = min(self.demand / float(supply.capacity.sum()), 1.0)
-            order = best_order(supply, 1.0, sleep=self.sleep)
-            # At one gram a kWh, grams an hour are kilowatts.
-            kilowatts = filled_g_h(supply, order, [share], 1.0, sleep=self.sleep)[0]
-            drawn.append(float(kilowatts) * YEAR_H)
-        return drawn
+    def _saved_kwh_y(self, groups: Sequence[int], count: int, end: End) -> float:
+        """Electricity saved, little (`low`) where old ones draw least and new ones most."""
+        other: End = {"low": "high", "mid": "mid", "high": "low"}[end]  # type: ignore[assignment]
+        before = _at_end(self.fleet, groups, end)
+        new = Group(machine=_machine_at(self.candidate, other), count=count)
+        stay = tuple(g for number, g in enumerate(self.fleet.groups) if number not in groups)
+        after = msgspec.structs.replace(self.fleet, groups=(*stay, new))
+        return self._kwh_y(before, "mid") - self._kwh_y(after, "mid")
+
+    def _kwh_y(self, fleet: Fleet, end: End) -> float:
+        """Electricity of a year, filled to the demand; the building's part at an end."""
+        supply = supply_of(fleet, year=0)
+        supply = msgspec.structs.replace(supply, pue=float(getattr(fleet.pue, end)))
+        share = min(self.demand / float(supply.capacity.sum()), 1.0)
+        order = best_order(supply, 1.0, sleep=self.sleep)
+        # At one gram a kWh, grams an hour are kilowatts.
+        kilowatts = filled_g_h(supply, order, [share], 1.0, sleep=self.sleep)[0]
+        return float(kilowatts) * YEAR_H
+
+
+def _at_end(fleet: Fleet, groups: Iterable[int], end: End) -> Fleet:
+    """The fleet with the power of some groups at one end of what is known of it."""
+    ended = set(groups)
+    changed = tuple(
+        msgspec.structs.replace(group, machine=_machine_at(group.machine, end))
+        if number in ended
+        else group
+        for number, group in enumerate(fleet.groups)
+    )
+    return msgspec.structs.replace(fleet, groups=changed)
+
+
+def _machine_at(machine: Machine, end: End) -> Machine:
+    idle, peak = (Estimate.exact(getattr(w, end)) for w in (machine.idle_w, machine.peak_w))
+    return msgspec.structs.replace(machine, idle_w=idle, peak_w=peak)
 
 
 def _ordered(values: Sequence[float]) -> Estimate:

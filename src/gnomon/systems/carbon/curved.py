@@ -27,7 +27,7 @@ from gnomon.systems.carbon.curves import (
     largest,
 )
 from gnomon.systems.carbon.metric import METRICS, Metric, order_of
-from gnomon.systems.carbon.supply import Supply, supply_of
+from gnomon.systems.carbon.supply import Floats, Supply, supply_of
 from gnomon.table import Table
 from gnomon.version import __version__
 
@@ -72,39 +72,54 @@ def curves_of(
 ) -> Curves:  # fmt: skip
     """All curves of a fleet; see `gnomon.systems.carbon.curves`."""
     supply = supply_of(fleet, year=year, amortise=amortise)
-    life = float(np.mean([group.machine.life_years for group in fleet.groups]))
+
+    def lived(years: float) -> Supply:
+        return supply_of(_with_life(fleet, years), year=year, amortise=amortise)
+
     by: dict[str, dict[str, Added]] = {}
     for metric in metrics:
         axes = {
             "utilisation": added_by_utilisation(supply, metric, g_kwh, sleep=sleep),
-            "share": added_by_share(supply, metric, _SHARES, g_kwh),
+            "share": added_by_share(supply, metric, _SHARES, g_kwh, sleep=sleep),
             "share, sorted anew": added_by_share(
-                supply, metric, _SHARES, g_kwh, sort_anew=True
+                supply, metric, _SHARES, g_kwh, sort_anew=True, sleep=sleep
             ),
-            "life": added_by_life(supply, metric, _YEARS, g_kwh, life_years=life),
-            "grid": added_by_grid(supply, metric, _GRIDS),
-            "idle": added_by_idle(supply, metric, _SHARES, g_kwh),
-        }  # fmt: skip
+            "life": added_by_life(lived, metric, _YEARS, g_kwh, today=supply, sleep=sleep),
+            "grid": added_by_grid(supply, metric, _GRIDS, sleep=sleep),
+            "idle": added_by_idle(supply, metric, _SHARES, g_kwh, sleep=sleep),
+        }
         for axis, added in axes.items():
             by.setdefault(axis, {})[metric.name] = added
     at = {
-        metric.name: _at(added_by_utilisation(
-            supply, metric, g_kwh, utilisation=[utilisation], sleep=sleep
-        ))
+        metric.name: _at(
+            added_by_utilisation(supply, metric, g_kwh, utilisation=[utilisation], sleep=sleep)
+        )
         for metric in metrics
-    }  # fmt: skip
+    }
+    orders = {m.name: order_of(m, supply, g_kwh, sleep=sleep) for m in metrics}
+    ends = [
+        supply_of(fleet, year=year, amortise=amortise, end=end).embodied_g_h
+        for end in ("low", "high")
+    ]
     return Curves(
         supply=supply, fleet=fleet, g_kwh=g_kwh, utilisation=utilisation, sleep=sleep,
         metrics=tuple(metrics), by=by, at_utilisation=at,
-        worst={
-            m.name: largest(supply, order_of(m, supply, g_kwh), g_kwh, sleep=sleep)
-            for m in metrics
-        },
+        worst={name: largest(supply, order, g_kwh, sleep=sleep) for name, order in orders.items()},
         uncertain={
-            m.name: _uncertain(fleet, supply, m, g_kwh, year, amortise, utilisation, rng)
+            m.name: _uncertain(supply, ends, m, g_kwh, utilisation, sleep, at[m.name][0], rng)
             for m in metrics
         },
     )  # fmt: skip
+
+
+def _with_life(fleet: Fleet, years: float) -> Fleet:
+    groups = tuple(
+        msgspec.structs.replace(
+            group, machine=msgspec.structs.replace(group.machine, life_years=years)
+        )
+        for group in fleet.groups
+    )
+    return msgspec.structs.replace(fleet, groups=groups)
 
 
 def _at(added: Added) -> tuple[float, float]:
@@ -112,26 +127,26 @@ def _at(added: Added) -> tuple[float, float]:
 
 
 def _uncertain(
-    fleet: Fleet, supply: Supply, metric: Metric, g_kwh: float, year: int,
-    amortise: Amortisation, utilisation: float, rng: Generator,
+    supply: Supply, ends: Sequence[Floats], metric: Metric, g_kwh: float, utilisation: float,
+    sleep: bool, as_it_is: float, rng: Generator,
 ) -> Estimate:  # fmt: skip
     """Added operational carbon when embodied figures are only known within their ranges."""
-    low, high = (
-        supply_of(fleet, year=year, amortise=amortise, end=end).embodied_g_h
-        for end in ("low", "high")
-    )
+    low, high = ends
     if np.array_equal(low, high):
-        added = added_by_utilisation(supply, metric, g_kwh, utilisation=[utilisation])
-        return Estimate.exact(float(added.operational_pct[0]))
+        return Estimate.exact(as_it_is)
     middle, above = np.clip(supply.embodied_g_h, low, high), np.nextafter(high, np.inf)
     draws = rng.triangular(low, middle, above, size=(_DRAWS, low.size))
-    least = filled_g_h(supply, best_order(supply, g_kwh), [utilisation], g_kwh)[0]
     added_pct = []
     for drawn in draws:
-        order = order_of(metric, msgspec.structs.replace(supply, embodied_g_h=drawn), g_kwh)
-        mine = filled_g_h(supply, order, [utilisation], g_kwh)[0]
+        sorted_by = msgspec.structs.replace(supply, embodied_g_h=drawn)
+        order = order_of(metric, sorted_by, g_kwh, sleep=sleep)
+        mine, least = (
+            filled_g_h(supply, groups, [utilisation], g_kwh, sleep=sleep)[0]
+            for groups in (order, best_order(supply, g_kwh, sleep=sleep))
+        )
         added_pct.append(100.0 * (mine / least - 1.0) if least > 0 else 0.0)
-    return Estimate.from_samples(added_pct)
+    spread = Estimate.from_samples(added_pct)
+    return Estimate(min(spread.low, as_it_is), as_it_is, max(spread.high, as_it_is))
 
 
 def to_result(
@@ -181,7 +196,8 @@ def _figures(c: Curves) -> list[Figure]:
             Figure(
                 f"{metric.name}_worst_pct", f"{metric.title} adds at worst", operational, "%",
                 better="lower",
-                note=f"operational, at {100 * at:.1f} % utilisation; {total:.1f} % of all",
+                note=f"operational, at {100 * at:.1f} % utilisation; {total:.1f} % of all"
+                if operational > 0 else "nothing, at any utilisation",
             )
         )  # fmt: skip
     return figures
@@ -215,14 +231,16 @@ def _orders(c: Curves) -> Table:
     columns: dict[str, Any] = {
         "machine": list(c.supply.names),
         "servers": c.supply.servers,
-        "operational_g_kpoint_h": 1e3 * c.supply.operational_g(c.g_kwh),
-        "embodied_g_kpoint_h": 1e3 * c.supply.embodied_g(),
+        "operational": 1e3 * c.supply.operational_g(c.g_kwh),
+        "embodied": 1e3 * c.supply.embodied_g(),
     }
     for metric in c.metrics:
         rank = np.empty(len(c.supply.names), dtype=int)
-        rank[order_of(metric, c.supply, c.g_kwh)] = np.arange(1, rank.size + 1)
+        rank[order_of(metric, c.supply, c.g_kwh, sleep=c.sleep)] = np.arange(1, rank.size + 1)
         columns[f"{metric.name}_rank"] = rank
-    return Table.from_columns("Orders", columns)
+    unit = f"g/(1000 {c.supply.score_unit} h)"
+    units = {"operational": unit, "embodied": unit}
+    return Table.from_columns("Orders", columns, units=units)
 
 
 _AXES = {
@@ -270,7 +288,9 @@ def to_script(curves: Curves) -> dict[str, Any]:
                 "worst_operational_pct": c.worst[m.name][0],
                 "worst_total_pct": c.worst[m.name][1],
                 "worst_at_utilisation": c.worst[m.name][2],
-                "order": [c.supply.names[g] for g in order_of(m, c.supply, c.g_kwh)],
+                "order": [
+                    c.supply.names[g] for g in order_of(m, c.supply, c.g_kwh, sleep=c.sleep)
+                ],
             }
             for m in c.metrics
         },

@@ -8,7 +8,7 @@ operational carbon of a fleet is then a sum over work, and the least sum takes t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -63,7 +63,7 @@ def filled_g_h(
 
 def best_order(supply: Supply, g_kwh: float, *, sleep: bool = False) -> list[int]:
     """The order that emits least at any demand."""
-    return order_of(METRICS["osci"] if sleep else METRICS["tsci"], supply, g_kwh)
+    return order_of(METRICS["tsci"], supply, g_kwh, sleep=sleep)
 
 
 def _added(
@@ -99,7 +99,7 @@ def added_by_utilisation(
             metric sorts by.
     """
     at = np.linspace(0.0, 1.0, 201) if utilisation is None else np.asarray(utilisation, float)
-    order = order_of(metric, supply, g_kwh)
+    order = order_of(metric, supply, g_kwh, sleep=sleep)
     return Added(at, *_added(supply, order, at, g_kwh, sleep=sleep, embodied_g_h=embodied_g_h))
 
 
@@ -128,8 +128,9 @@ def embodied_share(supply: Supply, g_kwh: float) -> float:
 
 
 def added_by_share(
-    supply: Supply, metric: Metric, shares: ArrayLike, g_kwh: float, *, sort_anew: bool = False
-) -> Added:
+    supply: Supply, metric: Metric, shares: ArrayLike, g_kwh: float, *, sort_anew: bool = False,
+    sleep: bool = False,
+) -> Added:  # fmt: skip
     """The largest that is added, by embodied share of the carbon of a point-hour.
 
     Args:
@@ -139,51 +140,64 @@ def added_by_share(
         g_kwh: The grid as it is.
         sort_anew: Whether servers are sorted anew at each share. Otherwise, as in the paper, the
             order of today stays: the curve is then what the choice costs, whoever made it.
+        sleep: Whether servers without work draw nothing.
     """
     at = np.asarray(shares, dtype=float)
     if ((at < 0) | (at > 1)).any():
         raise InputError("a share lies between 0 and 1")
     embodied, operational = supply.embodied_g().sum(), supply.operational_g(1.0).sum()
+    if operational <= 0:
+        raise InputError("no machine of the fleet draws any power")
     rows = []
     for share in at.tolist():
         if share >= 1.0:  # a grid without carbon: no choice adds any
             rows.append((0.0, 0.0))
             continue
         grid = float(embodied * (1.0 - share) / (operational * max(share, 1e-9)))
-        order = order_of(metric, supply, grid if sort_anew else g_kwh)
-        rows.append(largest(supply, order, grid)[:2])
+        order = order_of(metric, supply, grid if sort_anew else g_kwh, sleep=sleep)
+        rows.append(largest(supply, order, grid, sleep=sleep)[:2])
     return _as_added(at, rows)
 
 
 def added_by_life(
-    supply: Supply, metric: Metric, years: ArrayLike, g_kwh: float, *, life_years: float = 5.0,
-    sort_anew: bool = False,
+    lived: Callable[[float], Supply], metric: Metric, years: ArrayLike, g_kwh: float, *,
+    today: Supply | None = None, sleep: bool = False,
 ) -> Added:  # fmt: skip
-    """The largest that is added, by expected life; `life_years` is the one of the supply."""
+    """The largest that is added, by expected life.
+
+    Args:
+        lived: The fleet, had its machines such a life.
+        metric: What servers are sorted by.
+        years: The lives.
+        g_kwh: Of the grid.
+        today: The fleet whose order stays at every life, as in the paper; without it servers are
+            sorted anew.
+        sleep: Whether servers without work draw nothing.
+    """
     at = np.asarray(years, dtype=float)
     if (at <= 0).any():
         raise InputError("a life has to be longer than nothing")
     rows = []
     for life in at.tolist():
-        spread = supply.embodied_g_h * life_years / life
-        lived = msgspec.structs.replace(supply, embodied_g_h=spread)
-        order = order_of(metric, lived if sort_anew else supply, g_kwh)
-        rows.append(largest(lived, order, g_kwh)[:2])
+        supply = lived(life)
+        order = order_of(metric, today or supply, g_kwh, sleep=sleep)
+        rows.append(largest(supply, order, g_kwh, sleep=sleep)[:2])
     return _as_added(at, rows)
 
 
 def added_by_grid(
-    supply: Supply, metric: Metric, g_kwh: ArrayLike, *, utilisation: float | None = None
-) -> Added:
+    supply: Supply, metric: Metric, g_kwh: ArrayLike, *, utilisation: float | None = None,
+    sleep: bool = False,
+) -> Added:  # fmt: skip
     """What a metric adds, by how dirty the grid is: at one utilisation, or at the worst."""
     at = np.asarray(g_kwh, dtype=float)
-    rows = [_at(supply, metric, grams, utilisation) for grams in at.tolist()]
+    rows = [_at(supply, metric, grams, utilisation, sleep=sleep) for grams in at.tolist()]
     return _as_added(at, rows)
 
 
 def added_by_idle(
     supply: Supply, metric: Metric, shares: ArrayLike, g_kwh: float, *,
-    utilisation: float | None = None,
+    utilisation: float | None = None, sleep: bool = False,
 ) -> Added:  # fmt: skip
     """What a metric adds, by idle power as a share of peak power, the same for all servers."""
     at = np.asarray(shares, dtype=float)
@@ -192,17 +206,17 @@ def added_by_idle(
     rows = []
     for share in at.tolist():
         idling = msgspec.structs.replace(supply, idle_w=supply.peak_w * share)
-        rows.append(_at(idling, metric, g_kwh, utilisation))
+        rows.append(_at(idling, metric, g_kwh, utilisation, sleep=sleep))
     return _as_added(at, rows)
 
 
 def _at(
-    supply: Supply, metric: Metric, g_kwh: float, utilisation: float | None
+    supply: Supply, metric: Metric, g_kwh: float, utilisation: float | None, *, sleep: bool
 ) -> tuple[float, float]:
-    order = order_of(metric, supply, g_kwh)
+    order = order_of(metric, supply, g_kwh, sleep=sleep)
     if utilisation is None:
-        return largest(supply, order, g_kwh)[:2]
-    operational, total = _added(supply, order, [utilisation], g_kwh)
+        return largest(supply, order, g_kwh, sleep=sleep)[:2]
+    operational, total = _added(supply, order, [utilisation], g_kwh, sleep=sleep)
     return float(operational[0]), float(total[0])
 
 

@@ -12,16 +12,14 @@ from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.ingest.jobs import Jobs
 from gnomon.model.attribution import Usage, share_idle
-from gnomon.model.carbon import Amortisation, embodied_rate_g_h, grid_hours
+from gnomon.model.carbon import HOUR_NS, Amortisation, embodied_rate_g_h, grid_hours
 from gnomon.model.machine import Fleet, Group, find_machine
-from gnomon.model.ranges import Floats, Ranges
+from gnomon.model.ranges import Floats, Ints, Ranges
 from gnomon.series import Signal
 
-__all__ = ["Idle", "Pool", "Sums", "pools_of", "share_pools"]
+__all__ = ["Idle", "Pool", "Sums", "pools_of", "say_age", "share_pools"]
 
-_HOUR_NS = 3600 * 10**9
 _ENDS = ("low", "mid", "high")
-Ints = npt.NDArray[np.int64]
 
 
 class Sums:
@@ -138,46 +136,58 @@ def _assign(
 ) -> tuple[npt.NDArray[np.intp], Floats, Ints]:
     """Who holds how much of which group; a name that several groups share is split by size."""
     told = [machine if is_host else gpu or machine for machine, gpu in zip(jobs.machine, jobs.gpu)]
-    places = {text: _matching(text, groups) for text in set(told)}
-    elsewhere = {text: _matching(text, fleet.groups) for text in set(told)}
-    sizes = [g.count * g.machine.threads for g in groups]
-    rows: list[int] = []
-    held: list[float] = []
-    group: list[int] = []
-    for row in np.flatnonzero(units > 0).tolist():
-        text = told[row]
-        found = places[text]
+    rows = np.flatnonzero(units > 0)
+    if rows.size < len(told):
+        told = [told[row] for row in rows.tolist()]
+    number = {text: code for code, text in enumerate(dict.fromkeys(told))}
+    code = np.array([number[text] for text in told], dtype=np.intp)
+    here, anywhere = _Names(groups), _Names(fleet.groups)
+    # By name: the groups that it means, and how much of a job each of them carries.
+    places = [here.find(text) for text in number]
+    for text, found in zip(number, places):
         # A machine named for the other half of the job (its accelerators) says nothing here.
-        if not found and text and not elsewhere[text]:
+        if text and not found and not anywhere.find(text):
             known = ", ".join(dict.fromkeys(g.machine.name for g in fleet.groups))
             what = f"no machine of the fleet is called {text!r}"
-            raise InputError(what, where=jobs.at(row), hint=f"there are {known}")
-        if not found:
-            found = [] if len(groups) > 1 else [0]
-        whole = sum(sizes[one] for one in found)
-        for one in found or [-1]:
-            rows.append(row)
-            held.append(units[row] * (sizes[one] / whole if found else 1.0))
-            group.append(one)
-    return np.array(rows, dtype=np.intp), np.array(held), np.array(group, dtype=np.int64)
+            where = jobs.at(int(rows[told.index(text)]))
+            raise InputError(what, where=where, hint=f"there are {known}")
+    spread = [0] if len(groups) == 1 else [-1]
+    places = [found or spread for found in places]
+    sizes = np.array([g.count * g.machine.threads for g in groups], dtype=np.float64)
+    parts = [sizes[found] / sizes[found].sum() for found in places]
+    counts = np.array([len(found) for found in places], dtype=np.intp)
+    firsts = np.cumsum(counts) - counts
+    many = counts[code]
+    job = np.repeat(np.arange(rows.size), many)
+    within = np.arange(job.size) - np.repeat(np.cumsum(many) - many, many)
+    place = firsts[code[job]] + within
+    group = np.array([one for found in places for one in found], dtype=np.int64)
+    part = np.concatenate([np.zeros(0), *parts])
+    return rows[job], units[rows[job]] * part[place], group[place]
 
 
-def _matching(text: str, groups: Sequence[Group]) -> list[int]:
-    if not text:
-        return []
-    wanted = _plain(text)
-    named = [
-        index
-        for index, group in enumerate(groups)
-        if wanted in {_plain(n) for n in (group.machine.name, *group.machine.aliases)}
-    ]
-    if named:
-        return named
-    try:
-        known = find_machine(text).name
-    except InputError:
-        return []
-    return [index for index, group in enumerate(groups) if group.machine.name == known]
+class _Names:
+    """Groups by what their machines are called."""
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        self._by_model: dict[str, list[int]] = {}
+        self._by_name: dict[str, list[int]] = {}
+        for index, group in enumerate(groups):
+            machine = group.machine
+            self._by_model.setdefault(machine.name, []).append(index)
+            for name in {_plain(name) for name in (machine.name, *machine.aliases)}:
+                self._by_name.setdefault(name, []).append(index)
+
+    def find(self, text: str) -> list[int]:
+        """The groups that a name means; none where it is empty or unknown."""
+        if not text:
+            return []
+        if found := self._by_name.get(_plain(text)):
+            return found
+        try:
+            return self._by_model.get(find_machine(text).name, [])
+        except InputError:
+            return []
 
 
 def _plain(name: str) -> str:
@@ -211,7 +221,7 @@ def share_pools(
     def weigh(starts: Ints, ends: Ints) -> Floats:
         """Idle power by the grid, three ends of it; embodied carbon by hours."""
         grid = grid_hours(intensity, starts, ends)
-        hours = (ends - starts) / _HOUR_NS
+        hours = (ends - starts) / HOUR_NS
         return np.stack([grid.low, grid.mid, grid.high, hours, hours, hours])
 
     for pool in pools if span_ns[0] < span_ns[1] else ():
@@ -224,7 +234,22 @@ def share_pools(
             column += np.bincount(pool.rows, share, rows)
         nobody += found.nobody
         overfull = max(overfull, found.overfull_ns)
-    # Running sums of small differences: what is below zero or out of order is rounding.
-    operational, embodied = np.sort(np.maximum(shared, 0.0).reshape(2, 3, rows), axis=1)
     left = Estimate(*sorted(nobody[:3] + nobody[3:]))
-    return Idle(Ranges(*operational), Ranges(*embodied), left, overfull)
+    return Idle(_in_order(*shared[:3]), _in_order(*shared[3:]), left, overfull)
+
+
+def _in_order(low: Floats, mid: Floats, high: Floats) -> Ranges:
+    """Running sums of small differences: what is below zero or out of order is rounding."""
+    mid = np.maximum(mid, 0.0)
+    return Ranges(np.clip(low, 0.0, mid), mid, np.maximum(mid, high))
+
+
+def say_age(fleet: Fleet, year: float, amortise: Amortisation) -> list[str]:
+    """What has to be said where machines were bought after the year in which they ran."""
+    later = [group.bought for group in fleet.groups if group.bought > year]
+    if amortise == "life" or not later:
+        return []
+    return [
+        f"The year is {year:g}, and machines were bought in {min(later)}: they count as new. "
+        "Is it that year (--year)?"
+    ]

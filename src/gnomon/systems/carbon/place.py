@@ -6,7 +6,9 @@ or not, counted once. It is what the atmosphere sees; the metrics are what sched
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,8 +21,9 @@ from gnomon.model.carbon import Amortisation, grid_hours
 from gnomon.model.machine import Fleet
 from gnomon.series import Signal
 from gnomon.sim.placement import Candidate, Groups, Placed, Tasks, cleanest_starts, place
+from gnomon.systems.carbon.grid import day_of
 from gnomon.systems.carbon.metric import METRICS, Metric, candidates_of
-from gnomon.systems.carbon.supply import End, Floats, Supply, supply_of
+from gnomon.systems.carbon.supply import End, Floats, Supply, check_alike, supply_of
 
 __all__ = ["Demand", "Outcome", "Placements", "demand_of", "place_jobs"]
 
@@ -28,6 +31,7 @@ Ints = NDArray[np.int64]
 _ENDS: tuple[End, ...] = ("low", "mid", "high")
 _HOUR_NS = 3_600 * 10**9
 _NEVER = np.iinfo(np.int64).max
+_MOST_CORES = 2**20
 #: What is always tried, so that there is something good to compare with.
 _COMPARED = ("osci", "tsci")
 
@@ -40,6 +44,7 @@ class Demand(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         cores: Threads it takes, on one server.
         duration_ns: How long it runs on the reference thread.
         deadline_ns: By when it should be over; the largest int64 for none.
+        load: How busy it keeps its threads, 0 to 1; all the time unless given.
         names: Of each, or empty.
         lines: The line of the file each came from, or empty.
         where: The file.
@@ -49,6 +54,7 @@ class Demand(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     cores: Ints
     duration_ns: Ints
     deadline_ns: Ints
+    load: Floats | None = None
     names: tuple[str, ...] = ()
     lines: NDArray[np.int64] | None = None
     where: str = "jobs"
@@ -69,13 +75,15 @@ def demand_of(jobs: Jobs, fleet: Fleet) -> Demand:
         InputError: A job without length, or without what the fleet has.
     """
     length = jobs.end_ns - jobs.start_ns
-    boards = all(group.machine.kind == "accelerator" for group in fleet.groups)
+    boards = check_alike(fleet)
     taken = jobs.gpus if boards else jobs.cores
     cores = np.where(np.isnan(taken), 1.0, taken)
     for wrong, what in (
+        (~np.isnan(jobs.gpus) & (jobs.gpus > 0) & (not boards), "accelerators, the fleet none"),
         ((jobs.start_ns < 0) & (jobs.end_ns < 0), "no times"),
         (length < 0, "an end before its start"),
         (cores <= 0, "no accelerator" if boards else "no cores"),
+        (cores > _MOST_CORES, "more cores than any machine"),
     ):
         if wrong.any():
             job = int(np.flatnonzero(wrong)[0])
@@ -83,6 +91,7 @@ def demand_of(jobs: Jobs, fleet: Fleet) -> Demand:
     return Demand(
         arrival_ns=jobs.start_ns, cores=np.ceil(cores).astype(np.int64), duration_ns=length,
         deadline_ns=np.where(jobs.deadline_ns >= 0, jobs.deadline_ns, _NEVER),
+        load=np.where(np.isnan(jobs.utilisation), 1.0, jobs.utilisation),
         names=jobs.id, lines=jobs.line, where=jobs.where,
     )  # fmt: skip
 
@@ -102,6 +111,9 @@ class Outcome(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         late: Jobs that ended after their deadline.
         wait_s: Mean wait for room, beyond the chosen start.
         longest_wait_s: The longest.
+        unshifted_kg: Operational carbon had no job waited for cleaner hours.
+        shifted: Whether jobs waited for cleaner hours. They do not where that makes more of them
+            late, or emits more because many want the same hour and stand in line for it.
     """
 
     metric: Metric
@@ -115,6 +127,8 @@ class Outcome(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     late: int
     wait_s: float
     longest_wait_s: float
+    shifted: bool = False
+    unshifted_kg: float | None = None
 
     @property
     def total_kg(self) -> Estimate:
@@ -151,7 +165,7 @@ class Placements(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         """The least total of all that were tried; of equals one that leaves embodied out."""
         return min(
             (*self.outcomes, *self.compared),
-            key=lambda o: (round(o.total_kg.mid, 9), o.metric.name not in _COMPARED),
+            key=lambda o: (round(o.total_kg.mid, 9), _preferred(o.metric)),
         )
 
     def added_pct(self, outcome: Outcome) -> tuple[float, float]:
@@ -162,8 +176,16 @@ class Placements(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         )
 
 
+def _preferred(metric: Metric) -> int:
+    """Of equals, one that leaves embodied carbon out."""
+    return _COMPARED.index(metric.name) if metric.name in _COMPARED else len(_COMPARED)
+
+
 def _above(mine: float, least: float) -> float:
-    return 100.0 * (mine / least - 1.0) if least > 0 else 0.0
+    """In per cent; infinite where the best emits nothing and this does."""
+    if least > 0:
+        return 100.0 * (mine / least - 1.0)
+    return math.inf if mine > 0 else 0.0
 
 
 def place_jobs(
@@ -191,35 +213,33 @@ def place_jobs(
     supply = supply_of(fleet, year=year, amortise=amortise)
     _check(jobs, supply)
     per_thread = supply.points / supply.threads
-    threads = float((supply.servers * supply.threads).sum())
-    known = reference or float(supply.capacity.sum() / threads)
+    known = reference or float(supply.capacity.sum() / (supply.servers * supply.threads).sum())
     groups = Groups.of(supply.servers, supply.threads, per_thread / known)
     tried = [*metrics, *(METRICS[name] for name in _COMPARED if METRICS[name] not in metrics)]
     span = _Span.of(jobs, groups)
     intensity = grid(span.start_ns, span.latest_ns if shift else span.last_ns)
     _check_begin(jobs, intensity)
     mean = intensity.mean(span.start_ns, min(span.last_ns, intensity.end_ns))
-    orders = [candidates_of(metric, supply, mean, sleep=sleep) for metric in tried]
     run = _Run(jobs, groups, intensity, sleep, shift)
-    releases = [run.release(order) for order in orders]
-    placed = [run.place(order, release) for order, release in zip(orders, releases)]
-    end_ns = max(int(one.end_ns.max()) for one in placed)
-    if end_ns > intensity.end_ns:
+    ways = [run.ways(candidates_of(metric, supply, mean, sleep=sleep)) for metric in tried]
+    placed = [way.placed for several in ways for way in several]
+    if (end_ns := _end_of(placed)) > intensity.end_ns:
         intensity = grid(span.start_ns, end_ns)
         _check_end(jobs, placed, intensity)
     ends = {end: supply_of(fleet, year=year, amortise=amortise, end=end) for end in _ENDS}
     account = _Account(jobs, ends, intensity, span.start_ns, end_ns, sleep)
-    outcomes = [
-        account.outcome(metric, one, order, release)
-        for metric, one, order, release in zip(tried, placed, orders, releases)
-    ]
-    work = jobs.cores * (jobs.duration_ns / _HOUR_NS)
+    chosen = [account.choose(several) for several in ways]
+    # The horizon is that of what is shown: ways that were only tried must not lengthen it.
+    end_ns = _end_of([way.placed for both in chosen for way in both])
+    account = _Account(jobs, ends, intensity, span.start_ns, end_ns, sleep)
+    outcomes = [account.outcome(metric, *both) for metric, both in zip(tried, chosen)]
+    work = jobs.cores * (jobs.duration_ns / _HOUR_NS) * known
     return Placements(
         outcomes=tuple(outcomes[: len(metrics)]), compared=tuple(outcomes[len(metrics) :]),
         jobs=jobs, fleet=fleet, supply=supply, intensity=intensity,
         start_ns=span.start_ns, end_ns=end_ns,
-        bound_kg=account.bound_kg(work * known, placed),
-        utilisation=float(work.sum() / (threads * (end_ns - span.start_ns) / _HOUR_NS)),
+        bound_kg=account.bound_kg(work, [outcome.placed for outcome in outcomes]),
+        utilisation=float(work.sum() / (supply.capacity.sum() * account.hours)),
         sleep=sleep, shift=shift,
     )  # fmt: skip
 
@@ -236,12 +256,18 @@ def _check(jobs: Demand, supply: Supply) -> None:
         )  # fmt: skip
 
 
+def _end_of(placed: Sequence[Placed]) -> int:
+    """When the last job ends; a moment later than never beginning."""
+    return max(max(int(one.end_ns.max()), int(one.start_ns.min()) + 1) for one in placed)
+
+
 def _check_begin(jobs: Demand, intensity: Signal) -> None:
     early = (jobs.arrival_ns < intensity.start_ns) | (jobs.arrival_ns >= intensity.end_ns)
     if early.any():
         job = int(np.flatnonzero(early)[0])
         raise InputError(
-            f"job {jobs.name(job)} arrives outside of the grid's hours, {intensity!r}",
+            f"job {jobs.name(job)} arrives outside of the grid's hours, which run from "
+            f"{day_of(intensity.start_ns)} to {day_of(intensity.end_ns)}",
             where=jobs.place_of(job), hint="get more hours, or use a zone's profile",
         )  # fmt: skip
 
@@ -249,11 +275,14 @@ def _check_begin(jobs: Demand, intensity: Signal) -> None:
 def _check_end(jobs: Demand, placed: Sequence[Placed], intensity: Signal) -> None:
     last = np.maximum.reduce([one.end_ns for one in placed])
     if (last > intensity.end_ns).any():
-        job = int(np.flatnonzero(last > intensity.end_ns)[0])
-        raise InputError(
-            f"job {jobs.name(job)} runs beyond the grid's hours, {intensity!r}",
-            where=jobs.place_of(job), hint="get more hours, or use a zone's profile",
-        )  # fmt: skip
+        raise _beyond(jobs, int(np.flatnonzero(last > intensity.end_ns)[0]), intensity)
+
+
+def _beyond(jobs: Demand, job: int, intensity: Signal) -> InputError:
+    return InputError(
+        f"job {jobs.name(job)} runs beyond the grid's hours, which end {day_of(intensity.end_ns)}",
+        where=jobs.place_of(job), hint="get more hours, or use a zone's profile",
+    )  # fmt: skip
 
 
 class _Span(msgspec.Struct, frozen=True):
@@ -273,6 +302,15 @@ class _Span(msgspec.Struct, frozen=True):
         return cls(start, max(int(last.max()), start + 1), max(int(latest.max()), start + 1))
 
 
+class _Way(NamedTuple):
+    """One way to place the jobs."""
+
+    order: Sequence[Candidate]
+    release_ns: Ints
+    placed: Placed
+    shifted: bool
+
+
 class _Run:
     """Jobs in order of their release, played onto the groups."""
 
@@ -281,12 +319,28 @@ class _Run:
     ) -> None:
         self.jobs, self.groups, self.intensity = jobs, groups, intensity
         self.sleep, self.shift = sleep, shift
+        self._known: dict[tuple[Candidate, ...], list[_Way]] = {}
 
-    def release(self, order: Sequence[Candidate]) -> Ints:
-        """When each job is meant to begin."""
-        return self._shifted(order[0].group) if self.shift else self.jobs.arrival_ns
+    def ways(self, orders: Sequence[Sequence[Candidate]]) -> list[_Way]:
+        """The jobs placed in each order; with shifts also without them, to see what they do.
 
-    def place(self, order: Sequence[Candidate], release: Ints) -> Placed:
+        Several metrics may have the same order: it is played once.
+        """
+        found = []
+        for order in orders:
+            key = tuple(order)
+            if key not in self._known:
+                releases = [(self.jobs.arrival_ns, False)]
+                if self.shift:
+                    releases.append((self._shifted(order), True))
+                self._known[key] = [
+                    _Way(order, release, self._place(order, release), shifted)
+                    for release, shifted in releases
+                ]
+            found += self._known[key]
+        return found
+
+    def _place(self, order: Sequence[Candidate], release: Ints) -> Placed:
         jobs = self.jobs
         turn = np.argsort(release, kind="stable")
         tasks = Tasks.of(release[turn], jobs.cores[turn], jobs.duration_ns[turn])
@@ -298,16 +352,28 @@ class _Run:
             group=placed.group[back], server=placed.server[back],
         )  # fmt: skip
 
-    def _shifted(self, group: int) -> Ints:
+    def _shifted(self, order: Sequence[Candidate]) -> Ints:
         """Each job's cleanest start before its deadline, on the machine it would like best."""
         jobs = self.jobs
-        length = np.rint(jobs.duration_ns / self.groups.speed[group]).astype(np.int64)
+        length = np.rint(jobs.duration_ns / self._liked_speed(order)).astype(np.int64)
+        beyond = jobs.arrival_ns + length > self.intensity.end_ns
+        if beyond.any():
+            raise _beyond(jobs, int(np.flatnonzero(beyond)[0]), self.intensity)
         latest = np.minimum(jobs.deadline_ns, self.intensity.end_ns) - length
         latest = np.where(
-            jobs.deadline_ns < _NEVER, np.maximum(latest, jobs.arrival_ns),
-            jobs.arrival_ns,
-        )  # fmt: skip
+            jobs.deadline_ns < _NEVER, np.maximum(latest, jobs.arrival_ns), jobs.arrival_ns
+        )
         return cleanest_starts(self.intensity, jobs.arrival_ns, latest, length)
+
+    def _liked_speed(self, order: Sequence[Candidate]) -> Floats:
+        """By job, the speed of the first machine in the order that it fits on."""
+        speed = np.empty(self.jobs.cores.size)
+        left = np.ones(speed.size, dtype=bool)
+        for candidate in order:
+            fits = left & (self.jobs.cores <= self.groups.slots[candidate.group])
+            speed[fits] = self.groups.speed[candidate.group]
+            left &= ~fits
+        return speed
 
 
 class _Account:
@@ -325,14 +391,27 @@ class _Account:
         """Of the horizon."""
         return (self.end_ns - self.start_ns) / _HOUR_NS
 
-    def outcome(
-        self, metric: Metric, placed: Placed, order: Sequence[Candidate], release: Ints
-    ) -> Outcome:
+    def choose(self, ways: Sequence[_Way]) -> tuple[_Way, _Way]:
+        """The way that emits least and makes no more jobs late; and the same without shifts."""
+        late = [int((way.placed.end_ns > self.jobs.deadline_ns).sum()) for way in ways]
+        grams = [self._drawn(self._loads(way.placed, self.intensity)).mid for way in ways]
+        numbers = range(len(ways))
+        plain = min((n for n in numbers if not ways[n].shifted), key=lambda n: grams[n])
+        good = [n for n in numbers if late[n] <= late[plain]]
+        return ways[min(good, key=lambda n: (grams[n], ways[n].shifted))], ways[plain]
+
+    def outcome(self, metric: Metric, way: _Way, plain: _Way) -> Outcome:
+        """Everything that is counted of one placement, beside the one without shifts."""
+        before = self._drawn(self._loads(plain.placed, self.intensity)).mid / 1e3
+        return msgspec.structs.replace(self._outcome(metric, way), unshifted_kg=before)
+
+    def _outcome(self, metric: Metric, way: _Way) -> Outcome:
         """Everything that is counted of one placement."""
+        placed, order = way.placed, way.order
         names = self.supplies["mid"].names
-        waits = (placed.start_ns - release) / 1e9
+        waits = (placed.start_ns - way.release_ns) / 1e9
         hours = self._loads(placed, Estimate.exact(1.0))
-        threads = self.supplies["mid"].threads
+        held = self.jobs.cores * ((placed.end_ns - placed.start_ns) / _HOUR_NS)
         return Outcome(
             metric=metric,
             order=tuple(dict.fromkeys(names[candidate.group] for candidate in order)),
@@ -342,11 +421,12 @@ class _Account:
             embodied_kg=_estimate(
                 [s.embodied_total_g_h * self.hours / 1000.0 for s in self.supplies.values()]
             ),
-            core_hours=hours["mid"][0] * threads,
+            core_hours=self._by_group(placed.group, held),
             jobs=np.bincount(placed.group, minlength=len(names)),
             late=int((placed.end_ns > self.jobs.deadline_ns).sum()),
             wait_s=float(waits.mean()),
             longest_wait_s=float(waits.max()),
+            shifted=way.shifted,
         )
 
     def _drawn(self, loads: dict[End, tuple[Floats, Floats]]) -> Estimate:
@@ -372,6 +452,8 @@ class _Account:
             awake = grid_hours(weight, [self.start_ns], [self.end_ns])
             awake_group = np.zeros(1, dtype=np.int32)
         share = self.jobs.cores / supply.threads[placed.group]
+        if self.jobs.load is not None:
+            share = share * self.jobs.load
         found: dict[End, tuple[Floats, Floats]] = {}
         for end in _ENDS:
             # Without a range all ends are one array: it is summed once.
@@ -398,20 +480,32 @@ class _Account:
         supply, line = self.supplies["mid"], self.intensity
         last = np.maximum.reduce([one.end_ns for one in placed])
         least = _least_between(line, self.jobs.arrival_ns, last)
-        rate = supply.operational_g(1.0) if self.sleep else supply.marginal_g(1.0)
-        order = np.argsort(rate, kind="stable")
-        hours = self.hours
-        room = np.concatenate([[0.0], np.cumsum((supply.capacity * hours)[order])])
-        grams = np.concatenate([[0.0], np.cumsum((supply.capacity * hours * rate)[order])])
-        dirtiest = np.argsort(-least, kind="stable")
-        filled = np.concatenate([[0.0], np.cumsum(work[dirtiest])])
-        spent = np.diff(np.interp(filled, room, grams))
-        dynamic = float((spent * least[dirtiest]).sum())
-        idle = 0.0
-        if not self.sleep:
+        busy = least if self.jobs.load is None else least * self.jobs.load
+        grams = self._least_sum(work, busy, supply.marginal_g(1.0))
+        if self.sleep:
+            # A server is awake at least as long as its slots are taken, all of them together.
+            grams += self._least_sum(
+                work, least, supply.operational_g(1.0) - supply.marginal_g(1.0)
+            )
+        else:
             weighed = float(grid_hours(line, [self.start_ns], [self.end_ns]).mid[0])
-            idle = float((supply.servers * supply.idle_w).sum()) * supply.pue * weighed / 1e3
-        return (dynamic + idle) / 1e3
+            idle_w = float((supply.servers * supply.idle_w).sum())
+            grams += idle_w * supply.pue * weighed / 1e3
+        return grams / 1e3
+
+    def _least_sum(self, work: Floats, weight: Floats, rate: Floats) -> float:
+        """The least sum of work x weight x rate: heavy work where the rate is small.
+
+        Which is the least there is, as sums of products are when one falls as the other rises;
+        every group takes at most what the horizon allows.
+        """
+        supply = self.supplies["mid"]
+        order = np.argsort(rate, kind="stable")
+        room = np.concatenate([[0.0], np.cumsum((supply.capacity * self.hours)[order])])
+        spent = np.concatenate([[0.0], np.cumsum((supply.capacity * self.hours * rate)[order])])
+        heaviest = np.argsort(-weight, kind="stable")
+        filled = np.concatenate([[0.0], np.cumsum(work[heaviest])])
+        return float((np.diff(np.interp(filled, room, spent)) * weight[heaviest]).sum())
 
 
 def _least_between(line: Signal, start_ns: Ints, end_ns: Ints) -> Floats:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,7 +102,14 @@ def _totals(p: Placements, price: float | None) -> Table:
     if price is not None:
         columns["cost_usd"] = [o.energy_kwh.mid * price for o in outcomes]
     caption = "Embodied carbon is the same for all: the servers are there."
-    return Table.from_columns("By metric", columns, caption=caption)
+    return Table.from_columns("By metric", columns, units=_units(columns), caption=caption)
+
+
+def _units(columns: Mapping[str, object]) -> dict[str, str]:
+    """Units from the ends of names."""
+    known = {"kg": "kg", "pct": "%", "kwh": "kWh", "usd": "USD", "s": "s", "h": "h"}
+    ends = {name: name.rpartition("_")[2] for name in columns if "_" in name}
+    return {name: known[end] for name, end in ends.items() if end in known}
 
 
 def _range(estimate: Estimate) -> str:
@@ -113,12 +121,13 @@ def _shares(p: Placements) -> Table:
     columns: dict[str, Any] = {
         "machine": list(p.supply.names),
         "servers": p.supply.servers,
-        "watts_per_kpoint": 1e3 * p.supply.peak_w / p.supply.points,
+        "watts": 1e3 * p.supply.peak_w / p.supply.points,
     }
     for outcome in outcomes:
         hours = outcome.core_hours.sum()
         columns[f"{outcome.metric.name}_pct"] = 100 * outcome.core_hours / max(hours, 1e-12)
-    return Table.from_columns("Who does the work, % of thread-hours", columns)
+    units = {name: "%" for name in columns if name.endswith("_pct")} | {"watts": "W/kpoint"}
+    return Table.from_columns("Who does the work, % of thread-hours", columns, units=units)
 
 
 def _times(p: Placements) -> Table:
@@ -132,7 +141,7 @@ def _times(p: Placements) -> Table:
             float((o.placed.end_ns - o.placed.start_ns).mean()) / _HOUR_NS for o in outcomes
         ],
     }
-    return Table.from_columns("How jobs fare", columns)
+    return Table.from_columns("How jobs fare", columns, units=_units(columns))
 
 
 def _totals_chart(p: Placements) -> Chart:
@@ -187,14 +196,41 @@ def _advice(p: Placements) -> list[str]:
 def _notes(p: Placements) -> list[str]:
     notes = []
     above = 100 * (p.best.operational_kg.mid / p.bound_kg - 1) if p.bound_kg > 0 else 0.0
+    above = max(above, 0.0)
     notes.append(
         f"The best is {above:.1f} % above the bound that no placement can go below, which need "
         "not be within reach."
     )
+    if p.jobs.arrival_ns.size > _MOST_ASSIGNMENTS:
+        notes.append(
+            f"With more than {_MOST_ASSIGNMENTS:,} jobs, JSON has no list of assignments."
+        )
+    if p.shift:
+        notes += _shift_notes(p)
     late = {o.metric.title: o.late for o in _all(p) if o.late}
     if late:
         told = ", ".join(f"{count} by {name}" for name, count in late.items())
         notes.append(f"Jobs that ended after their deadline: {told}.")
+    return notes
+
+
+def _shift_notes(p: Placements) -> list[str]:
+    if (p.jobs.deadline_ns == np.iinfo(np.int64).max).all():
+        return ["No job has a deadline: none was shifted."]
+    notes = []
+    for outcome in p.outcomes:
+        before = outcome.unshifted_kg or 0.0
+        if outcome.shifted and before > 0:
+            saved = before - outcome.operational_kg.mid
+            notes.append(
+                f"Sorted by {outcome.metric.title}, shifting saves {saved:.4g} kg operational "
+                f"({100 * saved / before:.1f} %) over the same horizon."
+            )
+        else:
+            notes.append(
+                f"Sorted by {outcome.metric.title}, jobs were not shifted: no start is cleaner, "
+                "or too many want the same hours and would end later or emit more."
+            )
     return notes
 
 
@@ -219,8 +255,10 @@ def _script(p: Placements, outcome: Outcome, *, listed: bool) -> dict[str, Any]:
         estimate: Estimate = getattr(outcome, name)
         told |= {name: estimate.mid, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
     return told | {
-        "added_operational_pct": operational,
-        "added_total_pct": total,
+        "added_operational_pct": operational if math.isfinite(operational) else None,
+        "added_total_pct": total if math.isfinite(total) else None,
+        "shifted": outcome.shifted,
+        "unshifted_operational_kg": outcome.unshifted_kg,
         "order": list(outcome.order),
         "late": outcome.late,
         "mean_wait_s": outcome.wait_s,

@@ -15,7 +15,7 @@ from gnomon.model.carbon import Amortisation, embodied_rate_g_h
 from gnomon.model.gpu import find_gpu
 from gnomon.model.machine import Fleet, Machine
 
-__all__ = ["End", "Supply", "supply_of"]
+__all__ = ["End", "Supply", "check_alike", "supply_of"]
 
 Floats = NDArray[np.float64]
 #: Which end of every range.
@@ -89,6 +89,7 @@ def supply_of(
     Raises:
         InputError: Some machines have a score and some do not, or scores of different kinds.
     """
+    check_alike(fleet)
     groups = _servers(fleet)
     unit = _score_unit(fleet)
     machines = [group.machine for group in groups]
@@ -112,6 +113,17 @@ def supply_of(
         pue=float(getattr(fleet.pue, end)),
         score_unit=unit or "threads",
     )
+
+
+def check_alike(fleet: Fleet) -> bool:
+    """Whether it is a fleet of accelerators; refuses one that mixes them with hosts."""
+    kinds = {group.machine.kind == "accelerator" for group in fleet.groups}
+    if len(kinds) > 1:
+        raise InputError(
+            "hosts and accelerators cannot be compared: one job's cores are not another's boards",
+            where=fleet.name, hint="place them apart: a fleet of each",
+        )  # fmt: skip
+    return kinds == {True}
 
 
 class _Servers(NamedTuple):
@@ -151,7 +163,7 @@ def _name(servers: _Servers) -> str:
 def _score_unit(fleet: Fleet) -> str:
     """What performance is measured in; empty where no machine has a score."""
     scored = [group.machine for group in fleet.groups if group.machine.score > 0]
-    units = sorted({machine.score_unit for machine in scored})
+    units = sorted({machine.score_unit or "points" for machine in scored})
     if not scored or (len(scored) == len(fleet.groups) and len(units) == 1):
         return units[0] if units else ""
     if len(units) > 1:

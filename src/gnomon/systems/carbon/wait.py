@@ -11,6 +11,7 @@ import functools
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Literal, ParamSpec, TypeVar
 
 import msgspec
@@ -87,8 +88,10 @@ class WaitPlan(msgspec.Struct, frozen=True):
                 f"starting at once: no start before the deadline is cleaner than now "
                 f"({self.at_once.mid:.0f} g/kWh; {self.basis})"
             )
+        moment = datetime.fromtimestamp(self.start_ns // 10**9, UTC)
         text = (
-            f"starting in {format_duration(self.delay_ns)}: {self.then.mid:.0f} "
+            f"starting at {moment:%Y-%m-%d %H:%M:%S} UTC, in {format_duration(self.delay_ns)}: "
+            f"{self.then.mid:.0f} "
             f"({self.then.low:.0f} to {self.then.high:.0f}) instead of {self.at_once.mid:.0f} "
             f"g/kWh, {self.saved_pct:.0f} % less; {self.basis}"
         )
@@ -159,7 +162,7 @@ def plan_wait(outlook: Outlook, now_ns: int, *, within_ns: int, length_ns: int) 
     if length_ns > within_ns:
         raise InputError(
             f"{format_duration(length_ns)} of work do not fit into {format_duration(within_ns)}",
-            hint="a longer --within, or a shorter --for",
+            hint="more time, or less work",
         )
     deadline = now_ns + within_ns
     unknown = WaitPlan(now_ns, now_ns, length_ns, deadline, None, None, outlook.basis)
