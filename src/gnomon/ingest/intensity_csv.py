@@ -12,8 +12,14 @@ from datetime import date, datetime
 
 from gnomon.errors import InputError
 from gnomon.ingest.intensity_rows import POUNDS_A_MWH, Rows
+from gnomon.ingest.intensity_unit import column_unit
 from gnomon.ingest.moment import epoch_scale, parse_instant
-from gnomon.ingest.signal_csv import unit_in
+from gnomon.ingest.signal_csv import (
+    Decimals,
+    find_separator,
+    refuse_slashes,
+    with_year_first,
+)
 from gnomon.series.intensity import INTENSITY_UNIT, Basis, Scope
 from gnomon.units import Unit, convert, parse
 
@@ -68,13 +74,15 @@ def read_csv_rows(
             what = f"{len(row)} cells where the header has {len(table.names)}"
             raise rows.error(table.line, what, "was the file cut short?")
         cells.append(row[layout.time].strip())
-        value = _value(rows, table.line, row[layout.value].strip()) * layout.factor
+        value = _value(rows, table, row[layout.value].strip()) * layout.factor
         zone = None if layout.zone is None else row[layout.zone].strip()
         rows.add(table.line, 0, value, zone)
         if layout.estimated is not None:
             rows.estimated.append(row[layout.estimated].strip().lower() in ("true", "1", "yes"))
         row = table.next()
     rows.times = _times(rows, cells, has_us_dates=layout.has_us_dates)
+    if not text.endswith(("\n", "\r")):
+        rows.open_number = rows.numbers[-1]
     return rows
 
 
@@ -93,7 +101,8 @@ class _Lines:
             self.skipped += 1
         if not header:
             raise InputError("the file is empty", where=where)
-        separator = next((s for s in (",", ";", "\t") if s in header), ",")
+        separator = find_separator(header)
+        self.decimals = Decimals(separator)
         self.rows = csv.reader(stream, delimiter=separator)
         try:
             heads = next(csv.reader([header], delimiter=separator))
@@ -101,7 +110,7 @@ class _Lines:
             raise self._error(error) from None
         self.names = [name.strip() for name in heads]
         self.lower = [name.lower() for name in self.names]
-        if any(_NUMBER.fullmatch(name) or _is_time(name) for name in self.names):
+        if any(self.decimals.is_number(name) or _is_time(name) for name in self.names):
             what = "the first line holds values, not the names of columns"
             raise InputError(
                 what, where=where, hint="expected a header such as datetime,lca_gco2_kwh"
@@ -201,7 +210,7 @@ def _is_time(cell: str) -> bool:
     if cell.isdecimal():
         return False
     try:
-        datetime.fromisoformat(cell)
+        datetime.fromisoformat(with_year_first(cell))
     except ValueError:
         return False
     return True
@@ -215,7 +224,7 @@ def _value_column(table: _Lines, time: int, scope: Scope) -> int:
         meant = [at for at in intensity if any(word in table.lower[at] for word in words)]
         if len(meant) == 1:
             return meant[0]
-    numeric = [at for at in others if _NUMBER.fullmatch(table.first[at].strip())]
+    numeric = [at for at in others if table.decimals.is_number(table.first[at].strip())]
     called = [at for at in others if table.lower[at] in ("value", "carbon_intensity")]
     for candidates in (intensity, called, numeric, others):
         if len(candidates) == 1:
@@ -228,23 +237,27 @@ def _value_column(table: _Lines, time: int, scope: Scope) -> int:
 
 def _unit(table: _Lines, value: int) -> tuple[Unit, tuple[str, ...]]:
     """Bare `carbon_intensity` columns are g/kWh by custom; any other name has to say its unit."""
-    try:
-        return unit_in(table.names[value], table.where), ()
-    except InputError:
-        if "intensity" not in table.lower[value]:
-            hint = f"name it as in 'carbon_gco2_kwh'; {table.listing()}"
-            what = f"column {table.names[value]!r} does not say its unit"
-            raise InputError(what, where=table.where, hint=hint) from None
-    note = f"Column {table.names[value]!r} does not say its unit; taken as {INTENSITY_UNIT}."
+    name = table.names[value]
+    if (unit := column_unit(name, table.where)) is not None:
+        return unit, ()
+    if "intensity" not in table.lower[value]:
+        hint = f"name it as in 'carbon_gco2_kwh'; {table.listing()}"
+        raise InputError(f"column {name!r} does not say its unit", where=table.where, hint=hint)
+    note = f"Column {name!r} does not say its unit; taken as {INTENSITY_UNIT}."
     return parse(INTENSITY_UNIT), (note,)
 
 
-def _value(rows: Rows, line: int, cell: str) -> float:
-    if _NUMBER.fullmatch(cell) and math.isfinite(number := float(cell)):
+def _value(rows: Rows, table: _Lines, cell: str) -> float:
+    try:
+        number = table.decimals.number(cell)
+    except InputError as error:
+        raise rows.error(table.line, error.what, error.hint) from None
+    if number is not None and math.isfinite(number):
         return number
     if cell.lower() in _BLANK:
         return math.nan
-    raise rows.error(line, f"{cell[:40]!r} is not a number", "a missing value is an empty cell")
+    hint = "a missing value is an empty cell"
+    raise rows.error(table.line, f"{cell[:40]!r} is not a number", hint)
 
 
 def _times(rows: Rows, cells: Sequence[str], *, has_us_dates: bool) -> list[int]:
@@ -256,7 +269,8 @@ def _times(rows: Rows, cells: Sequence[str], *, has_us_dates: bool) -> list[int]
         try:
             if has_us_dates and "/" in cell:
                 cell = _from_us(cell)
-            times.append(parse_instant(cell, scale=scale))
+            refuse_slashes(cell)
+            times.append(parse_instant(with_year_first(cell), scale=scale))
         except InputError as error:
             raise rows.error(number, error.what, error.hint) from None
     return times

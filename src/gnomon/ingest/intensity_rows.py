@@ -25,6 +25,9 @@ POUNDS_A_MWH = 0.45359237
 #: No plant emits as much: a value above is in another unit.
 _MOST_G_KWH = 5000.0
 _HOUR_NS = 3600 * 10**9
+_DAY_NS = 24 * _HOUR_NS
+#: A value this many times above or below all others of a day is worth a second look.
+_FAR = 3.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: So many places are named in a note; the rest is counted.
 _NAMED = 4
@@ -51,6 +54,7 @@ class Rows:
         step_ns: How long a value speaks, where that is said.
         is_stepped: Whether rows follow a regular step, so that one that is absent is a gap.
         end_ns: Where the last value stops holding, where that is said.
+        open_number: Of the file's last row, where its line does not end: it may be cut.
         estimated: Whether each row is an estimate, where rows say it.
         attribution: Whom to thank.
         notes: What has to be said about it.
@@ -69,6 +73,7 @@ class Rows:
     step_ns: int | None = None
     is_stepped: bool = True
     end_ns: int | None = None
+    open_number: int | None = None
     estimated: list[bool] = dataclasses.field(default_factory=list)
     attribution: str = ""
     notes: list[str] = dataclasses.field(default_factory=list)
@@ -151,7 +156,7 @@ def build_signal(
 
     Args:
         rows: Of one zone.
-        scope: What it is where the rows do not say; life-cycle unless given.
+        scope: What it is where the rows do not say, which is noted; life-cycle unless given.
         basis: The same; average unless given.
         fill: Puts values into gaps, and sorts and drops repeated rows; without it they are errors.
     """
@@ -164,6 +169,7 @@ def build_signal(
     times = np.array(rows.times, dtype=np.int64)
     values = np.array(rows.values, dtype=np.float64)
     _check_values(rows, values)
+    notes += _say_cut(rows, times, values)
     order = _in_order(rows, times, values, fill, notes)
     times, values = times[order], values[order]
     step_ns = rows.step_ns or _common_step(times)
@@ -200,9 +206,9 @@ def _identity(
         taken = said or asked or usual
         meant.append(taken)
         shown = words.get(taken, taken)
-        if said is None and asked is None:
+        if said is None:
             notes.append(f"It does not say whether it is {shown} intensity; taken as such.")
-        elif said is not None and asked is not None and said != asked:
+        elif asked is not None and said != asked:
             notes.append(f"It is {shown} intensity, not {words.get(asked, asked)}.")
     return meant[0], meant[1]  # type: ignore[return-value]
 
@@ -217,6 +223,22 @@ def _check_values(rows: Rows, values: _Floats) -> None:
             more = f" (and {wrong.size - 1:,} more)" if wrong.size > 1 else ""
             said = f"{values[at]:g} {INTENSITY_UNIT} is {what}{more}"
             raise rows.error(rows.numbers[at], said, hint)
+
+
+def _say_cut(rows: Rows, times: _Ints, values: _Floats) -> list[str]:
+    """A note where the last line does not end, and its value is like none of the day before it."""
+    if rows.numbers[-1] != rows.open_number or np.isnan(last := values[-1]):
+        return []
+    before = values[:-1][np.abs(times[-1] - times[:-1]) <= _DAY_NS]
+    before = before[~np.isnan(before)]
+    if not before.size or before.min() / _FAR <= last <= before.max() * _FAR:
+        return []
+    row = rows.label.format(rows.open_number)
+    spread = f"{before.min():g} to {before.max():g}"
+    return [
+        f"The last line may be cut: {row} does not end, and has {last:g} where the day before it "
+        f"has {spread}."
+    ]
 
 
 def _in_order(

@@ -1,8 +1,9 @@
 """Tables of values over time, .csv or .csv.gz, to `Signal` and back.
 
 Reads what grid operators and data portals publish: a header line, one column of times (ISO 8601,
-or seconds, milliseconds, microseconds or nanoseconds since 1970), one column of values. Nothing
-is repaired in silence: what was merged, blank or missing is counted in the result.
+or seconds, milliseconds, microseconds or nanoseconds since 1970), one column of values; and what
+spreadsheets make of it: semicolons between cells, decimal commas, 31.12.2024. Nothing is repaired
+in silence: what was merged, blank or missing is counted in the result.
 """
 
 from __future__ import annotations
@@ -27,7 +28,16 @@ from gnomon.series import Signal
 from gnomon.table import atomic_file
 from gnomon.units import Unit, parse
 
-__all__ = ["SignalCsv", "read_signal_csv", "unit_in", "write_signal_csv"]
+__all__ = [
+    "Decimals",
+    "SignalCsv",
+    "find_separator",
+    "read_signal_csv",
+    "refuse_slashes",
+    "unit_in",
+    "with_year_first",
+    "write_signal_csv",
+]
 
 _MAX_LINE_CHARS = 1 << 20
 _MAX_CHARS = 1 << 32  # of text, after decompression: a small .gz can hold any amount of it
@@ -35,6 +45,9 @@ _MAX_ROWS = 50_000_000
 _MAX_ABS_NS = 2**62
 _BLANK = {"", "na", "n/a", "nan", "null", "none", "-"}
 _NUMBER = re.compile(r"[+-]?(\d{1,40}(\.\d{0,40})?|\.\d{1,40})([eE][+-]?\d{1,3})?")
+_COMMA_NUMBER = re.compile(r"[+-]?\d{1,40},\d{1,40}([eE][+-]?\d{1,3})?")
+_DOTTED_DATE = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?:,?[ T]+(\d{1,2})(:.*))?")
+_SLASHED_DATE = re.compile(r"\d{1,2}/\d{1,2}/\d{2,4}(?!\d)")
 _EPOCH_NUMBER = re.compile(r"([+-]?)(\d{1,19})(?:\.(\d{0,9})\d*)?")
 _FRACTION = re.compile(r"(?<=:\d\d)[.,](\d{1,9})")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -158,6 +171,68 @@ def _open_text(path: Path) -> IO[str]:
     return io.TextIOWrapper(cast("IO[bytes]", opened), encoding="utf-8-sig", newline="")
 
 
+def find_separator(header: str) -> str:
+    """What parts the cells of a table: the mark that its header has most of, outside of quotes.
+
+    >>> find_separator("time;intensity, average (g/kWh)"), find_separator("time,value")
+    (';', ',')
+    """
+    bare = re.sub(r'"[^"]*"', "", header)
+    # A comma may be part of a name; of the other two that is hardly ever true.
+    return max((";", "\t", ","), key=bare.count) if bare.strip() else ","
+
+
+class Decimals:
+    """How a table writes fractions: by a point or, where semicolons part cells, by a comma.
+
+    >>> Decimals(";").number("300,5"), Decimals(",").number("300,5")
+    (300.5, None)
+    """
+
+    def __init__(self, separator: str) -> None:
+        self.may_be_comma = separator == ";"
+        self.mark: str | None = None
+
+    def is_number(self, cell: str) -> bool:
+        """Whether a cell is a number; it says nothing yet about the others."""
+        by_comma = self.may_be_comma and _COMMA_NUMBER.fullmatch(cell) is not None
+        return by_comma or _NUMBER.fullmatch(cell) is not None
+
+    def number(self, cell: str) -> float | None:
+        """The number in a cell, None where it is none; all have to be written in one way."""
+        if not self.is_number(cell):
+            return None
+        mark = next((mark for mark in ",." if mark in cell), None)
+        if mark is not None and self.mark not in (None, mark):
+            what = f"{cell[:40]!r} where numbers above have a decimal {_MARK_NAMES[self.mark]}"
+            raise InputError(what, hint="write all in one way, without marks between thousands")
+        self.mark = self.mark or mark
+        return float(cell.replace(",", "."))
+
+
+_MARK_NAMES: dict[str | None, str] = {",": "comma", ".": "point"}
+
+
+def with_year_first(cell: str) -> str:
+    """A date with dots, which is day first everywhere, as ISO 8601 has it; others as they are.
+
+    >>> with_year_first("01.03.2024 8:00"), with_year_first("2024-03-01")
+    ('2024-03-01T08:00', '2024-03-01')
+    """
+    match = _DOTTED_DATE.fullmatch(cell)
+    if match is None:
+        return cell
+    day, month, year, hour, rest = match.groups()
+    return f"{year}-{month:0>2}-{day:0>2}" + (f"T{hour:0>2}{rest}" if hour else "")
+
+
+def refuse_slashes(cell: str) -> None:
+    """Refuse 01/02/2024: half of the world reads January, the other half February."""
+    if _SLASHED_DATE.match(cell):
+        what = f"{cell[:40]!r} is no time that is clear: which is the month?"
+        raise InputError(what, hint="write 2024-03-31T01:00Z, or 31.03.2024 01:00")
+
+
 class _Table:
     """One pass over a CSV: the header, then times and values of the chosen columns."""
 
@@ -173,10 +248,11 @@ class _Table:
             first = next(lines, None)
         if first is None:
             raise InputError("the file is empty", where=where)
-        separator = next((s for s in (",", ";", "\t") if s in first), ",")
+        separator = find_separator(first)
+        self.decimals = Decimals(separator)
         header_row = self._next(csv.reader([first], delimiter=separator)) or []
         self.names = [cell.strip() for cell in header_row]
-        if any(_NUMBER.fullmatch(name) or _looks_like_time(name) for name in self.names):
+        if any(self.decimals.is_number(n) or _looks_like_time(n) for n in self.names):
             raise self.error("the first line holds values, not the names of columns")
         self.rows = csv.reader(lines, delimiter=separator)
         self.first_row = self._next(self.rows)
@@ -232,9 +308,7 @@ class _Table:
         self.time_column = time_column or self._find_time(first)
         if value_column is None:
             others = [n for n in first if n and n != self.time_column]
-            numeric = [
-                n for n in others if first[n].strip() and _NUMBER.fullmatch(first[n].strip())
-            ]
+            numeric = [n for n in others if self.decimals.is_number(first[n].strip())]
             candidates = numeric or (others if len(others) == 1 else [])
             if len(candidates) != 1:
                 what = "more than one column could be meant" if candidates else "no numeric column"
@@ -249,7 +323,9 @@ class _Table:
     def _find_time(self, first: dict[str, str]) -> str:
         named = [n for n in first if re.search(r"time|date|timestamp|epoch", n.lower())]
         for name in named:
-            if _looks_like_time(first[name]) or _EPOCH_NUMBER.fullmatch(first[name].strip()):
+            cell = first[name].strip()
+            is_epoch = _EPOCH_NUMBER.fullmatch(cell) is not None
+            if is_epoch or _looks_like_time(cell) or _SLASHED_DATE.match(cell):
                 return name
         for name, cell in first.items():
             if _looks_like_time(cell):
@@ -280,8 +356,12 @@ class _Table:
         return clock.finish(), dict(zip(names, arrays))
 
     def _number(self, cell: str) -> float:
-        if _NUMBER.fullmatch(cell):
-            return float(cell)
+        try:
+            number = self.decimals.number(cell)
+        except InputError as error:
+            raise self.error(error.what, error.hint) from None
+        if number is not None:
+            return number
         if cell.lower() in _BLANK:
             return float("nan")
         what = f"{cell[:40]!r} in column {self.value_column!r} is not a number"
@@ -290,7 +370,7 @@ class _Table:
 
 def _looks_like_time(cell: str) -> bool:
     try:
-        datetime.fromisoformat(_FRACTION.sub("", cell.strip()))
+        datetime.fromisoformat(_FRACTION.sub("", with_year_first(cell.strip())))
     except ValueError:
         return False
     return not cell.strip().isdecimal()
@@ -329,7 +409,10 @@ class _Clock:
     def _iso(self, cell: str) -> int:
         fraction = _FRACTION.search(cell)
         try:
-            moment = datetime.fromisoformat(_FRACTION.sub("", cell))
+            refuse_slashes(cell)
+            moment = datetime.fromisoformat(_FRACTION.sub("", with_year_first(cell)))
+        except InputError as error:
+            raise self.table.error(error.what, error.hint) from None
         except ValueError:
             hint = "write 2024-03-31T01:00:00Z, or seconds since 1970"
             raise self.table.error(f"{cell[:40]!r} is not a time", hint) from None

@@ -80,7 +80,6 @@ def demand_of(jobs: Jobs, fleet: Fleet) -> Demand:
     cores = np.where(np.isnan(taken), 1.0, taken)
     for wrong, what in (
         (~np.isnan(jobs.gpus) & (jobs.gpus > 0) & (not boards), "accelerators, the fleet none"),
-        ((jobs.start_ns < 0) & (jobs.end_ns < 0), "no times"),
         (length < 0, "an end before its start"),
         (cores <= 0, "no accelerator" if boards else "no cores"),
         (cores > _MOST_CORES, "more cores than any machine"),
