@@ -6,13 +6,17 @@
 #include <cstdlib>
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <random>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/event_queue.hpp"
 #include "engine/perfetto.hpp"
+#include "engine/placement.hpp"
 #include "engine/queueing.hpp"
 #include "engine/replay.hpp"
 #include "engine/replay_samples.hpp"
@@ -399,6 +403,71 @@ void queues_and_writers_stay_in_bounds(const char* path) {
     expect(refused, "a closed trace takes nothing more");
 }
 
+/// Random fleets and jobs: no server ever holds more than it has, every job runs as long as it
+/// should.
+void placements_stay_in_bounds() {
+    std::mt19937_64 rng(5);
+    const auto pick = [&](std::int64_t low, std::int64_t high) {
+        return std::uniform_int_distribution<std::int64_t>(low, high)(rng);
+    };
+    for (int round = 0; round < 300; ++round) {
+        const auto count = static_cast<std::size_t>(pick(1, 5));
+        std::vector<std::int32_t> servers, room;
+        std::vector<double> speed;
+        std::vector<gnomon::Candidate> order;
+        const bool sleep = pick(0, 1) == 1;
+        for (std::size_t g = 0; g < count; ++g) {
+            servers.push_back(static_cast<std::int32_t>(pick(1, pick(0, 9) == 0 ? 5000 : 70)));
+            room.push_back(static_cast<std::int32_t>(pick(1, 130)));
+            speed.push_back(static_cast<double>(pick(1, 8)) / 4);
+            const auto group = static_cast<std::int32_t>(g);
+            if (sleep && pick(0, 1) == 1) {
+                order.push_back({group, gnomon::Part::asleep});
+                order.push_back({group, gnomon::Part::awake});
+            } else {
+                order.push_back({group, gnomon::Part::any});
+            }
+        }
+        std::shuffle(order.begin(), order.end(), rng);
+        const auto most = *std::max_element(room.begin(), room.end());
+        std::vector<std::int64_t> release, work;
+        std::vector<std::int32_t> slots;
+        for (int job = 0; job < 400; ++job) {
+            release.push_back(pick(0, 2000));
+            slots.push_back(static_cast<std::int32_t>(pick(1, most)));
+            work.push_back(pick(0, 3000));
+        }
+        std::sort(release.begin(), release.end());
+        const auto placed = gnomon::place({servers, room, speed}, order, release, slots, work, sleep);
+        bool right = true;
+        std::map<std::pair<std::int32_t, std::int32_t>, std::map<std::int64_t, std::int64_t>> changes;
+        for (std::size_t job = 0; job < release.size(); ++job) {
+            const auto g = static_cast<std::size_t>(placed.group[job]);
+            right &= placed.start[job] >= release[job] && placed.server[job] < servers[g];
+            right &= placed.end[job] - placed.start[job] ==
+                     std::llround(static_cast<double>(work[job]) / speed[g]);
+            auto& own = changes[{placed.group[job], placed.server[job]}];
+            own[placed.start[job]] += slots[job];
+            own[placed.end[job]] -= slots[job];
+        }
+        for (const auto& [where, steps] : changes) {
+            std::int64_t held = 0;
+            for (const auto& [time, change] : steps) {
+                held += change;
+                right &= held >= 0 && held <= room[static_cast<std::size_t>(where.first)];
+            }
+        }
+        for (std::size_t i = 0; i < placed.awake_from.size(); ++i) {
+            right &= placed.awake_from[i] <= placed.awake_until[i];
+        }
+        expect(right, "a placement keeps within its servers");
+    }
+    const std::vector<std::int64_t> time{0, 10, 20, 30}, early{0, 3}, late{15, 3}, length{5, 20};
+    const std::vector<double> area{0.0, 50.0, 60.0, 90.0};
+    const auto starts = gnomon::cleanest_starts(time, area, early, late, length);
+    expect(starts[0] == 10 && starts[1] == 3, "the cleanest start");
+}
+
 }  // namespace
 
 int main() {
@@ -412,6 +481,7 @@ int main() {
     random_traces_replay_as_recorded();
     damaged_traces_do_no_harm();
     queues_and_writers_stay_in_bounds("/dev/null");
+    placements_stay_in_bounds();
     std::printf("native: %d passed, %d failed\n", passed, failed);
     return failed == 0 ? 0 : 1;
 }

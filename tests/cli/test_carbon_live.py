@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 from tests.cli.refusal import answer, refused
+from tests.ingest.test_intensity import SDK_FORECAST
 from tests.ingest.test_intensity_live import service
 
 __all__ = ["service"]
 
 
+def five_minutes(count):
+    """A forecast of so many steps, each one gram above the one before."""
+    points = [
+        {
+            "timestamp": f"2024-03-01T{n // 12:02}:{n % 12 * 5:02}:00Z",
+            "duration": 5,
+            "value": 300 + n,
+        }
+        for n in range(count)
+    ]
+    return [{**SDK_FORECAST[0], "forecastData": points}]
+
+
 def test_a_live_forecast_is_shown_and_remembered(service, monkeypatch, capsys):
     monkeypatch.setenv("CARBON_AWARE_URL", service.url)
+    service.forecast = five_minutes(40)
     words = ("carbon", "signal", "eastus", "--provider", "carbon-aware-sdk")
     fresh = answer(capsys, *words)
     assert any("A forecast of carbon-aware-sdk" in note for note in fresh["notes"])
     assert not any("did not answer" in note for note in fresh["notes"])
+    assert fresh["span"]["start"] == "2024-03-01T00:00Z"
+    assert fresh["span"]["values"] == [305.5, 317.5, 329.5]  # of 3 h 20 min, whole hours
+    assert fresh["generated"] is False
+    service.mode = 404
+    assert answer(capsys, *words)["span"] == fresh["span"]
+
+
+def test_a_forecast_of_less_than_an_hour_says_so(service, monkeypatch, capsys):
+    monkeypatch.setenv("CARBON_AWARE_URL", service.url)
+    line = refused(capsys, "carbon", "signal", "eastus", "--provider", "carbon-aware-sdk")
+    short = "no whole hour lies in what there is, 2024-03-01 00:00 to 2024-03-01 00:15"
+    assert f"carbon-aware-sdk: {short}" in line
 
 
 def test_what_a_provider_has_of_its_own(service, monkeypatch, capsys):

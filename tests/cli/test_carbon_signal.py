@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+from tests.cli.refusal import refused
 
 from gnomon.cli.carbon_signal import signal
 from gnomon.cli.output import Output
@@ -61,6 +62,26 @@ def test_a_year_is_shown_unless_told_otherwise(capsys, options, start, hours):
     assert abs(len(answer["span"]["values"]) - hours) <= 24
 
 
+def test_years_far_from_those_of_the_profile_are_said(capsys):
+    far = "The profile of DE-LU is of 2021-2024; 1900 is generated as if nothing had changed."
+    assert far in told(capsys, "DE", from_="1900-01-01", to="1900-01-08")["notes"]
+    near = told(capsys, "DE", from_="2020-01-01", to="2020-01-08")["notes"]
+    assert not any("as if nothing had changed" in note for note in near)
+
+
+def test_a_number_is_no_zone_of_a_file(grid_file):
+    with pytest.raises(InputError, match=r"grid\.csv: 400 is no zone of a file"):
+        signal("400", file=grid_file)
+
+
+def test_what_a_file_does_not_say_is_said(capsys, tmp_path):
+    path = tmp_path / "bare.csv"
+    path.write_text("time,carbon_gco2_kwh\n2024-01-01T00:00Z,3\n2024-01-01T01:00Z,4\n")
+    notes = " ".join(told(capsys, file=path)["notes"])
+    assert "whether it is average" in notes
+    assert "whether it is life-cycle" in notes
+
+
 def test_scope_and_identity_are_printed(capsys):
     signal("PJM", scope="direct", from_="2024-01-01", to="2024-01-03")
     shown = " ".join(capsys.readouterr().out.split())
@@ -103,14 +124,25 @@ def test_a_gap_is_refused_or_filled_and_said(capsys, tmp_path):
         (("DE",), {"fill": "hold"}, "nothing to fill"),
         (("DE",), {"seed": -1}, "zero or more"),
         (("DE",), {"from_": "2024-01-01T00:10Z", "to": "2024-01-01T00:20Z"}, "shorter than an hour"),
+        (("400",), {}, "400: a number is the same at all hours; give a zone"),
+        (("DE",), {"forecast": "-3h"}, "--forecast -3h has to be more than nothing"),
+        (("DE",), {"forecast": "0h"}, "--forecast 0h has to be more than nothing"),
     ],
-    ids=["none", "unknown", "time", "order", "far", "duration", "fill", "seed", "short"],
+    ids=["none", "unknown", "time", "order", "far", "duration", "fill", "seed", "short", "number",
+         "back", "nothing"],
 )  # fmt: skip
 def test_wrong_words_are_one_clear_line(words, options, line):
     with pytest.raises(InputError) as caught:
         signal(*words, **options)
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_length_below_nothing_is_an_argument_and_refused(capsys):
+    for words in (["--forecast", "-3h"], ["--forecast=-3h"]):
+        line = refused(capsys, "carbon", "signal", "DE", *words)
+        assert "--forecast -3h has to be more than nothing" in line
+    assert "is no duration" in refused(capsys, "carbon", "signal", "DE", "--forecast", "--json")
 
 
 def test_a_span_outside_of_the_file_is_refused(grid_file):

@@ -216,6 +216,103 @@ def test_scope_chooses_the_column_and_what_a_file_says_wins(tmp_path):
     assert any("does not say whether it is average" in note for note in read_intensity(sdk).notes)
 
 
+@pytest.mark.parametrize(
+    ("column", "grams", "says_unit"),
+    [
+        ("carbon intensity lb/MWh", LB, True),
+        ("carbon intensity (lbs/MWh)", LB, True),
+        ("carbon intensity [lb CO2/MWh]", LB, True),
+        ("carbon intensity lbs CO2 per MWh", LB, True),
+        ("carbon_intensity_lbs_co2_per_mwh", LB, True),
+        ("MOER (lb CO₂e/MWh)", LB, True),
+        ("Pounds of CO2 intensity (pounds/kWh)", 1000 * LB, True),
+        ("intensity kg CO2e/MWh (LCA)", 1, True),
+        ("intensity (kgCO2/kwh)", 1000, True),
+        ("carbon_intensity_kg_kwh", 1000, True),
+        ("CO2-Intensität [t CO2/GWh]", 1, True),
+        ("carbon intensity (g CO2-eq/kWh)", 1, True),
+        ("average carbon intensity (direct, estimated)", 1, False),
+        ("carbon_intensity (life cycle)", 1, False),
+        ("carbon_intensity", 1, False),
+    ],
+)
+def test_units_as_headers_write_them(tmp_path, column, grams, says_unit):
+    found = read_intensity(write(tmp_path, f'time,"{column}"\n{at(0)},2\n{at(1)},3\n'))
+    assert found.signal.values.tolist() == pytest.approx([2 * grams, 3 * grams])
+    is_said = not any("does not say its unit" in note for note in found.notes)
+    assert is_said == says_unit
+
+
+@pytest.mark.parametrize(
+    "column",
+    ["intensity (st/MWh)", "intensity [mtCO2/MWh]", "intensity CO2/kWh", "intensity (tons/MWh)",
+     "carbon_intensity_lbs", "carbon_intensity_tons", "intensity (x)", "g carbon/kWh"],
+)  # fmt: skip
+def test_a_unit_that_is_not_known_is_refused(tmp_path, column):
+    file = write(tmp_path, f"time,{column}\n{at(0)},2\n{at(1)},3\n", "bad.csv")
+    with pytest.raises(InputError, match=r"bad.csv: column .* is no unit that is known; an inten"):
+        read_intensity(file)
+
+
+def test_names_without_end_are_no_trouble(tmp_path):
+    for filler in (" ", "(", "_", "g ", "co2", "life"):
+        column = "g" + filler * (300_000 // len(filler))
+        with pytest.raises(InputError):
+            read_intensity(write(tmp_path, f"time,{column}\n{at(0)},2\n"))
+
+
+def test_both_that_a_file_does_not_say_are_said(tmp_path):
+    file = write(tmp_path, BARE)
+    for scope, word in ((None, "life-cycle"), ("lifecycle", "life-cycle"), ("direct", "direct")):
+        notes = read_intensity(file, scope=scope).notes
+        for shown in ("average", word):
+            assert f"It does not say whether it is {shown} intensity; taken as such." in notes
+
+
+@pytest.mark.parametrize(
+    ("values", "end", "is_said"),
+    [
+        ((300, 310, 305, 30), "", True),
+        ((300, 310, 305, 930.5), "", True),
+        ((300, 310, 305, 30), "\n", False),
+        ((300, 310, 305, 101), "", False),
+        ((300, 80, 305, 30), "", False),
+    ],
+    ids=["low", "high", "ended", "near", "seen"],
+)
+def test_a_last_line_that_may_be_cut_is_said(tmp_path, values, end, is_said):
+    rows = [row(hour, value) for hour, value in enumerate(values)]
+    notes = read_intensity(write(tmp_path, table(*rows).rstrip("\n") + end)).notes
+    assert any("The last line may be cut: line 5" in note for note in notes) == is_said
+
+
+def test_only_the_last_day_is_asked_whether_a_line_is_cut(tmp_path):
+    early = [row(hour, 30) for hour in range(3)]
+    late = [f"2024-03-0{day}T{hour:02}:00:00Z,300" for day in (3, 4) for hour in range(24)]
+    text = table(*early, *late, "2024-03-05T00:00:00Z,30").rstrip("\n")
+    assert any(
+        "may be cut" in note for note in read_intensity(write(tmp_path, text), fill="hold").notes
+    )
+
+
+def test_tables_of_spreadsheets(tmp_path):
+    rows = ["01.03.2024 0:00;300,0", "01.03.2024 01:00;310,5", "01.03.2024 02:00:00;1.234"]
+    text = "Datum;CO2-Intensität, Mittel (g/kWh)\n" + "\n".join(rows[:2]) + "\n"
+    found = read_intensity(write(tmp_path, text)).signal
+    assert found.values.tolist() == [300, 310.5]
+    assert found.start_ns == START_NS
+    with pytest.raises(
+        InputError, match=r"line 4: '1.234' where numbers above have a decimal comma"
+    ):
+        read_intensity(write(tmp_path, text + rows[2] + "\n"))
+    with pytest.raises(InputError, match=r"line 2: '1.234,5' is not a number"):
+        read_intensity(write(tmp_path, text.replace("300,0", "1.234,5")))
+    with pytest.raises(InputError, match="the first line holds values"):
+        read_intensity(write(tmp_path, "\n".join(rows)))
+    with pytest.raises(InputError, match=r"'03.31.2024' is no time"):
+        read_intensity(write(tmp_path, table("03.31.2024,1", "04.01.2024,2")))
+
+
 def test_forecasts_and_estimates_are_counted(tmp_path):
     assert (
         "2 of 3 half-hours are forecasts: not measured."
@@ -289,7 +386,7 @@ BAD = {
     "word": (table(row(0, 1), row(1, "much")), "line 3: 'much' is not a number"),
     "infinite": (table(row(0, 1), row(1, "1e999")), "line 3: '1e999' is not a number"),
     "time": (table(row(0, 1), "yesterday,2"), "line 3: 'yesterday' is no time"),
-    "slash": (table("01/02/2024,1", "01/03/2024,2"), "line 2: '01/02/2024' is no time"),
+    "slash": (table("01/02/2024,1", "01/03/2024,2"), "line 2: '01/02/2024' is no time that is clear: which is the month?"),
     "compact": (table("20240301,1", "20240302,2"), "line 2: 20240301 may be a date or seconds"),
     "ragged": (table(row(0, 1), at(1)), "line 3: 1 cells where the header has 2"),
     "empty": ("\n\n", "the file is empty"),

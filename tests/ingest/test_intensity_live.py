@@ -41,6 +41,7 @@ class Service:
 
     def __init__(self):
         self.mode, self.seen, self.wattage = "well", [], 0
+        self.forecast = SDK_FORECAST
 
     def answer(self, path, headers):
         if path.path == "/login":
@@ -69,7 +70,7 @@ class Service:
             return 200, UK
         if path.path == "/emissions/bylocation":
             return 200, SDK_EMISSIONS
-        return 200, SDK_FORECAST
+        return 200, self.forecast
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -62,6 +62,7 @@ def test_a_portal_file_needs_no_options(write):
         ("2024-01-01 00:00:00", "2024-01-01 01:00:00"),
         ("2024-01-01T00:00:00Z", "2024-01-01T01:00:00Z"),
         ("2024-01-01T00:00Z", "2024-01-01T01:00Z"),
+        ("01.01.2024 0:00", "1.1.2024 01:00:00"),
         ("2024-01-01T01:00:00+01:00", "2024-01-01T03:00:00+02:00"),
         ("2023-12-31T19:00:00.000-05:00", "2023-12-31T20:00:00.000-05:00"),
         ("1704067200", "1704070800"),
@@ -125,6 +126,16 @@ def test_separators_marks_and_quotes(write):
     assert read_signal_csv(path).signal.values.tolist() == [1, 2]
 
 
+def test_decimal_commas_where_semicolons_part_cells(write):
+    path = write("Datum;Leistung, Mittel (kW)", "01.01.2024 00:00;1,5", "01.01.2024 01:00;-2")
+    assert read_signal_csv(path).signal.values.tolist() == [1.5, -2]
+    mixed = write("time;power_w", "0;1.5", "60;2,5")
+    assert "line 3: '2,5' where numbers above have a decimal point" in refused(mixed)
+    assert "line 2: '1.000,5' in column" in refused(write("time;power_w", "0;1.000,5", "60;2"))
+    assert "is not a number" in refused(write("time,power_w", '0,"1,5"', "60,2"))
+    assert "first line holds values" in refused(write("01.01.2024;1,5", "02.01.2024;2,5"))
+
+
 @pytest.mark.parametrize(
     ("column", "unit"),
     [
@@ -167,6 +178,11 @@ def test_a_unit_that_is_not_said_has_to_be(write):
         ),
         (("time,power_w", "0,1", "60,1,2"), "line 3: 3 cells where the header has 2"),
         (("time,power_w", "0,1", "yesterday,2"), "line 3: 'yesterday' is not written like"),
+        (
+            ("time,power_w", "01/02/2024,1", "01/03/2024,2"),
+            "line 2: '01/02/2024' is no time that is",
+        ),
+        (("time,power_w", "31.12.2024,1", "12.31.2024,2"), "line 3: '12.31.2024' is not a time"),
         (("time,power_w", "2024-01-01,1", "2024-13-01,2"), "line 3: '2024-13-01' is not a time"),
         (
             ("time,power_w", "2024-01-01T00Z,1", "2024-01-01T01,2"),

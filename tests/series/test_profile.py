@@ -129,6 +129,19 @@ def test_no_bundled_profile_leaves_its_bounds(zone, scope):
     assert np.ptp(profile.day_shape) > 0
 
 
+@pytest.mark.parametrize("zone", ["DE-LU", "BR-SP", "CL-SIC", "US-CAL-CISO", "GB"])
+@pytest.mark.parametrize("scope", ["lifecycle", "direct"])
+def test_the_cleanest_hours_are_not_all_alike(zone, scope):
+    """Real years have no floor: one hour of each is the cleanest."""
+    profile = zone_profile(zone, scope=scope)
+    for seed in range(4):
+        made = profile.generate(new_year(2024), new_year(2025), np.random.default_rng(seed)).values
+        assert np.sum(made == made.min()) <= 3
+        one, eight = (np.convolve(made, np.ones(n) / n, "valid").min() for n in (1, 8))
+        assert one < eight
+        assert np.mean(made == profile.bounds[0]) < 0.0005
+
+
 def test_a_year_is_generated_in_no_time():
     import time
 

@@ -31,7 +31,7 @@ def signal(
     *,
     from_: Annotated[str | None, Parameter(name="--from")] = None,
     to: str | None = None,
-    forecast: str | None = None,
+    forecast: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     method: Literal["persistence", "seasonal", "fitted"] = "fitted",
     file: Path | None = None,
     provider: str | None = None,
@@ -62,12 +62,11 @@ def signal(
     """
     from gnomon.systems.carbon.grid import check_covers, read_grid_file
     from gnomon.systems.carbon.signal_view import see, to_result, to_script
-    from gnomon.units import parse_duration
 
     start_ns, end_ns = _instant("--from", from_), _instant("--to", to)
     if start_ns is not None and end_ns is not None and end_ns <= start_ns:
         raise InputError(f"--to {to} is not after --from {from_}")
-    horizon_ns = None if forecast is None else parse_duration(forecast)
+    horizon_ns = None if forecast is None else _horizon(forecast)
     if provider is not None and (file is not None or forecast is not None or fill is not None):
         raise InputError("--provider has its own hours: leave --file, --forecast and --fill out")
     file = file or (own_file(zone) if provider is None else None)
@@ -84,11 +83,11 @@ def signal(
         check_covers(known, start_ns, max(end_ns, start_ns + 1), str(file), "what is asked for")
         generated = None
     else:
-        known, start_ns, end_ns = _generated(zone, start_ns, end_ns, scope, seed, fill)
-        notes, generated = [_GENERATED], seed
+        known, start_ns, end_ns, far = _generated(zone, start_ns, end_ns, scope, seed, fill)
+        notes, generated = [_GENERATED, *far], seed
     seen = see(
         known, start_ns, end_ns, horizon_ns=horizon_ns, method=method, notes=notes,
-        seed=generated, where=str(file) if file is not None else None,
+        seed=generated, where=str(file) if file is not None else provider,
     )  # fmt: skip
     options = spell_options(
         {
@@ -132,6 +131,19 @@ def _instant(option: str, text: str | None) -> int | None:
         raise InputError(error.what, where=option, hint=error.hint) from None
 
 
+def _horizon(text: str) -> int:
+    from gnomon.units import parse_duration
+
+    plain = text.strip()
+    is_back = plain.startswith("-") and plain[1:2].isdigit()
+    horizon_ns = 0 if is_back else parse_duration(plain)
+    if horizon_ns <= 0:
+        raise InputError(
+            f"--forecast {text} has to be more than nothing", hint="such as 24h or 3d"
+        )
+    return horizon_ns
+
+
 def _generated(
     zone: str | None,
     start_ns: int | None,
@@ -139,12 +151,15 @@ def _generated(
     scope: Literal["lifecycle", "direct"],
     seed: int,
     fill: str | None,
-) -> tuple[Signal, int, int]:
-    """Generated hours up to the end of the span, with a history before it to learn from."""
+) -> tuple[Signal, int, int, list[str]]:
+    """Generated hours to the end of the span, with a history to learn from, and what to say."""
     from gnomon.series.zones import zone_names, zone_profile, zone_signal
+    from gnomon.systems.carbon.grid import is_number, notes_on_distance
 
     if zone is None:
         raise InputError("which grid?", hint=f"one of {', '.join(zone_names())}, or --file FILE")
+    if is_number(zone):
+        raise InputError(f"{zone}: a number is the same at all hours; give a zone")
     if fill is not None:
         raise InputError("--fill: there is nothing to fill in a zone's profile")
     newest_ns = zone_profile(zone, scope=scope).end_ns
@@ -155,7 +170,7 @@ def _generated(
     if end_ns - start_ns < _HOUR_NS:
         raise InputError("the span is shorter than an hour")
     known = zone_signal(zone, start_ns - _HISTORY_NS, end_ns, scope=scope, seed=seed)
-    return known, start_ns, end_ns
+    return known, start_ns, end_ns, notes_on_distance(zone, start_ns, end_ns, scope=scope)
 
 
 def _years_later(t_ns: int, years: int) -> int:

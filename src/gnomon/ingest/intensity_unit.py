@@ -28,11 +28,13 @@ _PER = r"(?:\s{0,3}/\s{0,3}|[\s_-]{1,3}per[\s_-]{1,3}|_)"
 _INTENSITY = re.compile(rf"(?<![a-z0-9])({_MASSES}){_GAS}{_PER}(kwh|mwh|gwh)(?![a-z0-9])")
 _BRACKETED = re.compile(r"[\[(]([^\])]*)[\])]")
 #: What else stands in brackets: which intensity, not in which unit.
-_ABOUT = set(
-    "direct life cycle lifecycle lca average avg mean marginal moer aoer estimated estimate "
-    "forecast actual measured hourly operational combustion consumption production generation "
-    "location market based utc co2 co2e co2eq and or".split()
-)
+_ABOUT = {
+    *("direct", "operational", "combustion", "life", "cycle", "lifecycle", "lca"),
+    *("average", "avg", "mean", "hourly", "marginal", "moer", "aoer"),
+    *("estimated", "estimate", "forecast", "actual", "measured"),
+    *("consumption", "production", "generation", "location", "market", "based"),
+    *("co2", "co2e", "co2eq", "utc", "and", "or"),
+}
 #: Words that are part of a unit, which then should have been a whole one. A single letter may be
 #: anything.
 _PARTS = {name for name in _GRAMS if len(name) > 1} | {*_ENERGIES, "wh", "ton", "tons", "mmbtu"}

@@ -222,8 +222,11 @@ def with_year_first(cell: str) -> str:
     match = _DOTTED_DATE.fullmatch(cell)
     if match is None:
         return cell
-    day, month, year, hour, rest = match.groups()
-    return f"{year}-{month:0>2}-{day:0>2}" + (f"T{hour:0>2}{rest}" if hour else "")
+    try:
+        day = date(*(int(match[part]) for part in (3, 2, 1)))
+    except ValueError:
+        return cell
+    return f"{day}T{match[4]:0>2}{match[5]}" if match[4] else f"{day}"
 
 
 def refuse_slashes(cell: str) -> None:

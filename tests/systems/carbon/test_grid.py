@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from gnomon.errors import InputError
@@ -74,6 +75,19 @@ def test_a_folder_of_real_hours(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("first", "last", "far"),
+    [("1900", "1901", "1900 is"), ("2015", "2016", "2015 is"), ("2016", "2030", ""),
+     ("2030", "2031", "2030 is"), ("1990", "2040", "1990 and 2039 are")],
+)  # fmt: skip
+def test_years_far_from_those_of_a_profile_are_said(first, last, far):
+    start, end = (int(np.datetime64(year, "ns").astype(np.int64)) for year in (first, last))
+    _, notes = grid_signal("DE", start, end)
+    told = [note for note in notes if "as if nothing had changed" in note]
+    of = "The profile of DE-LU is of 2021-2024;"
+    assert told == ([f"{of} {far} generated as if nothing had changed."] if far else [])
+
+
+@pytest.mark.parametrize(
     ("ask", "words"),
     [
         (lambda f: grid_signal(None, 0, HOUR_NS), "which grid"),
@@ -85,8 +99,13 @@ def test_a_folder_of_real_hours(tmp_path):
             "grid.csv: what is asked for runs from 1970",
         ),
         (lambda f: read_grid_file(f.with_name("bad.csv")), "bad.csv: .*below zero"),
+        (
+            lambda f: read_grid_file(f, zone="400"),
+            "grid.csv: 400 is no zone of a file: a number is",
+        ),
+        (lambda f: grid_signal("4e2", 0, HOUR_NS, file=f), "grid.csv: 4e2 is no zone of a file"),
     ],
-    ids=["none", "zone", "negative", "fill", "outside", "below"],
+    ids=["none", "zone", "negative", "fill", "outside", "below", "number", "grid-number"],
 )
 def test_what_is_wrong_is_one_line(tmp_path, ask, words):
     file = write(tmp_path, hours([100, 200]))

@@ -16,6 +16,7 @@ from gnomon.series.zones import (
     constant_intensity,
     resolve_zone,
     zone_intensity,
+    zone_profile,
     zone_signal,
 )
 
@@ -24,12 +25,16 @@ __all__ = [
     "day_of",
     "find_grid_file",
     "grid_signal",
+    "is_number",
     "mean_intensity",
+    "notes_on_distance",
     "read_grid_file",
     "year_of",
 ]
 
 _HOUR_NS = 3600 * 10**9
+#: Grids change: years farther than this from a profile's are said to be.
+_FAR_NS = 5 * 366 * 24 * _HOUR_NS
 _ENDINGS = (".csv", ".csv.gz", ".json", ".json.gz")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -79,14 +84,45 @@ def grid_signal(
         raise InputError("there is nothing to fill in a zone's profile", hint="it is for files")
     first = start_ns // _HOUR_NS * _HOUR_NS
     last = max(-(-end_ns // _HOUR_NS) * _HOUR_NS, first + _HOUR_NS)
-    try:
-        grams = float(zone)
-    except ValueError:
+    if not is_number(zone):
         signal = zone_signal(zone, first, last, scope=scope, seed=seed)
-        return signal, [*said, f"Grid: {describe_intensity(signal)}; seed {seed}."]
-    zone_intensity(zone)  # refuses what is no intensity
+        said.append(f"Grid: {describe_intensity(signal)}; seed {seed}.")
+        return signal, said + notes_on_distance(zone, start_ns, end_ns, scope=scope)
+    grams = zone_intensity(zone).mid  # refuses what is no intensity
     signal = constant_intensity(grams, first, last)
     return signal, [f"Grid: {grams:g} gCO2e/kWh at all times, as given."]
+
+
+def is_number(zone: str) -> bool:
+    """Whether a grid is named by its grams a kWh, the same at all hours."""
+    try:
+        float(zone)
+    except ValueError:
+        return False
+    return True
+
+
+def notes_on_distance(
+    zone: str, start_ns: int, end_ns: int, *, scope: Scope = "lifecycle"
+) -> list[str]:
+    """A note where hours are generated for years far from those that a zone's profile is of.
+
+    >>> notes_on_distance("DE", _new_year_ns(1900), _new_year_ns(1901))
+    ['The profile of DE-LU is of 2021-2024; 1900 is generated as if nothing had changed.']
+    """
+    profile = zone_profile(zone, scope=scope)
+    years = []
+    if start_ns < profile.start_ns - _FAR_NS:
+        years.append(year_of(start_ns))
+    if end_ns > profile.end_ns + _FAR_NS:
+        years.append(year_of(end_ns - 1))
+    if not years:
+        return []
+    known = f"{year_of(profile.start_ns)}-{year_of(profile.end_ns - 1)}"
+    far = " and ".join(dict.fromkeys(map(str, years)))
+    are = "is" if " " not in far else "are"
+    what = f"{far} {are} generated as if nothing had changed."
+    return [f"The profile of {profile.zone} is of {known}; {what}"]
 
 
 def find_grid_file(folder: str | os.PathLike[str] | None, zone: str) -> Path | None:
@@ -119,6 +155,9 @@ def read_grid_file(
     fill: Fill | None = None,
 ) -> tuple[Signal, list[str]]:
     """All hours of a file, gaps filled where that was asked for, and what was."""
+    if zone is not None and is_number(zone):
+        what = f"{zone} is no zone of a file: a number is a grid that is the same at all hours"
+        raise InputError(what, where=os.fspath(file), hint="give the file or the number")
     found = read_intensity(file, zone=zone, scope=scope, fill=fill)
     name = Path(file).name
     notes = [f"Grid: {describe_intensity(found.signal)}; hours of {name}."]

@@ -69,11 +69,13 @@ def see(
         method: One of `gnomon.series.forecast.METHODS`.
         notes: What has to be said already.
         seed: Of generated hours.
-        where: The file, for errors.
+        where: The file or the service, for errors.
     """
     first, last = -(-start_ns // _HOUR_NS) * _HOUR_NS, end_ns // _HOUR_NS * _HOUR_NS
     if last <= first:
-        raise InputError("the span holds no whole hour", where=where)
+        span = f"{day_of(start_ns)} to {day_of(end_ns)}"
+        hint = "hours begin on the hour in UTC: ask for a longer span"
+        raise InputError(f"no whole hour lies in what there is, {span}", where=where, hint=hint)
     gaps = known.gaps()
     for gap in gaps:
         if gap.start_ns < last and gap.end_ns > first:
