@@ -16,7 +16,7 @@ from gnomon.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(python|sh|\w+ title=\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -43,6 +43,9 @@ def test_every_snippet_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "page", module)
     ran = 0
     for language, code in blocks(page):
+        if "title=" in language:  # a file that the reader is shown
+            Path(language.partition("title=")[2].strip('"')).write_text(code)
+            continue
         if language == "python":
             run_python(code, page, module.__dict__)
             ran += 1
