@@ -193,6 +193,7 @@ def measure_place(sizes: Any = SIZES, *, every_job: bool = False) -> dict[str, A
         fleet, demand, grid = workload(servers, jobs)
         times = [only_one(fleet, demand, grid) for _ in range(3)]
         whole, placements = ours(fleet, demand, grid)
+        peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # before pandas adds
         part = jobs if every_job else min(jobs, PANDAS_JOBS)
         theirs, (placed, grams) = in_pandas(fleet, demand, grid, part, mean_of(grid, demand))
         mine = placements.outcomes[0].placed
@@ -213,7 +214,7 @@ def measure_place(sizes: Any = SIZES, *, every_job: bool = False) -> dict[str, A
                 "ratio": (theirs / part) / (statistics.median(times) / jobs),
                 "same_places": same, "pandas_grams": grams,
                 "utilisation": placements.utilisation,
-                "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+                "peak_mib": peak_mib,
             }
         )  # fmt: skip
         print(_line(rows[-1]), flush=True)
