@@ -13,7 +13,7 @@ from gnomon.datasets import bundled
 from gnomon.systems.aibench import build
 from gnomon.systems.aibench.audit import audit
 from gnomon.systems.aibench.bench import templates
-from gnomon.systems.aibench.scalars import NEUTRAL
+from gnomon.systems.aibench.scalars import COMMON
 
 traces = bundled("cpu-gpt-mini")
 with tempfile.TemporaryDirectory() as scratch:
@@ -25,7 +25,7 @@ with tempfile.TemporaryDirectory() as scratch:
         made.folder,
         [traces / "et.json.gz", traces / "kineto.json.gz"],
         templates=templates(),
-        neutral=NEUTRAL,
+        neutral=COMMON,
     )
     print(f"strings of the original in it: {len(found.found)}")
 

@@ -134,13 +134,12 @@ def audit(
     from gnomon.systems.aibench.audit_result import to_result, to_script
     from gnomon.systems.aibench.bench import templates
     from gnomon.systems.aibench.benchmark import traces_in
-    from gnomon.systems.aibench.scalars import GUARD, NEUTRAL
+    from gnomon.systems.aibench.scalars import COMMON
     from gnomon.systems.aibench.stored import read_bench
 
     read_bench(bench)  # what is no benchmark, or a cut one, cannot be judged
     files = [file for path in against for file in traces_in(path)]
-    neutral = [GUARD, *NEUTRAL, *(-value for value in NEUTRAL)]
-    found = search(bench, files, templates=templates(), neutral=neutral)
+    found = search(bench, files, templates=templates(), neutral=COMMON)
     names = " ".join(f"--against {shlex.quote(path.name)}" for path in against)
     show(to_result(found, spell("gnomon aibench audit", bench, names)), output,
          extra=to_script(found))  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["GUARD", "NEUTRAL", "keeps_from_zero", "neutral", "plain_equation"]
+__all__ = ["COMMON", "GUARD", "NEUTRAL", "keeps_from_zero", "neutral", "plain_equation"]
 
 #: The numbers that stand for others, beside their negatives.
 NEUTRAL = (1e-5, 0.1, 0.9, 1.5)
@@ -20,6 +20,8 @@ _HUGE = 1e30
 #: there; and with a true zero whatever had no gradient would become NaN, then all of the model.
 #: Numbers that are not numbers take another time and less power.
 GUARD = 1e-8
+#: Numbers that any benchmark may hold: to find one of them says nothing about the original.
+COMMON = (GUARD, *NEUTRAL, *(-value for value in NEUTRAL))
 
 
 def neutral(value: float) -> float:
