@@ -39,7 +39,10 @@ def test_all_columns(tmp_path):
     assert jobs.price_usd_kwh[0] == pytest.approx(0.2)
     assert jobs.work[0] == 10
     assert ((jobs.deadline_ns - start) // (3600 * 10**9)).tolist() == [12, 24]
-    assert jobs.notes == ("Columns not read: comment.",)
+    assert jobs.notes == (
+        "Columns not read: comment.",
+        "Numbers in column 'duration' without a unit count as seconds.",
+    )
     assert jobs.at(1).endswith("jobs.csv line 3")
 
 

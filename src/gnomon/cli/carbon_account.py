@@ -78,6 +78,9 @@ def account(
     if not 0 <= utilisation <= 100:
         raise InputError(f"--utilisation {utilisation:g}: between 0 and 100 per cent")
     names = parse_metrics(metric)
+    for name, value in (("--price", price), ("--reported", reported)):
+        if value is not None and not 0 <= value < float("inf"):
+            raise InputError(f"{name} {value:g}: it has to be zero or more")
     fleet = read_fleet(machines) if machines is not None else None
     ran = read_activity(path, zone=find_timezone(timezone), series=series, unit=unit)
     notes: list[str] = []

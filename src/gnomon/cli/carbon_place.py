@@ -35,6 +35,7 @@ def place(
     reference: str | None = None,
     scope: Literal["lifecycle", "direct"] = "lifecycle",
     fill: Literal["hold", "interpolate"] | None = None,
+    timezone: str = "UTC",
     price: float | None = None,
     seed: int = 0,
     output: Output = Output(),  # noqa: B008
@@ -61,6 +62,7 @@ def place(
         reference: The machine that durations were measured on; the fleet's mean unless given.
         scope: Life-cycle or direct intensity of the zone.
         fill: How gaps of the signal are filled: hold the last value, or interpolate.
+        timezone: Of jobs' times without an offset: UTC, +01:00, Europe/Berlin.
         price: USD a kWh.
         seed: Of the zone's generated year.
         output: Where the answer goes.
@@ -81,6 +83,7 @@ def place(
                     "amortise": amortise, "utilisation": utilisation, "year": year,
                     "sleep": sleep, "shift": shift, "reference": reference,
                     "scope": scope if scope != "lifecycle" else None, "fill": fill,
+                    "timezone": timezone if timezone != "UTC" else None,
                     "price": price, "seed": seed or None,
                 }
             ),
@@ -98,6 +101,7 @@ def place(
     if utilisation is not None:
         raise InputError("--utilisation follows from --jobs: give one or the other")
     from gnomon.ingest.jobs_csv import read_jobs_csv
+    from gnomon.ingest.moment import find_timezone
     from gnomon.model.machine_file import read_fleet
     from gnomon.series import Signal
     from gnomon.systems.carbon.grid import read_grid_file
@@ -107,10 +111,10 @@ def place(
 
     metrics = parse_metrics(metric)
     servers = read_fleet(fleet)
-    found = read_jobs_csv(jobs)
+    found = read_jobs_csv(jobs, zone=find_timezone(timezone))
     asked = demand_of(found, servers)
     first = int(asked.arrival_ns.min()) if asked.arrival_ns.size else 0
-    notes: dict[str, None] = dict.fromkeys(_unused(found.machine))
+    notes: dict[str, None] = dict.fromkeys([*_unused(found.machine), *found.notes])
 
     hours = read_grid_file(signal, zone=zone, scope=scope, fill=fill) if signal else None
 

@@ -5,6 +5,7 @@ The first page needs no parser at all (`commands.first_help`).
 
 from __future__ import annotations
 
+import re
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -70,6 +71,9 @@ def _verb(command: Any, path: list[str]) -> list[str]:
 
 def _placeholder(argument: Any) -> str:
     hint = str(argument.hint)
+    if "Literal[" in hint:
+        choices = re.findall(r"'([^']*)'", hint.partition("Literal[")[2].partition("]")[0])
+        return f" {'|'.join(choices)}"
     if "bool" in hint:
         return ""
     for kind, word in (("Path", "PATH"), ("float", "NUMBER"), ("int", "NUMBER")):

@@ -273,6 +273,8 @@ class _Table:
     def lengths(self, meaning: str) -> Ints:
         _, unit, told = self.columns[meaning]
         scale = int(told) if unit else 10**9
+        if not unit and any(_NUMBER.fullmatch(cell) for cell in self._cells(meaning)):
+            self.notes.append(f"Numbers in column {meaning!r} without a unit count as seconds.")
         if (whole := _whole_numbers(self._cells(meaning), scale)) is not None:
             return whole
         parsed = self._each(meaning, lambda cell: parse_length(cell, scale=scale), None)
