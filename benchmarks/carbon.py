@@ -17,8 +17,8 @@ from __future__ import annotations
 import argparse
 import heapq
 import json
-import resource
 import statistics
+import subprocess
 import sys
 import time
 from collections import deque
@@ -187,13 +187,27 @@ def hours_of(grid: Any, placed: Any, part: int) -> Any:
     return grid_hours(grid, placed.start_ns[:part], placed.end_ns[:part]).mid
 
 
+def peak_alone(servers: int, jobs: int) -> float:
+    """MiB that placing and accounting take in a process of their own, inputs and Python included."""
+    code = (
+        "import resource, carbon; "
+        f"carbon.only_one(*carbon.workload({servers}, {jobs})); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    return float(done.stdout)
+
+
 def measure_place(sizes: Any = SIZES, *, every_job: bool = False) -> dict[str, Any]:
     rows = []
     for servers, jobs in sizes:
         fleet, demand, grid = workload(servers, jobs)
         times = [only_one(fleet, demand, grid) for _ in range(3)]
         whole, placements = ours(fleet, demand, grid)
-        peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # before pandas adds
+        peak_mib = peak_alone(servers, jobs)
         part = jobs if every_job else min(jobs, PANDAS_JOBS)
         theirs, (placed, grams) = in_pandas(fleet, demand, grid, part, mean_of(grid, demand))
         mine = placements.outcomes[0].placed

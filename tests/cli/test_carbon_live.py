@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+
 from tests.cli.refusal import answer, refused
 from tests.ingest.test_intensity import SDK_FORECAST
 from tests.ingest.test_intensity_live import service
+
+from gnomon.cli import main
+from gnomon.ingest.intensity_live import ElectricityMaps
 
 __all__ = ["service"]
 
@@ -59,3 +66,36 @@ def test_a_service_that_fails_is_no_reason_to_wait(service, monkeypatch, capsys)
     )  # fmt: skip
     assert told["delay_s"] == 0
     assert "no forecast" in told["basis"]
+
+
+def test_what_was_saved_is_what_was_measured(service, monkeypatch, capsys):
+    """Afterwards the service is asked for the hours that have passed."""
+    now = datetime.now(UTC)
+
+    def hours(values):
+        begin = now.replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
+        return [
+            {"datetime": f"{begin + timedelta(hours=h):%Y-%m-%dT%H:%M:%SZ}", "carbonIntensity": v,
+             "zone": "DE", "emissionFactorType": "lifecycle"}
+            for h, v in enumerate(values)
+        ]  # fmt: skip
+
+    forecast = {"zone": "DE", "forecast": hours([300] * 9)}
+    passed = {"zone": "DE", "data": hours([400] * 9)}
+    monkeypatch.setattr(
+        type(service), "answer",
+        lambda self, path, headers: (200, forecast if "forecast" in path.path else passed),
+    )  # fmt: skip
+    monkeypatch.setenv("ELECTRICITYMAPS_TOKEN", "a key")
+    monkeypatch.setattr(ElectricityMaps, "home", service.url)
+    words = [
+        "carbon", "wait", "--zone", "DE", "--provider", "electricitymaps", "--within", "3s",
+        "--for", "1s", "--watts", "100", "--json", "--", sys.executable, "-c", "pass",
+    ]  # fmt: skip
+    assert main(words) == 0
+    shown = capsys.readouterr()
+    told = json.loads(shown.out)
+    assert "400 g/kWh" in shown.err
+    assert "as measured" in shown.err
+    assert told["saved_measured"] is True
+    assert told["saved_pct"] == 0.0

@@ -13,7 +13,8 @@ from cyclopts import Parameter
 from gnomon.errors import InputError
 
 if TYPE_CHECKING:
-    from gnomon.systems.carbon.wait import Outlook
+    from gnomon.act.process import Ran
+    from gnomon.systems.carbon.wait import Outlook, WaitPlan
 
 __all__ = ["wait"]
 
@@ -51,7 +52,7 @@ def wait(
         json: Print what is expected and what was saved as JSON.
     """
     from gnomon.act.process import run_command, sleep_until
-    from gnomon.systems.carbon.wait import plan_wait, saved_by
+    from gnomon.systems.carbon.wait import plan_wait
     from gnomon.units import format_duration, parse_duration
 
     if not command and not plan:
@@ -89,17 +90,38 @@ def wait(
             return 130
         ran = run_command(command)
         code = ran.code
-        if outlook.signal is not None:
-            saved = saved_by(chosen, outlook.signal, ran.start_ns, ran.end_ns, watts=watts)
-            if saved is None:
-                _say("it ran beyond the hours that were forecast: what it saved is not known")
-            else:
-                _say(saved.describe())
-                told |= {"saved_pct": saved.saved_pct, "saved_g": saved.saved_g}
+        told |= _saved(chosen, outlook, ran, watts, provider, zone, scope)
         told |= {"ran_s": (ran.end_ns - ran.start_ns) / 1e9, "exit_code": code}
     if json:
         print(encoder.dumps(told))
     return code
+
+
+def _saved(
+    plan: WaitPlan, outlook: Outlook, ran: Ran, watts: float | None, provider: str | None,
+    zone: str | None, scope: Literal["lifecycle", "direct"],
+) -> dict[str, Any]:  # fmt: skip
+    """What starting later saved: as the service has measured it since, else by the forecast."""
+    from gnomon.systems.carbon.outlook import live_history
+    from gnomon.systems.carbon.wait import saved_by
+
+    if outlook.signal is None:
+        return {}
+    passed = None
+    if provider is not None and zone is not None:
+        later_ns = max(ran.end_ns, plan.now_ns + ran.end_ns - ran.start_ns)
+        passed = live_history(provider, zone, plan.now_ns, later_ns, scope=scope)
+    saved = saved_by(
+        plan, passed or outlook.signal, ran.start_ns, ran.end_ns, watts=watts,
+        measured=passed is not None,
+    )  # fmt: skip
+    if saved is None:
+        _say("it ran beyond the hours that were forecast: what it saved is not known")
+        return {}
+    _say(saved.describe())
+    return {
+        "saved_pct": saved.saved_pct, "saved_g": saved.saved_g, "saved_measured": saved.measured,
+    }  # fmt: skip
 
 
 def _outlook(

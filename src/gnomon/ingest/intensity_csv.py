@@ -8,12 +8,12 @@ import io
 import math
 import re
 from collections.abc import Sequence
-from datetime import date, datetime
+from datetime import datetime
 
 from gnomon.errors import InputError
 from gnomon.ingest.intensity_rows import POUNDS_A_MWH, Rows
 from gnomon.ingest.intensity_unit import column_unit
-from gnomon.ingest.moment import epoch_scale, parse_instant
+from gnomon.ingest.moment import compact_day, epoch_scale, parse_instant
 from gnomon.ingest.signal_csv import (
     Decimals,
     find_separator,
@@ -286,10 +286,5 @@ def _from_us(cell: str) -> str:
 
 
 def _refuse_compact_date(rows: Rows, number: int, cell: str) -> None:
-    if len(cell) == 8 and cell.isdecimal():
-        try:
-            day = date.fromisoformat(cell)
-        except ValueError:
-            return
-        if 1900 <= day.year <= 2100:
-            raise rows.error(number, f"{cell} may be a date or seconds", f"write {day}")
+    if (day := compact_day(cell)) is not None:
+        raise rows.error(number, f"{cell} may be a date or seconds", f"write {day}")

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -68,7 +69,7 @@ class _Kept(msgspec.Struct, frozen=True):
     text: str
 
 
-class Provider:
+class Provider(ABC):
     """A live service; subclasses say what it is asked, and with which key.
 
     Args:
@@ -102,17 +103,17 @@ class Provider:
         self.scope, self.timeout_s, self.fresh_s = scope, timeout_s, fresh_s
         self.now_ns, self.sleep = now_ns, sleep
 
+    @abstractmethod
     def latest(self, zone: str) -> Answer:
         """The newest value."""
-        raise NotImplementedError
 
+    @abstractmethod
     def history(self, zone: str, start_ns: int | None = None, end_ns: int | None = None) -> Answer:
         """What was; the last day unless told."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forecast(self, zone: str) -> Answer:
         """What is to come."""
-        raise NotImplementedError
 
     def _home(self) -> str:
         return self.home

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from gnomon.errors import InputError
 from gnomon.units import parse_duration
 
-__all__ = ["epoch_scale", "find_timezone", "parse_clock", "parse_instant", "parse_length"]
+__all__ = [
+    "compact_day", "epoch_scale", "find_timezone", "parse_clock", "parse_instant", "parse_length",
+]  # fmt: skip
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER = re.compile(r"[+-]?(\d{1,19}(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?")
@@ -20,6 +22,21 @@ _FRACTION = re.compile(r"(?<=:\d\d)[.,](\d{1,9})\d*")
 #: Where seconds since 1970 would be past the year 5138, a number counts something smaller.
 _SECONDS_END = 1e11
 _FARTHEST_NS = 2**62
+
+
+def compact_day(cell: str) -> date | None:
+    """The day that eight digits may mean, which may also be seconds; None where they cannot.
+
+    >>> compact_day("20240331"), compact_day("17040672"), compact_day("2024-03-31")
+    (datetime.date(2024, 3, 31), None, None)
+    """
+    if len(cell) != 8 or not cell.isdecimal():
+        return None
+    try:
+        day = date.fromisoformat(cell)
+    except ValueError:
+        return None
+    return day if 1900 <= day.year <= 2100 else None
 
 
 def epoch_scale(numbers: Sequence[float]) -> int:

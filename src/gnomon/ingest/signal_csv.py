@@ -24,6 +24,7 @@ import numpy.typing as npt
 from isal import igzip, isal_zlib
 
 from gnomon.errors import InputError
+from gnomon.ingest.moment import compact_day
 from gnomon.series import Signal
 from gnomon.table import atomic_file
 from gnomon.units import Unit, parse
@@ -401,13 +402,8 @@ class _Clock:
             raise self.table.error(f"{cell[:40]!r} is not written like the times above it")
 
     def _refuse_compact_date(self, cell: str) -> None:
-        if len(cell) == 8 and cell.isdecimal():
-            try:
-                day = date.fromisoformat(cell)
-            except ValueError:
-                return
-            if 1900 <= day.year <= 2100:
-                raise self.table.error(f"{cell} may be a date or seconds", f"write {day}")
+        if (day := compact_day(cell)) is not None:
+            raise self.table.error(f"{cell} may be a date or seconds", f"write {day}")
 
     def _iso(self, cell: str) -> int:
         fraction = _FRACTION.search(cell)

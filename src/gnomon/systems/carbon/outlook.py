@@ -14,7 +14,7 @@ from gnomon.systems.carbon.grid import day_of
 from gnomon.systems.carbon.wait import Outlook
 from gnomon.units import format_duration
 
-__all__ = ["file_outlook", "live_outlook"]
+__all__ = ["file_outlook", "live_history", "live_outlook"]
 
 _HOUR_NS = 3600 * 10**9
 #: Older history says little of the hours to come.
@@ -101,3 +101,16 @@ def _hold_back(signal: Signal, start_ns: int) -> Signal:
         high=None if signal.high is None else [float(signal.high[0])],
     )  # fmt: skip
     return Signal.concat([first, signal])
+
+
+def live_history(
+    name: str, zone: str, start_ns: int, end_ns: int, *, scope: Scope = "lifecycle"
+) -> Signal | None:
+    """What a service has measured between two times; None where it has not, or fails."""
+    try:
+        answer = provider(name, scope=scope).history(zone, start_ns - _HOUR_NS, end_ns + _HOUR_NS)
+    except InputError:
+        return None
+    signal = answer.signal
+    covers = signal.start_ns <= start_ns and end_ns <= signal.end_ns and not signal.gaps()
+    return signal if covers and not answer.is_stale else None
