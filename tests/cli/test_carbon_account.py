@@ -9,6 +9,11 @@ import pytest
 from tests.cli.refusal import answer, refused
 
 from gnomon.cli import main
+from gnomon.datasets import bundled
+from gnomon.estimate import Estimate
+from gnomon.model.carbon import account_timeline
+from gnomon.model.machine import find_machine
+from gnomon.systems.training import replay_trace
 
 FLEET = """\
 pue: [1.1, 1.3, 1.5]
@@ -200,3 +205,32 @@ def test_a_filled_gap_is_said(files, capsys):
         == 0
     )
     assert "Filled 1 hour by holding the last value" in capsys.readouterr().out
+
+
+def test_what_a_timeline_shows_is_accounted(tmp_path, capsys):
+    """A GPU of a trace, held all along and as busy as it was: the same as by hand."""
+    fleet = tmp_path / "gpu.yaml"
+    fleet.write_text("fleet:\n  - {machine: H200, count: 1, bought: 2024}\n")
+    told = answer(
+        capsys, "carbon", "account", "bundled:h200-gpt-l6", "--zone", "100", "--machines", fleet,
+        "--start", "2024-06-01T12:00Z",
+    )  # fmt: skip
+    line = replay_trace(bundled("h200-gpt-l6")).timeline
+    own = account_timeline(
+        line, find_machine("H200"), Estimate.exact(100.0),
+        device_of=lambda lane: "gpu" if lane.startswith("gpu") else None,
+    )["gpu"]  # fmt: skip
+    (job,) = told["jobs"]
+    assert job["id"] == "gpu 0"
+    assert job["energy_kwh"]["mid"] == pytest.approx(own.energy_kwh.mid)
+    assert job["operational_g"]["mid"] == pytest.approx(own.operational_g.mid)
+
+
+def test_ranks_without_gpus_hold_threads(tmp_path, capsys):
+    fleet = tmp_path / "cpu.yaml"
+    fleet.write_text("fleet:\n  - {machine: Silver-4216, count: 4, bought: 2020}\n")
+    told = answer(
+        capsys, "carbon", "account", "bundled:cpu-gpt-pp4", "--zone", "100", "--machines", fleet,
+    )  # fmt: skip
+    assert {job["id"] for job in told["jobs"]} == {"rank 0", "rank 1", "rank 2", "rank 3"}
+    assert any("as if it had run from" in note for note in told["notes"])

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from gnomon.cli.carbon_grid import year_of_jobs, zone_hours
 from gnomon.cli.output import Output, show
-from gnomon.cli.sources import spell_options
+from gnomon.cli.sources import Source, spell_options
 from gnomon.errors import InputError
+
+if TYPE_CHECKING:
+    from gnomon.ingest.jobs import Jobs
+    from gnomon.ingest.power_series import PowerSeries
 
 __all__ = ["account"]
 
 
 def account(
-    path: Path,
+    path: Source,
     /,
     *,
     zone: str | None = None,
@@ -28,6 +33,7 @@ def account(
     scope: Literal["lifecycle", "direct"] = "lifecycle",
     utilisation: float = 100.0,
     timezone: str = "UTC",
+    start: str | None = None,
     series: str | None = None,
     unit: Annotated[Literal["W", "kW", "mW", "J"] | None, Parameter()] = None,
     year: int | None = None,
@@ -40,8 +46,9 @@ def account(
     """What did jobs emit? Energy, operational and embodied carbon, SCI, tSCI, oSCI and the rest.
 
     Args:
-        path: A CSV of jobs (start, end or duration, cores ...), the output of sacct -P, or
-            measured power from Prometheus (Kepler, Scaphandre).
+        path: A CSV of jobs (start, end or duration, cores ...), the output of sacct -P, measured
+            power from Prometheus (Kepler, Scaphandre), or what gnomon has a timeline of: a trace,
+            a folder of ranks, a graph, a timeline, bundled:h200-gpt-l6.
         zone: The grid: DE, SE, CAISO ... or grams a kWh.
         machines: A fleet in YAML, or bundled:mit-740. Jobs with measured energy need none.
         metric: sci, osci, tsci, cci, cdp, rsci, with commas; or all.
@@ -52,6 +59,7 @@ def account(
             interpolate.
         scope: Life-cycle or direct intensity of the zone.
         utilisation: Per cent, of jobs that do not say theirs.
+        start: When a trace, graph or timeline began, in UTC; now unless given.
         timezone: Of times without an offset, as sacct writes them: UTC, +01:00, Europe/Berlin.
         series: The metric to read, where a Prometheus file has several.
         unit: What a series counts that has lost its name: W, kW, mW or J.
@@ -82,8 +90,12 @@ def account(
         if value is not None and not 0 <= value < float("inf"):
             raise InputError(f"{name} {value:g}: it has to be zero or more")
     fleet = read_fleet(machines) if machines is not None else None
-    ran = read_activity(path, zone=find_timezone(timezone), series=series, unit=unit)
     notes: list[str] = []
+    ran: Jobs | list[PowerSeries]
+    if _has_timeline(path):
+        ran, notes = _timeline(path, start)
+    else:
+        ran = read_activity(path, zone=find_timezone(timezone), series=series, unit=unit)
     if not isinstance(ran, Jobs):
         ran, notes = fill_power(ran, fill)
     if isinstance(ran, Jobs):
@@ -116,6 +128,7 @@ def account(
             "scope": scope if scope != "lifecycle" else None,
             "utilisation": utilisation if utilisation != 100.0 else None,
             "timezone": timezone if timezone != "UTC" else None,
+            "start": start,
             "series": series, "unit": unit, "year": year, "price": price, "reported": reported,
             "seed": seed or None,
         }
@@ -127,6 +140,26 @@ def account(
         notes=[*notes, *said], top=top,
     )  # fmt: skip
     show(result, output, extra=to_script(accounts, names) if output.json else None)
+
+
+def _has_timeline(path: Path) -> bool:
+    from gnomon.ingest.identify import identify
+
+    formats = ("kineto", "folder", "operation-log", "arrow")
+    return path.exists() and identify(path).format in formats
+
+
+def _timeline(path: Path, start: str | None) -> tuple[Jobs, list[str]]:
+    """What ran in a trace, graph or timeline, as it was replayed."""
+    from gnomon.cli.sources import load_timelines
+    from gnomon.ingest.moment import parse_instant
+    from gnomon.systems.carbon.activity import timeline_jobs
+    from gnomon.systems.carbon.grid import day_of
+
+    start_ns = time.time_ns() if start is None else int(parse_instant(start))
+    line = list(load_timelines(path).values())[-1]
+    note = f"Counted as if it had run from {day_of(start_ns)} UTC on; --start says when it did."
+    return timeline_jobs(line, start_ns, path.name), [note] if start is None else []
 
 
 def _named(machines: str | None) -> str | Path | None:
