@@ -57,6 +57,8 @@ bool all_within(std::span<const T> values, std::int64_t low, std::int64_t high) 
 }
 
 void bind_placement(nb::module_& m);
+void bind_cluster(nb::module_& m);
+void bind_decima(nb::module_& m);
 void bind_replay(nb::module_& m);
 void bind_timeline(nb::module_& m);
 void bind_queueing(nb::module_& m);

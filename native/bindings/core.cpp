@@ -6,6 +6,8 @@ NB_MODULE(_core, m) {
     gnomon::bindings::bind_timeline(m);
     gnomon::bindings::bind_queueing(m);
     gnomon::bindings::bind_placement(m);
+    gnomon::bindings::bind_cluster(m);
+    gnomon::bindings::bind_decima(m);
     gnomon::bindings::bind_perfetto(m);
     gnomon::bindings::bind_trace_reader(m);
     gnomon::bindings::bind_trace_graph(m);

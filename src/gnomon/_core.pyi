@@ -2,7 +2,7 @@
 The native core: typed fronts are in gnomon.graph, gnomon.sim and gnomon.report.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import enum
 from typing import Annotated
 
@@ -96,6 +96,71 @@ def place(servers: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C'
 
 def cleanest_starts(time: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], area: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], earliest: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], latest: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], length: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
     """For each job the start with the least area under it."""
+
+class Order:
+    pass
+
+class ProbabilisticOrder(Order):
+    pass
+
+class DecimaOrder(ProbabilisticOrder):
+    def record(self) -> dict:
+        """What it saw and drew at each decision of its last runs."""
+
+def fifo_order(per_job: int, keep: bool) -> Order: ...
+
+def fair_order(exponent: float) -> Order: ...
+
+def shortest_order() -> Order: ...
+
+def critical_path_order() -> Order: ...
+
+def path_softmax_order(sharpness: float) -> ProbabilisticOrder: ...
+
+def decima_order(parameters: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], records: bool = False) -> DecimaOrder: ...
+
+def pcaps_order(inner: ProbabilisticOrder, gamma: float, narrowing: int) -> Order: ...
+
+def asked_order(choose: Callable) -> Order:
+    """An order that asks a function of Python."""
+
+class Gate:
+    pass
+
+def quota_gate(quota: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], narrows: bool) -> Gate: ...
+
+def green_hadoop_gate(theta: float) -> Gate: ...
+
+def window_gate(window: int, whole: bool) -> Gate: ...
+
+def scaler_gate(window: int) -> Gate: ...
+
+def look_ahead_gate(window: int, margin: float, spread: float, careful: float, width: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Gate: ...
+
+def pcaps_threshold(importance: float, gamma: float, low: float, high: float) -> float: ...
+
+def pcaps_narrowed(limit: int, how: int, gamma: float, intensity: float, low: float, high: float) -> int: ...
+
+def cap_alpha(low: float, high: float, steps: int) -> float: ...
+
+def cap_thresholds(high: float, steps: int, alpha: float) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
+
+def cap_quota(intensity: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], low: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], high: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], least: int, executors: int) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+def run_cluster(kinds: tuple, jobs: tuple, executors: int, speed: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, stays: object | None, times: tuple, chances: tuple, grid_step: int, grid: object | None, horizon: int, guard: tuple, order: Order, gates: Sequence[Gate], seed: int, policy_seed: int, record_tasks: bool, record_holds: bool) -> dict:
+    """Runs jobs on a cluster: what came of each, and what was busy when."""
+
+DECIMA_PARAMETERS: int = 4770
+
+def decima_probabilities(parameters: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], job_first: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], job_executors: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], source_job: int, free_executors: float, work_ms: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], tasks: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], child_first: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], child: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], height: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], ready: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], job: int, lowest: int, highest: int, repeat: int = 1) -> tuple[Annotated[NDArray[numpy.float32], dict(shape=(None,))], Annotated[NDArray[numpy.float32], dict(shape=(None,))]]:
+    """
+    Probability of each ready stage, and of each limit of a job; computed `repeat` times.
+    """
+
+def decima_gradient(parameters: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], record: dict, decisions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], advantage: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], entropy_weight: float) -> tuple[Annotated[NDArray[numpy.float64], dict(shape=(None,))], float, float]:
+    """
+    Gradient of -advantage x log p - entropy_weight x entropy over some decisions of a record; also the sums of log p and of entropies.
+    """
 
 class PerfettoWriter:
     """Writes a .pftrace file."""

@@ -72,6 +72,7 @@ def account(
         output: Where the answer goes.
     """
     from gnomon.estimate import Estimate
+    from gnomon.ingest.grid import read_grid_file
     from gnomon.ingest.jobs import Jobs
     from gnomon.ingest.moment import find_timezone
     from gnomon.model.machine_file import read_fleet
@@ -79,7 +80,6 @@ def account(
     from gnomon.systems.carbon.account_power import account_power, fill_power
     from gnomon.systems.carbon.accounted import parse_metrics, to_result, to_script
     from gnomon.systems.carbon.activity import read_activity
-    from gnomon.systems.carbon.grid import read_grid_file
 
     if zone is None and signal is None:
         raise InputError("--zone: which grid?", hint="a name such as DE, or grams a kWh")
@@ -152,9 +152,9 @@ def _has_timeline(path: Path) -> bool:
 def _timeline(path: Path, start: str | None) -> tuple[Jobs, list[str]]:
     """What ran in a trace, graph or timeline, as it was replayed."""
     from gnomon.cli.sources import load_timelines
+    from gnomon.ingest.grid import day_of
     from gnomon.ingest.moment import parse_instant
     from gnomon.systems.carbon.activity import timeline_jobs
-    from gnomon.systems.carbon.grid import day_of
 
     start_ns = time.time_ns() if start is None else int(parse_instant(start))
     line = list(load_timelines(path).values())[-1]

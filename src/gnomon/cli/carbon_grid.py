@@ -23,7 +23,7 @@ def own_folder() -> str | None:
 
 def own_file(zone: str | None) -> Path | None:
     """The user's own file of a zone, where there is one."""
-    from gnomon.systems.carbon.grid import find_grid_file
+    from gnomon.ingest.grid import find_grid_file
 
     return None if zone is None else find_grid_file(own_folder(), zone)
 
@@ -33,7 +33,7 @@ def zone_hours(
     seed: int, fill: Literal["hold", "interpolate"] | None,
 ) -> tuple[Signal, list[str]]:  # fmt: skip
     """A zone's hours over a span, and what has to be said about them."""
-    from gnomon.systems.carbon.grid import grid_signal
+    from gnomon.ingest.grid import grid_signal
 
     filled = fill if own_file(zone) is not None else None
     return grid_signal(
@@ -43,7 +43,7 @@ def zone_hours(
 
 def year_of_jobs(first_ns: int, year: int | None) -> int:
     """The year it is, for the age of machines: as given, that of the first job, or today's."""
-    from gnomon.systems.carbon.grid import year_of
+    from gnomon.ingest.grid import year_of
 
     if year is not None:
         return year

@@ -100,11 +100,11 @@ def place(
         return
     if utilisation is not None:
         raise InputError("--utilisation follows from --jobs: give one or the other")
+    from gnomon.ingest.grid import read_grid_file
     from gnomon.ingest.jobs_csv import read_jobs_csv
     from gnomon.ingest.moment import find_timezone
     from gnomon.model.machine_file import read_fleet
     from gnomon.series import Signal
-    from gnomon.systems.carbon.grid import read_grid_file
     from gnomon.systems.carbon.metric import parse_metrics
     from gnomon.systems.carbon.place import demand_of, place_jobs
     from gnomon.systems.carbon.placed import to_result, to_script
@@ -161,9 +161,9 @@ def _curves(
 ) -> None:  # fmt: skip
     import numpy as np
 
+    from gnomon.ingest.grid import mean_intensity
     from gnomon.model.machine_file import read_fleet
     from gnomon.systems.carbon.curved import curves_of, to_result, to_script
-    from gnomon.systems.carbon.grid import mean_intensity
     from gnomon.systems.carbon.metric import parse_metrics
 
     if not 0 <= utilisation <= 100:

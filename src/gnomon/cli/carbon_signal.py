@@ -60,7 +60,7 @@ def signal(
         seed: Of the generated hours.
         output: Where the answer goes.
     """
-    from gnomon.systems.carbon.grid import check_covers, read_grid_file
+    from gnomon.ingest.grid import check_covers, read_grid_file
     from gnomon.systems.carbon.signal_view import see, to_result, to_script
 
     start_ns, end_ns = _instant("--from", from_), _instant("--to", to)
@@ -153,8 +153,8 @@ def _generated(
     fill: str | None,
 ) -> tuple[Signal, int, int, list[str]]:
     """Generated hours to the end of the span, with a history to learn from, and what to say."""
+    from gnomon.ingest.grid import is_number, notes_on_distance
     from gnomon.series.zones import zone_names, zone_profile, zone_signal
-    from gnomon.systems.carbon.grid import is_number, notes_on_distance
 
     if zone is None:
         raise InputError("which grid?", hint=f"one of {', '.join(zone_names())}, or --file FILE")

@@ -14,7 +14,8 @@ from gnomon.errors import InputError
 
 if TYPE_CHECKING:
     from gnomon.act.process import Ran
-    from gnomon.systems.carbon.wait import Outlook, WaitPlan
+    from gnomon.ingest.outlook import Outlook
+    from gnomon.systems.carbon.wait import WaitPlan
 
 __all__ = ["wait"]
 
@@ -102,7 +103,7 @@ def _saved(
     zone: str | None, scope: Literal["lifecycle", "direct"],
 ) -> dict[str, Any]:  # fmt: skip
     """What starting later saved: as the service has measured it since, else by the forecast."""
-    from gnomon.systems.carbon.outlook import live_history
+    from gnomon.ingest.outlook import live_history
     from gnomon.systems.carbon.wait import saved_by
 
     if outlook.signal is None:
@@ -129,8 +130,7 @@ def _outlook(
     scope: Literal["lifecycle", "direct"],
 ) -> Outlook:  # fmt: skip
     """What is known of the hours to come, or why nothing is: a failing forecast is no reason."""
-    from gnomon.systems.carbon.outlook import file_outlook, live_outlook
-    from gnomon.systems.carbon.wait import expected_grid
+    from gnomon.ingest.outlook import expected_grid, file_outlook, live_outlook
 
     if signal is not None:
         return file_outlook(signal, start_ns, end_ns, zone=zone, scope=scope)

@@ -15,6 +15,7 @@ Exit codes: 0 done, 1 our fault, 2 wrong input or usage, 3 the answer is "no".""
 NOUNS = {
     "training": "How long is the step, why, and what if? From PyTorch profiler traces.",
     "aibench": "Hand over an AI workload without the model: benchmarks from execution traces.",
+    "batch": "When should which stage run, given the grid? Spark jobs, PCAPS and CAP.",
     "carbon": "What does it emit, and which number should I minimise? Grids, accounts, placement.",
 }
 VERBS = {

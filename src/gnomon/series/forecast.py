@@ -20,7 +20,9 @@ from gnomon.series.signal import Signal
 from gnomon.table import Table
 from gnomon.units import format_duration
 
-__all__ = ["COVERAGE", "METHODS", "Choice", "choose_method", "forecast", "score"]
+__all__ = [
+    "COVERAGE", "METHODS", "Choice", "Outlook", "choose_method", "forecast", "outlooks", "score",
+]  # fmt: skip
 
 #: From the simplest to the best.
 METHODS = tuple(LEAST_HOURS)
@@ -95,6 +97,38 @@ def forecast(history: Signal, horizon_ns: int, method: str = "fitted") -> Signal
         zone=history.zone, attribution=thanks,
     )  # fmt: skip
     return signal.slice(history.end_ns, history.end_ns + horizon_ns)
+
+
+def outlooks(
+    hours: Signal, first: int, count: int, horizon: int, method: str = "fitted"
+) -> Outlook:
+    """What would have been expected at each of a number of hours, of the hours after it.
+
+    The method is fitted once, on what comes before the first of them.
+
+    Args:
+        hours: Real hours without gaps.
+        first: The first hour, counted from the begin, at which one looks ahead; it is known.
+        count: How many hours one does.
+        horizon: How many hours ahead.
+        method: One of `METHODS`.
+
+    Returns:
+        `mid`, `low` and `high`: a row for each hour, a column for each hour ahead of it.
+
+    >>> wave = 300 + 100 * np.cos(2 * np.pi * np.arange(240) / 24)
+    >>> past = Signal.regular(0, HOUR_NS, wave, unit="gCO2e/kWh", kind="carbon", zone="DE")
+    >>> outlooks(past, 200, 2, 3, "seasonal").mid.shape
+    (2, 3)
+    """
+    past = _past(hours)
+    if not 0 <= first <= past.values.size - count or count < 1 or horizon < 1:
+        raise InputError("the hours to look ahead from lie outside of the signal")
+    if LEAST_HOURS.get(method, 0) > first + 1:
+        raise InputError(choose_method((first + 1) * HOUR_NS, method).note, hint="start later")
+    choose_method((first + 1) * HOUR_NS, method)
+    forecaster = Forecaster(method, past.until(first + 1), horizon)
+    return forecaster.predict(past, np.arange(first + 1, first + 1 + count))
 
 
 def _past(history: Signal) -> Past:

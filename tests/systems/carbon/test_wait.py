@@ -8,14 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.errors import InputError
+from gnomon.ingest.outlook import Outlook, expected_grid
 from gnomon.series import Signal
-from gnomon.systems.carbon.wait import (
-    Outlook,
-    expected_grid,
-    plan_wait,
-    saved_by,
-    start_clean,
-)
+from gnomon.systems.carbon.wait import plan_wait, saved_by, start_clean
 
 HOUR_NS = 3_600 * 10**9
 KIND = "carbon-intensity/average/lifecycle"

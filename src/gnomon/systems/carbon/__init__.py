@@ -18,13 +18,12 @@ from gnomon.lazy import lazy_names
 if TYPE_CHECKING:
     from gnomon.systems.carbon.buy import weigh_purchase
     from gnomon.systems.carbon.curved import curves_of
-    from gnomon.systems.carbon.grid import grid_signal
     from gnomon.systems.carbon.metric import parse_metrics
     from gnomon.systems.carbon.place import demand_of, place_jobs
     from gnomon.systems.carbon.wait import plan_wait, start_clean
 
 __all__ = [
-    "curves_of", "demand_of", "grid_signal", "parse_metrics", "place_jobs", "plan_wait",
+    "curves_of", "demand_of", "parse_metrics", "place_jobs", "plan_wait",
     "start_clean", "weigh_purchase",
 ]  # fmt: skip
 
@@ -33,7 +32,6 @@ __getattr__ = lazy_names(
     {
         "curves_of": "curved",
         "demand_of": "place",
-        "grid_signal": "grid",
         "parse_metrics": "metric",
         "place_jobs": "place",
         "plan_wait": "wait",

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
+from gnomon.ingest.grid import check_covers, year_of
 from gnomon.ingest.jobs import Jobs
 from gnomon.model.carbon import (
     HOUR_NS,
@@ -30,7 +31,6 @@ from gnomon.model.carbon import (
 from gnomon.model.machine import Fleet
 from gnomon.model.ranges import Floats, Ints, Ranges
 from gnomon.series import Signal
-from gnomon.systems.carbon.grid import check_covers, year_of
 from gnomon.systems.carbon.holdings import Pool, Sums, pools_of, say_age, share_pools
 
 __all__ = ["METRICS", "Accounts", "account_jobs"]

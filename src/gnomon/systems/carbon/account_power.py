@@ -9,13 +9,13 @@ import numpy as np
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
+from gnomon.ingest.grid import check_covers, day_of, year_of
 from gnomon.ingest.power_series import PowerSeries
 from gnomon.model.carbon import HOUR_NS, Amortisation, embodied_rate_g_h, power_grams
 from gnomon.model.machine import Fleet
 from gnomon.model.ranges import Ranges
 from gnomon.series import Fill, Signal
 from gnomon.systems.carbon.account import Accounts
-from gnomon.systems.carbon.grid import check_covers, day_of, year_of
 from gnomon.systems.carbon.holdings import say_age
 from gnomon.units import format_duration
 

@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 
 from gnomon.estimate import Estimate
+from gnomon.ingest.grid import day_of
 from gnomon.model.carbon import HOUR_NS
 from gnomon.model.ranges import Ranges
 from gnomon.report import BarChart, Bars, Chart, Figure, LineChart, Manifest, Result, hash_input
 from gnomon.report.chart import Line
 from gnomon.systems.carbon.account import METRICS, Accounts
-from gnomon.systems.carbon.grid import day_of
 from gnomon.systems.carbon.metric import TITLES, parse_names
 from gnomon.table import Table, format_value
 from gnomon.version import __version__

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
+from gnomon.ingest.grid import day_of
 from gnomon.ingest.jobs import Jobs
 from gnomon.model.carbon import Amortisation, grid_hours
 from gnomon.model.machine import Fleet
 from gnomon.series import Signal
 from gnomon.sim.placement import Candidate, Groups, Placed, Tasks, cleanest_starts, place
-from gnomon.systems.carbon.grid import day_of
 from gnomon.systems.carbon.metric import METRICS, Metric, candidates_of
 from gnomon.systems.carbon.supply import End, Floats, Supply, check_alike, supply_of
 

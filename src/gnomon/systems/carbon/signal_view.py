@@ -10,11 +10,11 @@ import numpy as np
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
+from gnomon.ingest.grid import day_of
 from gnomon.report import Chart, Figure, Line, LineChart, Manifest, Result, hash_input
 from gnomon.series import Signal
 from gnomon.series.forecast import choose_method, forecast
 from gnomon.series.intensity import describe_intensity, intensity_identity
-from gnomon.systems.carbon.grid import day_of
 from gnomon.table import Table
 from gnomon.units import parse
 from gnomon.version import __version__

@@ -15,35 +15,20 @@ from datetime import UTC, datetime
 from typing import Literal, ParamSpec, TypeVar
 
 import msgspec
-import numpy as np
 
 from gnomon.act.process import sleep_until
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
+from gnomon.ingest.outlook import Outlook, expected_grid
 from gnomon.series import Signal
-from gnomon.series.intensity import Scope, describe_intensity
-from gnomon.series.zones import zone_signal
 from gnomon.sim.placement import cleanest_starts
 from gnomon.units import format_duration, parse, parse_duration
 
-__all__ = ["Outlook", "Saved", "WaitPlan", "expected_grid", "plan_wait", "saved_by", "start_clean"]
+__all__ = ["Saved", "WaitPlan", "plan_wait", "saved_by", "start_clean"]
 
-_HISTORIES = 64
 _HOUR_NS = 3_600 * 10**9
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-
-
-class Outlook(msgspec.Struct, frozen=True, eq=False):
-    """What the grid is expected to do.
-
-    Attributes:
-        signal: Grams a kilowatt-hour from now on; None where nobody knows.
-        basis: Where it comes from, or why there is none, in words.
-    """
-
-    signal: Signal | None
-    basis: str
 
 
 class WaitPlan(msgspec.Struct, frozen=True):
@@ -126,23 +111,6 @@ class Saved(msgspec.Struct, frozen=True):
             f"ran at {self.then:.0f} g/kWh, {self.at_once:.0f} had it started at once: "
             f"{self.saved_pct:.0f} % saved{grams} ({behind})"
         )
-
-
-def expected_grid(zone: str, start_ns: int, end_ns: int, *, scope: Scope = "lifecycle") -> Outlook:
-    """What a zone's profile expects of the hours to come, without knowing today's weather.
-
-    >>> outlook = expected_grid("DE", 0, 24 * 3600 * 10**9)
-    >>> outlook.signal.has_range, outlook.basis.split(":")[0]
-    (True, 'usual hours of DE-LU')
-    """
-    drawn = [
-        zone_signal(zone, start_ns, end_ns, scope=scope, seed=seed) for seed in range(_HISTORIES)
-    ]
-    values = np.array([signal.values for signal in drawn])
-    low, high = np.quantile(values, [0.1, 0.9], axis=0)
-    mean = values.mean(axis=0)
-    usual = drawn[0].replace(values=mean, low=np.minimum(low, mean), high=np.maximum(high, mean))
-    return Outlook(usual, f"usual hours of {usual.zone}: {describe_intensity(usual)}")
 
 
 def plan_wait(outlook: Outlook, now_ns: int, *, within_ns: int, length_ns: int) -> WaitPlan:

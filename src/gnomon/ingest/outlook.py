@@ -4,21 +4,55 @@ from __future__ import annotations
 
 import os
 
+import msgspec
+import numpy as np
+
 from gnomon.errors import InputError
+from gnomon.ingest.grid import day_of
 from gnomon.ingest.intensity import read_intensity
 from gnomon.ingest.intensity_live import provider
 from gnomon.series import Signal
 from gnomon.series.forecast import choose_method, forecast
 from gnomon.series.intensity import Scope, describe_intensity
-from gnomon.systems.carbon.grid import day_of
-from gnomon.systems.carbon.wait import Outlook
+from gnomon.series.zones import zone_signal
 from gnomon.units import format_duration
 
-__all__ = ["file_outlook", "live_history", "live_outlook"]
+__all__ = ["Outlook", "expected_grid", "file_outlook", "live_history", "live_outlook"]
 
 _HOUR_NS = 3600 * 10**9
 #: Older history says little of the hours to come.
 _OLDEST_NS = 48 * _HOUR_NS
+#: Histories that usual hours are the mean of.
+_HISTORIES = 64
+
+
+class Outlook(msgspec.Struct, frozen=True, eq=False):
+    """What the grid is expected to do.
+
+    Attributes:
+        signal: Grams a kilowatt-hour from now on; None where nobody knows.
+        basis: Where it comes from, or why there is none, in words.
+    """
+
+    signal: Signal | None
+    basis: str
+
+
+def expected_grid(zone: str, start_ns: int, end_ns: int, *, scope: Scope = "lifecycle") -> Outlook:
+    """What a zone's profile expects of the hours to come, without knowing today's weather.
+
+    >>> outlook = expected_grid("DE", 0, 24 * 3600 * 10**9)
+    >>> outlook.signal.has_range, outlook.basis.split(":")[0]
+    (True, 'usual hours of DE-LU')
+    """
+    drawn = [
+        zone_signal(zone, start_ns, end_ns, scope=scope, seed=seed) for seed in range(_HISTORIES)
+    ]
+    values = np.array([signal.values for signal in drawn])
+    low, high = np.quantile(values, [0.1, 0.9], axis=0)
+    mean = values.mean(axis=0)
+    usual = drawn[0].replace(values=mean, low=np.minimum(low, mean), high=np.maximum(high, mean))
+    return Outlook(usual, f"usual hours of {usual.zone}: {describe_intensity(usual)}")
 
 
 def file_outlook(

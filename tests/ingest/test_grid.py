@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gnomon.errors import InputError
-from gnomon.systems.carbon.grid import grid_signal, mean_intensity, read_grid_file
+from gnomon.ingest.grid import grid_signal, mean_intensity, read_grid_file
 
 HOUR_NS = 3600 * 10**9
 DAY = "2024-03-01T{:02}:00Z"

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from gnomon.errors import InputError
+from gnomon.ingest.outlook import file_outlook, live_outlook
 from gnomon.ingest.signal_csv import write_signal_csv
 from gnomon.series import Signal
 from gnomon.series.intensity import intensity_kind
-from gnomon.systems.carbon.outlook import file_outlook, live_outlook
 from gnomon.systems.carbon.wait import plan_wait
 from tests.ingest.test_intensity_live import service
 

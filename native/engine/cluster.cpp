@@ -1,0 +1,782 @@
+#include "engine/cluster.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/event_queue.hpp"
+
+namespace gnomon {
+namespace {
+
+// What happens at one time happens in this order.
+enum EventKind : std::int64_t { kExecutor = 0, kArrival = 1, kGridStep = 2, kUrgent = 3, kWake = 4, kOff = 5, kLeave = 6 };
+constexpr std::int64_t kKindShift = 40;
+
+enum class Activity : std::uint8_t { kAbsent, kOff, kIdle, kComing, kBusy, kBroken };
+
+constexpr std::int32_t kNobody = -1;
+
+struct Executor {
+    Activity activity = Activity::kIdle;
+    bool fresh = true;                 ///< has not run a task of its application
+    std::int8_t wave = kFresh;
+    bool failing = false;              ///< the task it runs will have failed
+    bool breaking = false;             ///< and itself with it
+    bool leaving = false;              ///< it goes as soon as it is idle
+    std::int32_t application = kNobody;
+    std::int32_t slot = -1, stage = -1;
+    std::int64_t last_stage = -1;      ///< (job, stage) of its last task
+    std::int64_t since = 0;
+    std::int32_t previous = kNobody, next = kNobody;  ///< idle ones of one application
+    std::int32_t place = -1;           ///< in the pool of its kind
+};
+
+std::uint64_t mixed(std::uint64_t x) {
+    x += 0x9E3779B97F4A7C15ULL;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+    return x ^ (x >> 31);
+}
+
+double unit(std::uint64_t draw) { return static_cast<double>(draw >> 11) * 0x1.0p-53; }
+
+/// Which of 0..n-1 a draw stands for.
+std::int64_t pick(std::uint64_t draw, std::int32_t n) {
+    return static_cast<std::int64_t>(((draw >> 32) * static_cast<std::uint64_t>(n)) >> 32);
+}
+
+/// The two levels around a number of executors, and the chance of the upper one.
+struct Between {
+    std::int32_t lower = 0, upper = 0;
+    double chance = 0.0;
+};
+
+std::vector<Between> place_levels(std::span<const std::int32_t> levels, std::int32_t most) {
+    std::vector<Between> between(static_cast<std::size_t>(most) + 1);
+    const auto last = static_cast<std::int32_t>(levels.size()) - 1;
+    std::int32_t upper = 0;
+    for (std::int32_t n = 0; n <= most; ++n) {
+        while (upper < last && levels[static_cast<std::size_t>(upper)] < n) ++upper;
+        const auto at = levels[static_cast<std::size_t>(upper)];
+        auto& here = between[static_cast<std::size_t>(n)];
+        here.lower = here.upper = upper;
+        if (upper == 0 || n >= at) continue;
+        const auto below = levels[static_cast<std::size_t>(upper) - 1];
+        here.lower = upper - 1;
+        here.chance = static_cast<double>(n - below) / (at - below);
+    }
+    return between;
+}
+
+class Cluster final : public ClusterState {
+public:
+    Cluster(const ClusterInput& input, Order& order, std::span<Gate* const> gates)
+        : ClusterState(input.kinds, input.jobs, input.executors, input.grid),
+          input_(input),
+          order_(order),
+          policy_rng_(input.policy_seed, 1),
+          executors_(static_cast<std::size_t>(input.executors.count)),
+          between_(place_levels(input.kinds.levels, input.executors.count)) {
+        gates_.assign(gates.begin(), gates.end());
+        quota_ = input.executors.count;
+        longest_hold_ = input.guard.longest_hold;
+    }
+
+    ClusterRun run();
+
+private:
+    void prepare();
+    void place_executor(std::int32_t number);
+    void link_children();
+    void link_dependents();
+    void handle(const Event& event);
+    void arrive(std::int32_t job);
+    void move_grid();
+    void update_quota();
+    void note_quota();
+    void become_urgent(std::int32_t job);
+    void switch_off(std::int32_t number);
+    void leave(std::int32_t number);
+    void executor_event(std::int32_t executor);
+    void finish_task(std::int32_t number);
+    void complete_stage(std::int32_t slot, std::int32_t stage);
+    void complete_job(std::int32_t slot);
+    void start_task(std::int32_t number);
+    void decide();
+    std::int32_t assign(const Choice& choice);
+    void give(std::int32_t number, std::int32_t slot, std::int32_t stage);
+    bool continues(const JobState& job, std::int32_t slot, std::int32_t stage) const;
+    void note_quota_holds();
+    void charge(std::vector<double>& at, std::int64_t from, std::int64_t until, double share = 1.0);
+    double charge_task(std::int64_t from, std::int64_t until, double cpu_share);
+    void count_on(std::int64_t more);
+
+    std::int32_t take_idle(std::int32_t application);
+    void make_idle(std::int32_t number);
+    void leave_idle(std::int32_t number);
+    void enter_pool(std::vector<std::int32_t>& pool, std::int32_t number);
+    void leave_pool(std::vector<std::int32_t>& pool, std::int32_t number);
+    void bind(std::int32_t number, std::int32_t application);
+    void unbind(std::int32_t number);
+
+    JobState& at(std::int32_t slot) const { return slots_[static_cast<std::size_t>(slot)]; }
+    Executor& executor(std::int32_t number) { return executors_[static_cast<std::size_t>(number)]; }
+    void open_stage(JobState& job, std::int32_t stage);
+    void close_stage(JobState& job, std::int32_t stage);
+    std::vector<std::int32_t>& pool_of(const Executor& e) {
+        return e.application == kNobody ? unbound_ : bound_;
+    }
+    void push(std::int64_t time, EventKind kind, std::int64_t id) {
+        queue_.push(time, (static_cast<std::int64_t>(kind) << kKindShift) | id);
+    }
+
+    const ClusterInput& input_;
+    Order& order_;
+    Rng policy_rng_;
+    EventQueue queue_;
+    std::vector<Executor> executors_;
+    std::vector<Between> between_;
+    std::vector<std::int32_t> bound_, unbound_, off_;  ///< idle ones, and those switched off
+    std::vector<std::int32_t> first_idle_, bound_count_, jobs_left_;  ///< by application
+    std::vector<std::int32_t> free_slots_, slot_of_;
+    std::vector<std::int32_t> dependent_first_, dependent_;
+    std::int64_t left_ = 0, open_ = 0, urgent_ = 0, on_ = 0, on_since_ = 0, quota_since_ = 0;
+    ClusterRun out_;
+};
+
+ClusterRun Cluster::run() {
+    prepare();
+    while (left_ > 0 && !queue_.empty()) {
+        now_ = queue_.top().time;
+        source_ = -1;
+        while (!queue_.empty() && queue_.top().time == now_) {
+            handle(queue_.pop());
+            ++out_.events;
+        }
+        decide();
+    }
+    count_on(0);
+    note_quota();
+    out_.end = now_;
+    out_.unfinished = left_;
+    return std::move(out_);
+}
+
+void Cluster::prepare() {
+    const auto jobs = jobs_.kind.size();
+    std::int32_t applications = 0;
+    for (const auto application : jobs_.application) applications = std::max(applications, application + 1);
+    const auto count = static_cast<std::size_t>(applications);
+    first_idle_.assign(count, kNobody);
+    bound_count_.assign(count, 0);
+    idle_of_.assign(count, 0);
+    jobs_left_.assign(count, 0);
+    slot_of_.assign(jobs, -1);
+    for (const auto application : jobs_.application) ++jobs_left_[static_cast<std::size_t>(application)];
+    out_.start.assign(jobs, -1);
+    out_.finish.assign(jobs, -1);
+    out_.busy.assign(jobs, 0);
+    out_.weighted.assign(jobs, 0.0);
+    left_ = static_cast<std::int64_t>(jobs);
+    link_children();
+    link_dependents();
+    for (std::size_t job = 0; job < jobs; ++job) {
+        if (jobs_.after[job] < 0) push(jobs_.arrival[job], kArrival, static_cast<std::int64_t>(job));
+    }
+    for (std::int32_t number = settings_.count - 1; number >= 0; --number) place_executor(number);
+    for (auto* gate : gates_) gate->begin(*this);
+    if (!grid_.seen.empty()) {
+        for (auto* gate : gates_) gate->at_step(*this);
+        push(grid_.step, kGridStep, 0);
+    }
+    update_quota();
+}
+
+void Cluster::place_executor(std::int32_t number) {
+    auto& e = executor(number);
+    const auto place = static_cast<std::size_t>(number);
+    if (!settings_.until.empty() && settings_.until[place] != kNever) push(settings_.until[place], kLeave, number);
+    if (!settings_.from.empty() && settings_.from[place] > 0) {
+        e.activity = Activity::kAbsent;
+        push(settings_.from[place], kExecutor, number);
+        return;
+    }
+    const bool is_off = settings_.off_after != kNever;
+    e.activity = is_off ? Activity::kOff : Activity::kIdle;
+    enter_pool(is_off ? off_ : unbound_, number);
+    ++idle_;
+    on_ += !is_off;
+}
+
+void Cluster::link_children() {
+    const auto stages = kinds_.tasks.size();
+    child_first_.assign(stages + 1, 0);
+    for (const auto parent : kinds_.parents) ++child_first_[static_cast<std::size_t>(parent) + 1];
+    for (std::size_t s = 0; s < stages; ++s) child_first_[s + 1] += child_first_[s];
+    child_.resize(kinds_.parents.size());
+    auto next = child_first_;
+    for (std::size_t kind = 0; kind + 1 < kinds_.first_stage.size(); ++kind) {
+        for (auto s = kinds_.first_stage[kind]; s < kinds_.first_stage[kind + 1]; ++s) {
+            const auto stage = static_cast<std::size_t>(s);
+            for (auto p = kinds_.first_parent[stage]; p < kinds_.first_parent[stage + 1]; ++p) {
+                auto& place = next[static_cast<std::size_t>(kinds_.parents[static_cast<std::size_t>(p)])];
+                child_[static_cast<std::size_t>(place++)] =
+                    static_cast<std::int32_t>(s - kinds_.first_stage[kind]);
+            }
+        }
+    }
+}
+
+void Cluster::link_dependents() {
+    const auto jobs = jobs_.after.size();
+    dependent_first_.assign(jobs + 1, 0);
+    for (const auto before : jobs_.after) {
+        if (before >= 0) ++dependent_first_[static_cast<std::size_t>(before) + 1];
+    }
+    for (std::size_t j = 0; j < jobs; ++j) dependent_first_[j + 1] += dependent_first_[j];
+    dependent_.resize(static_cast<std::size_t>(dependent_first_[jobs]));
+    auto next = dependent_first_;
+    for (std::size_t j = 0; j < jobs; ++j) {
+        if (jobs_.after[j] < 0) continue;
+        auto& place = next[static_cast<std::size_t>(jobs_.after[j])];
+        dependent_[static_cast<std::size_t>(place++)] = static_cast<std::int32_t>(j);
+    }
+}
+
+void Cluster::handle(const Event& event) {
+    const auto id = static_cast<std::int32_t>(event.key & ((std::int64_t{1} << kKindShift) - 1));
+    switch (static_cast<EventKind>(event.key >> kKindShift)) {
+        case kExecutor: return executor_event(id);
+        case kArrival: return arrive(id);
+        case kGridStep: return move_grid();
+        case kUrgent: return become_urgent(id);
+        case kWake: ++epoch_; return;  // a hold may have lasted its longest
+        case kOff: return switch_off(id);
+        case kLeave: return leave(id);
+    }
+}
+
+void Cluster::switch_off(std::int32_t number) {
+    auto& e = executor(number);
+    if (e.activity != Activity::kIdle || now_ - e.since != settings_.off_after) return;
+    leave_idle(number);
+    if (e.application != kNobody) unbind(number);
+    e.activity = Activity::kOff;
+    enter_pool(off_, number);
+    ++idle_;  // it can be had, at the price of its start
+    count_on(-1);
+}
+
+void Cluster::leave(std::int32_t number) {
+    auto& e = executor(number);
+    e.leaving = true;
+    if (e.activity == Activity::kIdle) {
+        leave_idle(number);
+        if (e.application != kNobody) unbind(number);
+        count_on(-1);
+    } else if (e.activity == Activity::kOff) {
+        leave_pool(off_, number);
+        --idle_;
+    } else {
+        return;  // after its task
+    }
+    e.activity = Activity::kAbsent;
+}
+
+void Cluster::arrive(std::int32_t number) {
+    const auto job_index = static_cast<std::size_t>(number);
+    std::int32_t slot;
+    if (free_slots_.empty()) {
+        slot = static_cast<std::int32_t>(slots_.size());
+        slots_.emplace_back();
+    } else {
+        slot = free_slots_.back();
+        free_slots_.pop_back();
+    }
+    auto& job = at(slot);
+    slot_of_[job_index] = slot;
+    job.job = number;
+    job.kind = jobs_.kind[job_index];
+    const auto kind = static_cast<std::size_t>(job.kind);
+    job.first_stage = kinds_.first_stage[kind];
+    job.stages_left = static_cast<std::int32_t>(kinds_.first_stage[kind + 1] - job.first_stage);
+    job.application = jobs_.application[job_index];
+    job.executors = 0;
+    job.arrival = now_;
+    job.urgent = false;
+    job.work_left = 0.0;
+    job.draw_key = mixed(input_.seed ^ mixed(static_cast<std::uint64_t>(number)));
+    job.masked_round = 0;
+    job.ready.clear();
+    job.stage.assign(static_cast<std::size_t>(job.stages_left), {});
+    double longest = 0.0;
+    for (std::int32_t s = 0; s < job.stages_left; ++s) {
+        const auto global = static_cast<std::size_t>(job.first_stage + s);
+        auto& stage = job.stage[static_cast<std::size_t>(s)];
+        stage.unstarted = stage.unfinished = kinds_.tasks[global];
+        stage.parents_left = static_cast<std::int32_t>(kinds_.first_parent[global + 1] - kinds_.first_parent[global]);
+        job.work_left += stage.unstarted * kinds_.typical[global];
+        longest = std::max(longest, kinds_.path[global]);
+        if (stage.parents_left == 0) open_stage(job, s);
+    }
+    job.work = job.work_left;
+    work_left_ += job.work;
+    active_.push_back(slot);
+    const auto& guard = input_.guard;
+    const auto path = static_cast<std::int64_t>(longest);
+    const auto due = std::min(guard.finish_by, jobs_.deadline[job_index]);
+    job.urgent_at = due == kNever ? kNever : std::max(now_, due - path);
+    if (guard.patience != kNever) job.urgent_at = std::min(job.urgent_at, now_ + guard.patience);
+    if (!gates_.empty() && job.urgent_at != kNever) push(job.urgent_at, kUrgent, number);
+    ++epoch_;
+    for (auto* gate : gates_) gate->on_arrival(*this, slot);
+    update_quota();
+}
+
+void Cluster::move_grid() {
+    if (grid_step_ + 1 >= grid_.seen.size()) {
+        past_grid_ = true;  // nothing is known any more: nothing is held any more
+    } else {
+        ++grid_step_;
+        for (auto* gate : gates_) gate->at_step(*this);
+        push(now_ + grid_.step, kGridStep, 0);
+    }
+    ++epoch_;
+    update_quota();
+}
+
+void Cluster::update_quota() {
+    note_quota();
+    quota_ = settings_.count;
+    if (past_grid_) return;
+    for (auto* gate : gates_) quota_ = std::min(quota_, gate->quota(*this));
+}
+
+void Cluster::note_quota() {
+    if (!gates_.empty()) charge(out_.quota_at, quota_since_, now_, static_cast<double>(quota_));
+    quota_since_ = now_;
+}
+
+void Cluster::become_urgent(std::int32_t number) {
+    const auto slot = slot_of_[static_cast<std::size_t>(number)];
+    if (slot < 0 || at(slot).urgent) return;
+    at(slot).urgent = true;
+    ++urgent_;
+    ++epoch_;
+}
+
+void Cluster::executor_event(std::int32_t number) {
+    auto& e = executor(number);
+    switch (e.activity) {
+        case Activity::kComing:
+            charge(out_.moving_at, e.since, now_);
+            return start_task(number);
+        case Activity::kBusy: return finish_task(number);
+        case Activity::kAbsent:
+            if (e.leaving) return;
+            count_on(1);
+            return make_idle(number);
+        case Activity::kBroken: return make_idle(number);
+        default: return;
+    }
+}
+
+void Cluster::finish_task(std::int32_t number) {
+    auto& e = executor(number);
+    auto& job = at(e.slot);
+    const auto s = e.stage;
+    auto& stage = job.stage[static_cast<std::size_t>(s)];
+    const auto global = static_cast<std::size_t>(job.first_stage + s);
+    const auto took = now_ - e.since;
+    const auto cpu = static_cast<double>(kinds_.cpu[global]);
+    const double share = cpu <= 0.0 || took <= 0 ? 1.0 : std::min(1.0, cpu / static_cast<double>(took));
+    const double weighted = charge_task(e.since, now_, share);
+    stage.busy += took;
+    stage.weighted += weighted;
+    out_.busy[static_cast<std::size_t>(job.job)] += took;
+    out_.weighted[static_cast<std::size_t>(job.job)] += weighted;
+    if (input_.record_tasks) {
+        out_.records.push_back({job.job, s, number, e.wave, e.failing, e.since, now_});
+    }
+    if (e.failing) {
+        ++out_.failed_tasks;
+        out_.wasted += took;
+        if (stage.unstarted++ == 0) open_stage(job, s);
+        job.work_left += kinds_.typical[global];
+        work_left_ += kinds_.typical[global];
+    } else {
+        ++out_.tasks;
+        if (--stage.unfinished == 0) complete_stage(e.slot, s);
+    }
+    if (e.breaking) {
+        --job.executors;
+        --busy_;
+        ++out_.failed_executors;
+        unbind(number);
+        e.activity = Activity::kBroken;
+        e.last_stage = -1;
+        e.since = now_;
+        push(now_ + settings_.startup, kExecutor, number);
+        return;
+    }
+    if (stage.unstarted > 0 && !e.leaving && continues(job, e.slot, s)) {
+        --stage.unstarted;
+        if (stage.unstarted == 0) close_stage(job, s);
+        job.work_left -= kinds_.typical[global];
+        work_left_ -= kinds_.typical[global];
+        return start_task(number);
+    }
+    --job.executors;
+    --busy_;
+    source_ = job.stages_left > 0 ? e.slot : source_;
+    const auto slot = e.slot;
+    make_idle(number);
+    if (job.stages_left == 0) complete_job(slot);
+}
+
+/// An executor goes on with its stage unasked, unless the grid says otherwise.
+bool Cluster::continues(const JobState& job, std::int32_t slot, std::int32_t stage) const {
+    if (gates_.empty() || job.urgent) return true;
+    if (busy_ > quota_) return false;
+    if (job.executors > limit_for(slot, settings_.count)) return false;
+    return is_open(slot, stage);
+}
+
+void Cluster::complete_stage(std::int32_t slot, std::int32_t s) {
+    auto& job = at(slot);
+    auto& stage = job.stage[static_cast<std::size_t>(s)];
+    --job.stages_left;
+    if (input_.record_holds && stage.held_since >= 0 && stage.resumed > stage.held_since) {
+        out_.held.push_back({job.job, s, stage.held_since, stage.resumed, stage.held_intensity,
+                             stage.importance, stage.threshold, stage.busy, stage.weighted});
+    }
+    for (const auto child : children(job.first_stage + s)) {
+        auto& next = job.stage[static_cast<std::size_t>(child)];
+        if (--next.parents_left == 0) open_stage(job, child);
+    }
+}
+
+void Cluster::complete_job(std::int32_t slot) {
+    auto& job = at(slot);
+    const auto number = static_cast<std::size_t>(job.job);
+    out_.finish[number] = now_;
+    --left_;
+    if (job.urgent) --urgent_;
+    work_left_ -= job.work_left;
+    active_.erase(std::find(active_.begin(), active_.end(), slot));
+    slot_of_[number] = -1;
+    free_slots_.push_back(slot);
+    if (source_ == slot) source_ = -1;
+    if (--jobs_left_[static_cast<std::size_t>(job.application)] == 0) {
+        for (auto next = first_idle_[static_cast<std::size_t>(job.application)]; next != kNobody;) {
+            const auto idle = next;
+            next = executor(idle).next;
+            leave_idle(idle);
+            unbind(idle);
+            const auto since = executor(idle).since;
+            make_idle(idle);
+            executor(idle).since = since;
+        }
+    }
+    for (auto d = dependent_first_[number]; d < dependent_first_[number + 1]; ++d) {
+        const auto next = dependent_[static_cast<std::size_t>(d)];
+        push(now_ + jobs_.arrival[static_cast<std::size_t>(next)], kArrival, next);
+    }
+    ++epoch_;
+    for (auto* gate : gates_) gate->on_finish(*this, slot);
+    update_quota();
+}
+
+void Cluster::start_task(std::int32_t number) {
+    auto& e = executor(number);
+    auto& job = at(e.slot);
+    auto& stage = job.stage[static_cast<std::size_t>(e.stage)];
+    const auto key = (static_cast<std::int64_t>(job.job) << 20) | e.stage;
+    const int wave = e.fresh ? kFresh : e.last_stage == key ? kRest : kFirst;
+    const auto where = (static_cast<std::uint64_t>(e.stage) << 32) | static_cast<std::uint32_t>(stage.draws++);
+    const auto draw = mixed(job.draw_key ^ mixed(where));
+    const auto& between = between_[static_cast<std::size_t>(
+        bound_count_[static_cast<std::size_t>(job.application)])];
+    const auto level = between.chance > 0.0 && unit(mixed(draw)) < between.chance ? between.upper : between.lower;
+    const auto run = (static_cast<std::size_t>(job.first_stage + e.stage) * kWaves + static_cast<std::size_t>(wave)) *
+                         kinds_.levels.size() +
+                     static_cast<std::size_t>(level);
+    auto took = kinds_.sample[static_cast<std::size_t>(
+        kinds_.sample_first[run] + pick(draw, kinds_.sample_count[run]))];
+    if (!settings_.speed.empty()) {
+        took = std::max<std::int64_t>(
+            1, std::llround(static_cast<double>(took) / settings_.speed[static_cast<std::size_t>(number)]));
+    }
+    e.wave = static_cast<std::int8_t>(wave);
+    e.failing = e.breaking = false;
+    if (settings_.straggler_chance > 0.0 && unit(mixed(draw ^ 1)) < settings_.straggler_chance) {
+        took = std::llround(static_cast<double>(took) * settings_.straggler_factor);
+    }
+    if (settings_.task_failure_chance > 0.0 && unit(mixed(draw ^ 2)) < settings_.task_failure_chance) {
+        e.failing = true;
+    }
+    if (settings_.failures_per_ns > 0.0) {
+        const double lives = -std::log1p(-unit(mixed(draw ^ 3))) / settings_.failures_per_ns;
+        if (lives < static_cast<double>(took)) {
+            took = std::max<std::int64_t>(1, static_cast<std::int64_t>(lives));
+            e.failing = e.breaking = true;
+        }
+    }
+    e.fresh = false;
+    e.last_stage = key;
+    e.activity = Activity::kBusy;
+    e.since = now_;
+    if (stage.held_since >= 0 && stage.resumed < 0) stage.resumed = now_;
+    auto& first = out_.start[static_cast<std::size_t>(job.job)];
+    if (first < 0) first = now_;
+    push(now_ + took, kExecutor, number);
+}
+
+void Cluster::decide() {
+    if (idle_ == 0 || open_ == 0) return;
+    ++round_;
+    while (idle_ > 0 && open_ > 0) {
+        if (busy_ >= quota_ && urgent_ == 0) {
+            if (input_.record_holds) note_quota_holds();
+            break;
+        }
+        const auto choice = order_.next(*this, policy_rng_);
+        ++out_.decisions;
+        if (choice.slot < 0) {
+            out_.holds += choice.held;
+            break;
+        }
+        // A job that cannot be given any more is not asked for again in this round.
+        if (assign(choice) == 0) at(choice.slot).masked_round = round_;
+    }
+    for (const auto& [time, id] : wakes_) push(time, kWake, id);
+    wakes_.clear();
+}
+
+void Cluster::note_quota_holds() {
+    for (const auto slot : active_) {
+        if (at(slot).urgent) continue;
+        for (const auto stage : at(slot).ready) note_held(slot, stage, 0.0, static_cast<double>(quota_));
+    }
+}
+
+std::int32_t Cluster::assign(const Choice& choice) {
+    auto& job = at(choice.slot);
+    auto& stage = job.stage[static_cast<std::size_t>(choice.stage)];
+    const auto limit = job.urgent ? choice.limit : limit_for(choice.slot, choice.limit);
+    auto want = std::min({stage.unstarted, limit - job.executors, choice.most});
+    if (!job.urgent) want = std::min(want, quota_ - busy_);
+    std::int32_t given = 0;
+    for (; given < want; ++given) {
+        const auto number = take_idle(job.application);
+        if (number == kNobody) break;
+        give(number, choice.slot, choice.stage);
+    }
+    return given;
+}
+
+void Cluster::give(std::int32_t number, std::int32_t slot, std::int32_t s) {
+    auto& e = executor(number);
+    auto& job = at(slot);
+    auto& stage = job.stage[static_cast<std::size_t>(s)];
+    const auto typical = kinds_.typical[static_cast<std::size_t>(job.first_stage + s)];
+    if (--stage.unstarted == 0) close_stage(job, s);
+    job.work_left -= typical;
+    work_left_ -= typical;
+    ++job.executors;
+    ++busy_;
+    std::int64_t delay = 0;
+    if (e.activity == Activity::kOff) {
+        delay = settings_.startup;
+        ++out_.starts;
+        count_on(1);
+    } else if (e.application != job.application) {
+        delay = settings_.moving_delay;
+        ++out_.moves;
+    }
+    if (e.application != job.application) {
+        if (e.application != kNobody) unbind(number);
+        bind(number, job.application);
+    }
+    e.slot = slot;
+    e.stage = s;
+    e.since = now_;
+    if (delay == 0) return start_task(number);
+    e.activity = Activity::kComing;
+    push(now_ + delay, kExecutor, number);
+}
+
+void Cluster::open_stage(JobState& job, std::int32_t stage) {
+    job.ready.insert(std::lower_bound(job.ready.begin(), job.ready.end(), stage), stage);
+    ++open_;
+}
+
+void Cluster::close_stage(JobState& job, std::int32_t stage) {
+    job.ready.erase(std::lower_bound(job.ready.begin(), job.ready.end(), stage));
+    --open_;
+}
+
+/// Those of the application first, then those of nobody, then those that others left idle; one
+/// that is off last.
+std::int32_t Cluster::take_idle(std::int32_t application) {
+    std::int32_t number = first_idle_[static_cast<std::size_t>(application)];
+    if (number == kNobody && !unbound_.empty()) number = unbound_.back();
+    if (number == kNobody && !bound_.empty() && !order_.keeps_executors()) number = bound_.back();
+    if (number != kNobody) {
+        leave_idle(number);
+        return number;
+    }
+    if (off_.empty()) return kNobody;
+    number = off_.back();
+    leave_pool(off_, number);
+    --idle_;
+    return number;
+}
+
+void Cluster::make_idle(std::int32_t number) {
+    auto& e = executor(number);
+    if (e.leaving) {
+        if (e.application != kNobody) unbind(number);
+        e.activity = Activity::kAbsent;
+        return count_on(-1);
+    }
+    e.activity = Activity::kIdle;
+    e.since = now_;
+    ++idle_;
+    enter_pool(pool_of(e), number);
+    if (e.application != kNobody) {
+        auto& first = first_idle_[static_cast<std::size_t>(e.application)];
+        e.previous = kNobody;
+        e.next = first;
+        if (first != kNobody) executor(first).previous = number;
+        first = number;
+        ++idle_of_[static_cast<std::size_t>(e.application)];
+    }
+    if (settings_.off_after != kNever) push(now_ + settings_.off_after, kOff, number);
+}
+
+void Cluster::leave_idle(std::int32_t number) {
+    auto& e = executor(number);
+    --idle_;
+    leave_pool(pool_of(e), number);
+    if (e.application == kNobody) return;
+    if (e.previous != kNobody) {
+        executor(e.previous).next = e.next;
+    } else {
+        first_idle_[static_cast<std::size_t>(e.application)] = e.next;
+    }
+    if (e.next != kNobody) executor(e.next).previous = e.previous;
+    e.previous = e.next = kNobody;
+    --idle_of_[static_cast<std::size_t>(e.application)];
+}
+
+void Cluster::enter_pool(std::vector<std::int32_t>& pool, std::int32_t number) {
+    executor(number).place = static_cast<std::int32_t>(pool.size());
+    pool.push_back(number);
+}
+
+void Cluster::leave_pool(std::vector<std::int32_t>& pool, std::int32_t number) {
+    const auto place = executor(number).place;
+    const auto last = pool.back();
+    pool[static_cast<std::size_t>(place)] = last;
+    executor(last).place = place;
+    pool.pop_back();
+}
+
+void Cluster::bind(std::int32_t number, std::int32_t application) {
+    auto& e = executor(number);
+    e.application = application;
+    e.fresh = true;
+    ++bound_count_[static_cast<std::size_t>(application)];
+}
+
+void Cluster::unbind(std::int32_t number) {
+    auto& e = executor(number);
+    --bound_count_[static_cast<std::size_t>(e.application)];
+    e.application = kNobody;
+}
+
+/// Adds a stretch of time to the steps of the grid it lies in.
+void Cluster::charge(std::vector<double>& at, std::int64_t from, std::int64_t until, double share) {
+    auto step = static_cast<std::size_t>(from / grid_.step);
+    while (from < until) {
+        const auto end = step + 1 > static_cast<std::size_t>(kNever / grid_.step)
+                             ? until
+                             : std::min(until, static_cast<std::int64_t>(step + 1) * grid_.step);
+        if (at.size() <= step) at.resize(step + 1, 0.0);
+        at[step] += share * static_cast<double>(end - from);
+        from = end;
+        ++step;
+    }
+}
+
+double Cluster::charge_task(std::int64_t from, std::int64_t until, double cpu_share) {
+    double weighted = 0.0;
+    auto step = static_cast<std::size_t>(from / grid_.step);
+    while (from < until) {
+        const auto end = step + 1 > static_cast<std::size_t>(kNever / grid_.step)
+                             ? until
+                             : std::min(until, static_cast<std::int64_t>(step + 1) * grid_.step);
+        if (out_.busy_at.size() <= step) {
+            out_.busy_at.resize(step + 1, 0.0);
+            out_.cpu_at.resize(step + 1, 0.0);
+        }
+        const auto length = static_cast<double>(end - from);
+        out_.busy_at[step] += length;
+        out_.cpu_at[step] += cpu_share * length;
+        if (!grid_.actual.empty()) weighted += length * grid_.actual[std::min(step, grid_.actual.size() - 1)];
+        from = end;
+        ++step;
+    }
+    return weighted;
+}
+
+/// Writes down how long how many executors have been on, up to now.
+void Cluster::count_on(std::int64_t more) {
+    if (now_ > on_since_) charge(out_.on_at, on_since_, now_, static_cast<double>(on_));
+    on_since_ = now_;
+    on_ += more;
+}
+
+}  // namespace
+
+bool ClusterState::is_open(std::int32_t slot, std::int32_t position) const {
+    auto& job = slots_[static_cast<std::size_t>(slot)];
+    auto& stage = job.stage[static_cast<std::size_t>(position)];
+    if (gates_.empty() || job.urgent || past_grid_) return true;
+    if (stage.held_since >= 0 && stage.resumed < 0 && longest_hold_ != kNever &&
+        now_ - stage.held_since >= longest_hold_) {
+        return true;
+    }
+    if (stage.admitted_epoch != epoch_) {
+        stage.admitted_epoch = epoch_;
+        stage.admitted = std::all_of(gates_.begin(), gates_.end(), [&](Gate* gate) {
+            return gate->admits(*this, slot, position);
+        });
+    }
+    if (!stage.admitted) note_held(slot, position, stage.importance, stage.threshold);
+    return stage.admitted;
+}
+
+std::int32_t ClusterState::limit_for(std::int32_t slot, std::int32_t limit) const {
+    if (past_grid_) return limit;
+    for (auto* gate : gates_) limit = std::min(limit, gate->limit(*this, slot, limit));
+    return limit;
+}
+
+void ClusterState::note_held(std::int32_t slot, std::int32_t position, double importance,
+                             double threshold) const {
+    auto& stage = slots_[static_cast<std::size_t>(slot)].stage[static_cast<std::size_t>(position)];
+    if (stage.held_since >= 0) return;
+    stage.held_since = now_;
+    stage.held_intensity = intensity();
+    stage.importance = importance;
+    stage.threshold = threshold;
+    if (longest_hold_ != kNever) wakes_.emplace_back(now_ + longest_hold_, slot);
+}
+
+ClusterRun run_cluster(const ClusterInput& input, Order& order, std::span<Gate* const> gates) {
+    return Cluster(input, order, gates).run();
+}
+
+}  // namespace gnomon

@@ -1,0 +1,123 @@
+#include "engine/cluster_decima.hpp"
+
+#include <algorithm>
+
+namespace gnomon {
+
+void DecimaOrder::find_heights(const ClusterState& state) {
+    const auto& kinds = state.kinds();
+    heights_.assign(kinds.tasks.size(), 0);
+    for (auto s = kinds.tasks.size(); s-- > 0;) {  // children come after their parents
+        for (auto p = kinds.first_parent[s]; p < kinds.first_parent[s + 1]; ++p) {
+            auto& height = heights_[static_cast<std::size_t>(kinds.parents[static_cast<std::size_t>(p)])];
+            height = std::max(height, heights_[s] + 1);
+        }
+    }
+}
+
+/// Unfinished stages of all jobs, as the network wants them. All children of an unfinished stage
+/// are unfinished, so that edges and heights are those of the kind.
+void DecimaOrder::look(const ClusterState& state) {
+    if (heights_.empty()) find_heights(state);
+    job_first_.assign(1, 0);
+    child_first_.assign(1, 0);
+    child_.clear();
+    height_.clear();
+    ready_.clear();
+    work_ms_.clear();
+    tasks_.clear();
+    job_executors_.clear();
+    source_ = -1;
+    free_ = static_cast<float>(state.idle());
+    auto candidate = candidates_.begin();
+    for (const auto slot : state.active()) {
+        const auto& job = state.job(slot);
+        if (slot == state.source()) source_ = static_cast<std::int32_t>(job_executors_.size());
+        if (job_of_slot_.size() <= static_cast<std::size_t>(slot)) job_of_slot_.resize(static_cast<std::size_t>(slot) + 1);
+        job_of_slot_[static_cast<std::size_t>(slot)] = static_cast<std::int32_t>(job_executors_.size());
+        job_executors_.push_back(static_cast<float>(job.executors));
+        node_of_.assign(job.stage.size(), -1);
+        auto node = job_first_.back();
+        for (std::size_t s = 0; s < job.stage.size(); ++s) {
+            if (job.stage[s].unfinished > 0) node_of_[s] = node++;
+        }
+        for (std::size_t s = 0; s < job.stage.size(); ++s) {
+            const auto& stage = job.stage[s];
+            if (stage.unfinished == 0) continue;
+            const auto global = job.first_stage + static_cast<std::int64_t>(s);
+            const auto left = static_cast<double>(stage.unstarted);
+            tasks_.push_back(static_cast<float>(left));
+            work_ms_.push_back(static_cast<float>(left * state.kinds().typical[static_cast<std::size_t>(global)] * 1e-6));
+            height_.push_back(heights_[static_cast<std::size_t>(global)]);
+            for (const auto child : state.children(global)) child_.push_back(node_of_[static_cast<std::size_t>(child)]);
+            child_first_.push_back(static_cast<std::int32_t>(child_.size()));
+        }
+        job_first_.push_back(node);
+        // Candidates are in the order of jobs and stages too.
+        for (; candidate != candidates_.end() && candidate->slot == slot; ++candidate) {
+            ready_.push_back(node_of_[static_cast<std::size_t>(candidate->stage)]);
+        }
+    }
+}
+
+void DecimaOrder::weigh(const ClusterState& state) {
+    look(state);
+    const auto chances = network_.stage_probabilities(
+        {job_first_, job_executors_, source_, free_, work_ms_, tasks_, child_first_, child_, height_, ready_});
+    std::copy(chances.begin(), chances.end(), chances_.begin());
+}
+
+std::int32_t DecimaOrder::limit(const ClusterState& state, std::size_t drawn, Rng& rng) {
+    const auto slot = candidates_[drawn].slot;
+    lowest_ = state.job(slot).executors + 1;
+    const auto chances = network_.limit_probabilities(job_of_slot_[static_cast<std::size_t>(slot)], lowest_, state.executors());
+    double left = rng.uniform();
+    std::int32_t limit = state.executors();
+    for (std::size_t i = 0; i < chances.size(); ++i) {
+        left -= static_cast<double>(chances[i]);
+        if (left < 0.0) {
+            limit = lowest_ + static_cast<std::int32_t>(i);
+            break;
+        }
+    }
+    return limit;
+}
+
+Choice DecimaOrder::next(const ClusterState& state, Rng& rng) {
+    if (gather(state).empty()) return {};
+    const auto drawn = draw(rng);
+    const auto most = limit(state, drawn, rng);
+    if (records_) write_down(state, drawn, most);
+    return {candidates_[drawn].slot, candidates_[drawn].stage, most};
+}
+
+void DecimaOrder::write_down(const ClusterState& state, std::size_t drawn, std::int32_t limit) {
+    auto& r = record_;
+    const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+    for (std::size_t j = 0; j + 1 < job_first_.size(); ++j) r.job_nodes.push_back(job_first_[j + 1] - job_first_[j]);
+    append(r.job_executors, job_executors_);
+    append(r.work_ms, work_ms_);
+    append(r.tasks, tasks_);
+    append(r.height, height_);
+    append(r.ready, ready_);
+    for (std::size_t n = 0; n + 1 < child_first_.size(); ++n) {
+        for (auto c = child_first_[n]; c < child_first_[n + 1]; ++c) {
+            r.edge_parent.push_back(static_cast<std::int32_t>(n));
+            r.edge_child.push_back(child_[static_cast<std::size_t>(c)]);
+        }
+    }
+    r.first_job.push_back(static_cast<std::int64_t>(r.job_nodes.size()));
+    r.first_node.push_back(static_cast<std::int64_t>(r.tasks.size()));
+    r.first_edge.push_back(static_cast<std::int64_t>(r.edge_child.size()));
+    r.first_ready.push_back(static_cast<std::int64_t>(r.ready.size()));
+    r.source_job.push_back(source_);
+    r.free_executors.push_back(free_);
+    r.chosen.push_back(static_cast<std::int32_t>(drawn));
+    r.job.push_back(job_of_slot_[static_cast<std::size_t>(candidates_[drawn].slot)]);
+    r.limit.push_back(limit);
+    r.lowest.push_back(lowest_);
+    r.highest.push_back(state.executors());
+    r.time.push_back(state.now());
+}
+
+}  // namespace gnomon

@@ -1,0 +1,55 @@
+// Decima as an order: its network over the stages of the cluster, and what it saw for training.
+#pragma once
+
+#include <vector>
+
+#include "engine/cluster_orders.hpp"
+#include "engine/decima.hpp"
+
+namespace gnomon {
+
+/// Decisions as they were made, one after the other: what `DecimaView` held, and what was drawn.
+/// Of decision d: jobs from `first_job[d]`, nodes from `first_node[d]`, edges from `first_edge[d]`,
+/// candidates from `first_ready[d]` up to those of d + 1. Numbers of nodes count within a decision.
+struct DecimaRecord {
+    std::vector<std::int64_t> first_job{0}, first_node{0}, first_edge{0}, first_ready{0};
+    std::vector<std::int32_t> job_nodes;  ///< how many nodes each job has
+    std::vector<float> job_executors;
+    std::vector<float> work_ms, tasks;
+    std::vector<std::int32_t> height;
+    std::vector<std::int32_t> edge_parent, edge_child;
+    std::vector<std::int32_t> ready;
+    std::vector<std::int32_t> source_job;
+    std::vector<float> free_executors;
+    std::vector<std::int32_t> chosen, job, limit, lowest, highest;  ///< chosen: place in `ready`
+    std::vector<std::int64_t> time;
+};
+
+class DecimaOrder final : public ProbabilisticOrder {
+public:
+    explicit DecimaOrder(std::span<const float> parameters, bool records = false)
+        : network_(parameters), records_(records) {}
+    Choice next(const ClusterState& state, Rng& rng) override;
+    std::int32_t limit(const ClusterState& state, std::size_t drawn, Rng& rng) override;
+    [[nodiscard]] const DecimaRecord& record() const { return record_; }
+
+protected:
+    void weigh(const ClusterState& state) override;
+
+private:
+    void look(const ClusterState& state);
+    void write_down(const ClusterState& state, std::size_t drawn, std::int32_t limit);
+    void find_heights(const ClusterState& state);
+
+    Decima network_;
+    bool records_;
+    DecimaRecord record_;
+    std::vector<std::int32_t> heights_;  ///< of each stage of each kind
+    std::vector<std::int32_t> job_first_, child_first_, child_, height_, ready_, node_of_, job_of_slot_;
+    std::vector<float> job_executors_, work_ms_, tasks_;
+    std::int32_t source_ = -1;
+    float free_ = 0.0F;
+    std::int32_t lowest_ = 1;
+};
+
+}  // namespace gnomon

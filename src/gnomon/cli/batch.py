@@ -1,0 +1,13 @@
+"""gnomon batch: policies tried, one's own logs, a live agent, and Decima's training."""
+
+from __future__ import annotations
+
+from cyclopts import App
+
+from gnomon.cli.batch_run import policies, run, whatif
+
+__all__ = ["app"]
+
+app = App(name="batch", help="When should which stage run, given the grid?")
+for command in (run, whatif, policies):
+    app.command(command)

@@ -1,0 +1,100 @@
+"""Where batch commands find jobs and the hours of a grid."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from gnomon.cli.carbon_grid import own_file
+from gnomon.errors import InputError
+
+if TYPE_CHECKING:
+    from gnomon.graph.jobs import JobKinds
+    from gnomon.systems.batch.grids import Hours
+    from gnomon.systems.batch.trial import JobMaker
+
+__all__ = ["find_hours", "find_jobs"]
+
+#: Kinds that made-up jobs are drawn from; enough for the means to be steady.
+_TPCH_QUERIES = 22
+_ALIBABA_KINDS = 100
+
+
+def find_hours(
+    names: str, signal: Path | None, *, seed: int, fill: Literal["hold", "interpolate"] | None
+) -> tuple[list[Hours], list[str]]:
+    """The grids that are asked for, and what has to be said about their hours."""
+    from gnomon.ingest.grid import is_number, read_grid_file
+    from gnomon.series.intensity import describe_intensity
+    from gnomon.systems.batch.grids import Hours, hours_of_zone
+
+    zones = [name.strip() for name in names.split(",") if name.strip()]
+    if signal is not None and len(zones) > 1:
+        raise InputError("--signal is of one grid", hint="name one with --grid")
+    if not zones and signal is None:
+        raise InputError("--grid: which grid?", hint="DE, or several: CAISO,DE,ON")
+    found, notes = [], list[str]()
+    for zone in zones or [""]:
+        file = signal or own_file(zone)
+        if file is None and is_number(zone):
+            raise InputError(
+                f"--grid {zone}: a grid that is the same at all hours leaves nothing to decide",
+                hint="a zone such as DE",
+            )
+        if file is None:
+            hours = hours_of_zone(zone, seed=seed)
+            notes.append(f"Grid: {describe_intensity(hours.signal)}; seed {seed}.")
+        else:
+            line, said = read_grid_file(file, zone=zone or None, fill=fill)
+            hours = Hours.of(zone or file.name, line)
+            notes += said
+        found.append(hours)
+    return found, notes
+
+
+def find_jobs(
+    jobs: str, count: int, *, mean_s: float, sizes_gb: Sequence[float] | None, seed: int
+) -> tuple[JobMaker, list[str]]:
+    """Jobs of a trial: made up, or drawn from a file of kinds."""
+    import numpy as np
+
+    from gnomon.datasets.batch_jobs import alibaba_like, sample_jobs, tpch_like
+
+    if count < 1:
+        raise InputError(f"--njobs {count}: at least one")
+    if not 0 < mean_s < 1e9:
+        raise InputError(f"--arrival {mean_s:g}: seconds between jobs, more than none")
+    rng = np.random.default_rng(seed)
+    kinds: JobKinds
+    if jobs == "tpch":
+        sizes = tuple(sizes_gb) if sizes_gb else (2.0, 10.0, 50.0)
+        kinds = tpch_like(rng, queries=_TPCH_QUERIES, sizes_gb=sizes)
+        said = (
+            "Jobs: made up, like TPC-H on Spark at " + ", ".join(f"{s:g}" for s in sizes) + " GB."
+        )
+        sizes_gb = None
+    elif jobs == "alibaba":
+        kinds = alibaba_like(rng, kinds=_ALIBABA_KINDS, time_scale=1 / 60)
+        said = "Jobs: made up, like Alibaba's of 2018, sixty times as fast."
+    else:
+        kinds, said = _read_kinds(Path(jobs))
+    maker = functools.partial(sample_jobs, kinds, count, mean_s=mean_s, sizes_gb=sizes_gb)
+    return maker, [said]
+
+
+def _read_kinds(path: Path) -> tuple[JobKinds, str]:
+    from gnomon.ingest.alibaba_dag import looks_like_alibaba, read_alibaba
+    from gnomon.ingest.decima_tpch import read_tpch
+    from gnomon.ingest.text import read_head
+
+    if not path.exists():
+        raise InputError(
+            "no such file", where=str(path), hint="--jobs tpch, alibaba, or a file of jobs"
+        )
+    if looks_like_alibaba(read_head(path)):
+        trace = read_alibaba(path)
+        return trace.kinds, f"Jobs: drawn from {len(trace.kinds):,} of {path.name}."
+    kinds = read_tpch(path)
+    return kinds, f"Jobs: drawn from {len(kinds):,} kinds of {path.name}."

@@ -1,0 +1,146 @@
+"""Policies over all trials: changes against the first, their parts, and how sure they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gnomon.estimate import Estimate
+from gnomon.systems.batch.measure import Measured
+from gnomon.systems.batch.trial import PolicyOutcome, TrialOutcome
+
+__all__ = ["FIELDS", "Comparison", "compare"]
+
+Floats = NDArray[np.float64]
+_RESAMPLES = 2_000
+_COVERAGE = 0.95
+
+#: Figures of a policy: label and unit.
+FIELDS = {
+    "carbon_kg": ("carbon", "kg"),
+    "carbon_pct": ("carbon", "%"),
+    "work_pct": ("of it by work", "%"),
+    "intensity_pct": ("by cleaner hours", "%"),
+    "oracle_pct": ("oracle's hours", "%"),
+    "placebo_pct": ("placebo", "%"),
+    "quota_pct": ("fixed quota", "%"),
+    "placebo_intensity_pct": ("placebo, hours", "%"),
+    "cpu_carbon_pct": ("carbon by CPU time", "%"),
+    "cpu_work_pct": ("CPU time", "%"),
+    "jct_mean_s": ("mean job time", "s"),
+    "jct_p95_s": ("95 % of jobs", "s"),
+    "ect_s": ("all done", "s"),
+    "jct_pct": ("mean job time", "%"),
+    "ect_pct": ("all done", "%"),
+}
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """One policy over all trials of one grid, or of all.
+
+    Attributes:
+        policy: Its spec.
+        grid: Its grid; 'all' where it is over all.
+        trials: How many.
+        figures: By name, as in `FIELDS`; without a control, its figures are missing. Ranges hold
+            95 % of resampled sets of start hours.
+        quota_share: Of the fixed quota's control, on average.
+    """
+
+    policy: str
+    grid: str
+    trials: int
+    figures: dict[str, Estimate]
+    quota_share: float | None = None
+
+
+def compare(outcomes: Sequence[TrialOutcome], grid: str, *, seed: int = 0) -> list[Comparison]:
+    """Every policy against the first, over these trials."""
+    specs = list(outcomes[0].policies)
+    rng = np.random.default_rng([seed, len(outcomes)])
+    count = len(outcomes)
+    # All figures of all policies on the same sets of trials.
+    samples = rng.integers(0, count, (_RESAMPLES, count)) if count > 1 else None
+    first = [outcome.policies[specs[0]].measured for outcome in outcomes]
+    return [
+        _comparison(spec, grid, [o.policies[spec] for o in outcomes], first, samples)
+        for spec in specs
+    ]
+
+
+def _comparison(
+    spec: str, grid: str, own: Sequence[PolicyOutcome], first: Sequence[Measured],
+    samples: NDArray[np.int64] | None,
+) -> Comparison:  # fmt: skip
+    measured = [outcome.measured for outcome in own]
+    placebo = [outcome.placebo for outcome in own if outcome.placebo is not None]
+    quota = [outcome.quota for outcome in own if outcome.quota is not None]
+    estimate = _Estimator(samples)
+
+    def share(part: Sequence[Measured], of: str, per: str | None = None) -> Estimate:
+        return estimate.change(*_columns(part, of, per), *_columns(first, of, per))
+
+    figures = {
+        "carbon_kg": estimate.mean([m.carbon_g / 1e3 for m in measured]),
+        "carbon_pct": share(measured, "carbon_g"),
+        "work_pct": share(measured, "energy_kwh"),
+        "intensity_pct": share(measured, "carbon_g", "energy_kwh"),
+        "cpu_carbon_pct": share(measured, "cpu_carbon_g"),
+        "cpu_work_pct": share(measured, "cpu_energy_kwh"),
+        "jct_mean_s": estimate.mean([m.jct_mean_s for m in measured]),
+        "jct_p95_s": estimate.mean([m.jct_p95_s for m in measured]),
+        "ect_s": estimate.mean([m.ect_s for m in measured]),
+        "jct_pct": share(measured, "jct_mean_s"),
+        "ect_pct": share(measured, "ect_s"),
+    }
+    energy = np.array([m.energy_kwh for m in measured])
+    ideal = np.array([outcome.bound for outcome in own]) * energy
+    figures["oracle_pct"] = estimate.change(
+        ideal, energy, *_columns(first, "carbon_g", "energy_kwh")
+    )
+    if placebo:
+        figures["placebo_pct"] = share(placebo, "carbon_g")
+        figures["placebo_intensity_pct"] = share(placebo, "carbon_g", "energy_kwh")
+    if quota:
+        figures["quota_pct"] = share(quota, "carbon_g")
+    shares = [outcome.quota_share for outcome in own if outcome.quota_share is not None]
+    return Comparison(spec, grid, len(own), figures, float(np.mean(shares)) if shares else None)
+
+
+def _columns(part: Sequence[Measured], of: str, per: str | None) -> tuple[Floats, Floats]:
+    top = np.array([getattr(m, of) for m in part])
+    return top, np.array([getattr(m, per) for m in part]) if per else np.ones(top.size)
+
+
+class _Estimator:
+    """Means over trials and their range, by sets of trials drawn again."""
+
+    def __init__(self, samples: NDArray[np.int64] | None) -> None:
+        self.samples = samples
+
+    def mean(self, values: Sequence[float]) -> Estimate:
+        column = np.array(values)
+        return self._range(lambda pick: column[pick].mean(axis=-1))
+
+    def change(self, top: Floats, bottom: Floats, top0: Floats, bottom0: Floats) -> Estimate:
+        """Per cent by which the ratio of sums differs from the first policy's."""
+
+        def ratio(pick: NDArray[np.int64]) -> Floats:
+            own = top[pick].sum(axis=-1) / bottom[pick].sum(axis=-1)
+            base = top0[pick].sum(axis=-1) / bottom0[pick].sum(axis=-1)
+            change: Floats = 100.0 * (own / base - 1.0)
+            return change
+
+        return self._range(ratio)
+
+    def _range(self, statistic: Callable[[NDArray[np.int64]], Floats]) -> Estimate:
+        if self.samples is None:
+            return Estimate.exact(float(statistic(np.zeros((1, 1), dtype=np.int64))[0]))
+        whole = np.arange(self.samples.shape[1])[None, :]
+        mid = float(statistic(whole)[0])
+        tail = (1.0 - _COVERAGE) / 2.0
+        low, high = np.quantile(statistic(self.samples), [tail, 1.0 - tail])
+        return Estimate(min(float(low), mid), mid, max(float(high), mid))

@@ -1,0 +1,74 @@
+"""Why a stage was held: what it was measured against, what that saved, and what it cost."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gnomon.decide.cluster import cluster_policies, simulate
+from gnomon.graph.jobs import BatchJobs
+from gnomon.sim.cluster import ClusterRun, Executors, Guard
+from gnomon.systems.batch.grids import KnownGrid
+from gnomon.systems.batch.measure import Power
+from gnomon.table import Table
+
+__all__ = ["explain_holds", "held_table"]
+
+_J_PER_KWH = 3.6e6
+
+
+def explain_holds(
+    policy: str, jobs: BatchJobs, executors: Executors, grid: KnownGrid, power: Power, *,
+    guard: Guard | None = None, seed: int = 0, most: int = 8,
+) -> Table:  # fmt: skip
+    """The stages that a policy held in one run, those that saved most first."""
+    run = simulate(
+        cluster_policies.create(policy), jobs, executors, grid=grid.steps, guard=guard,
+        outlook_high=grid.high, seed=seed, log_holds=True,
+    )  # fmt: skip
+    return held_table(run, jobs, grid, power, policy=policy, most=most)
+
+
+def held_table(
+    run: ClusterRun, jobs: BatchJobs, grid: KnownGrid, power: Power, *, policy: str, most: int = 8
+) -> Table:
+    """Held stages with the grams that holding each saved and the seconds that it lost.
+
+    Saved is against the same executor time at the intensity of when it was held; what its wait
+    did to other stages is in the policy's totals alone.
+    """
+    held, hour_ns = run.held, grid.steps.step_ns
+    busy_kwh = held.busy_ns / 1e9 * power.busy_w * power.pue / _J_PER_KWH
+    hour = np.minimum(held.held_ns // hour_ns, grid.steps.actual.size - 1)
+    then = grid.steps.actual[hour]
+    mean = held.weighted / np.maximum(held.busy_ns, 1)
+    saved_g = busy_kwh * (then - mean)
+    first = np.argsort(-saved_g, kind="stable")[:most]
+    kinds = jobs.kinds
+    rows = [
+        {
+            "policy": policy,
+            "job": int(held.job[i]),
+            "kind": kinds.names[int(jobs.kind[held.job[i]])],
+            "stage": int(held.stage[i]),
+            "held_h": float(held.held_ns[i]) / hour_ns,
+            "because": _because(held.importance[i], held.threshold[i], held.intensity[i]),
+            "grid_then": float(then[i]),
+            "grid_when_run": float(mean[i]),
+            "saved_g": float(saved_g[i]),
+            "lost_s": float(held.resumed_ns[i] - held.held_ns[i]) / 1e9,
+        }
+        for i in first
+    ]
+    units = {"held_h": "h", "saved_g": "g", "lost_s": "s", "grid_then": "g/kWh"}
+    return Table.from_rows(
+        "held", rows, units=units | {"grid_when_run": "g/kWh"},
+        caption=f"stages that {policy} held: {len(rows)} of {len(held)}",
+    )  # fmt: skip
+
+
+def _because(importance: float, threshold: float, seen: float) -> str:
+    if importance > 0.0:
+        return f"importance {importance:.2f} allows {threshold:.0f} g/kWh, the grid had {seen:.0f}"
+    if threshold > 0.0:
+        return f"quota of {threshold:.0f} executors at {seen:.0f} g/kWh"
+    return f"cleaner hours than {seen:.0f} g/kWh were expected in time"

@@ -1,0 +1,92 @@
+"""Batch as a composition: trials of policies on grids, compared, explained and written up."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+
+from gnomon.decide.cluster import cluster_policies
+from gnomon.errors import InputError
+from gnomon.parallel import Progress, pmap
+from gnomon.systems.batch.compare import Comparison, compare
+from gnomon.systems.batch.explain import explain_holds
+from gnomon.systems.batch.grids import Hours
+from gnomon.systems.batch.trial import Experiment, Trial, TrialOutcome, knows_grid, run_trial
+from gnomon.table import Table
+
+__all__ = ["Answer", "run_experiment"]
+
+
+class Answer(msgspec.Struct, frozen=True, eq=False):
+    """What an experiment came to.
+
+    Attributes:
+        outcomes: Every trial.
+        by_grid: Comparisons on each grid, policies in the order given.
+        overall: The same over all grids.
+        held: For each carbon-aware policy the stages it held in the first trial.
+    """
+
+    experiment: Experiment
+    seed: int
+    outcomes: list[TrialOutcome]
+    by_grid: dict[str, list[Comparison]]
+    overall: list[Comparison]
+    held: list[Table]
+
+
+def run_experiment(
+    experiment: Experiment, grids: Sequence[Hours], *, trials: int, seed: int = 0,
+    on: str | None = None, resume: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None, explain: bool = True,
+) -> Answer:  # fmt: skip
+    """Every policy on every grid, `trials` times.
+
+    Args:
+        experiment: What is tried.
+        grids: Hours to start from.
+        trials: Start hours on each grid; jobs of one number are the same on all.
+        seed: Of jobs, start hours and durations.
+        on: Where: serial, local, local:4, ray, ray://host:port.
+        resume: A folder that keeps finished trials.
+        progress: Told of finished trials.
+        explain: Whether held stages of the first trial are listed.
+    """
+    if trials < 1:
+        raise InputError(f"{trials} trials", hint="at least one")
+    if not grids:
+        raise InputError("which grid?", hint="name a zone such as DE")
+    items = [Trial(hours, number, seed) for hours in grids for number in range(trials)]
+    work: Callable[[Trial], TrialOutcome] = functools.partial(run_trial, experiment)
+    where = on or ("serial" if len(items) == 1 else "local")
+    outcomes = list(pmap(work, items, on=where, resume=resume, progress=progress))
+    by_grid = {
+        hours.name: compare(
+            [outcome for outcome in outcomes if outcome.grid == hours.name], hours.name, seed=seed
+        )
+        for hours in grids
+    }
+    overall = compare(outcomes, "all", seed=seed) if len(grids) > 1 else by_grid[grids[0].name]
+    held = _explain(experiment, items[0], outcomes[0]) if explain else []
+    return Answer(experiment, seed, outcomes, by_grid, overall, held)
+
+
+def _explain(experiment: Experiment, trial: Trial, outcome: TrialOutcome) -> list[Table]:
+    """Held stages of the first trial, by every policy that knows the grid."""
+    rng = np.random.default_rng([trial.seed, trial.number])
+    jobs = experiment.make_jobs(rng=rng)
+    longest = max(own.measured.ect_s for own in outcome.policies.values())
+    count = max(96, int(2 * longest * 1e9 / experiment.hour_ns) + 48)
+    grid = trial.hours.steps(outcome.start, count, experiment.hour_ns, experiment.forecast)
+    return [
+        explain_holds(
+            spec, jobs, experiment.executors, grid, experiment.power,
+            seed=trial.seed * 1_000_003 + trial.number,
+        )
+        for spec in experiment.policies
+        if knows_grid(cluster_policies.create(spec))
+    ]  # fmt: skip

@@ -1,0 +1,265 @@
+"""One trial: the same jobs from the same hour on, under every policy and its controls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from gnomon.decide.cluster import (
+    ClusterPolicy,
+    FixedQuota,
+    Guarded,
+    PythonPolicy,
+    cluster_policies,
+    simulate,
+)
+from gnomon.decide.cluster.policy import tighter
+from gnomon.errors import InputError
+from gnomon.graph.jobs import BatchJobs
+from gnomon.sim.cluster import ClusterRun, Executors, Guard
+from gnomon.systems.batch.bound import cleanest_mean
+from gnomon.systems.batch.grids import Forecast, Hours, KnownGrid, shuffled
+from gnomon.systems.batch.measure import Measured, Power, measure
+
+__all__ = [
+    "Experiment", "JobMaker", "PolicyOutcome", "Trial", "TrialOutcome", "knows_grid",
+    "parse_policies", "run_trial",
+]  # fmt: skip
+
+#: Runs that find the fixed quota of as much work: it is known to a few per cent then.
+_QUOTA_RUNS = 5
+#: Hours of the grid beyond which a run is taken to be stuck.
+_MOST_HOURS = 24 * 366
+
+
+class JobMaker(Protocol):
+    """Makes the jobs of a trial; it has to pickle."""
+
+    def __call__(self, *, rng: np.random.Generator) -> BatchJobs:
+        """Jobs, by chance or always the same."""
+        ...
+
+
+class Experiment(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """What is tried, the same in every trial.
+
+    Attributes:
+        policies: Specs; the first is what others are compared with.
+        make_jobs: Jobs of a trial.
+        executors: What runs them.
+        power: What that draws.
+        hour_ns: How long an hour of the grid takes in the simulation.
+        forecast: What is known of the hours to come.
+        finish_within: Where given, carbon-aware policies are to be done within so many times the
+            first policy's time.
+        guard: How long carbon-aware policies may keep work waiting, besides what they say.
+        controls: Whether placebo and fixed quota are run.
+    """
+
+    policies: tuple[str, ...]
+    make_jobs: JobMaker
+    executors: Executors
+    power: Power = Power()
+    hour_ns: int = 60 * 10**9
+    forecast: Forecast = "known"
+    finish_within: float | None = None
+    guard: Guard = Guard()
+    controls: bool = True
+
+
+class Trial(msgspec.Struct, frozen=True, eq=False):
+    """Which jobs, from which hour of which grid on."""
+
+    hours: Hours
+    number: int
+    seed: int = 0
+
+
+class PolicyOutcome(msgspec.Struct, frozen=True):
+    """A policy in one trial, and its controls where it knows the grid.
+
+    Attributes:
+        measured: As it is.
+        placebo: Deciding on the same hours in an order of chance.
+        quota: Its base policy under a fixed quota that is carbon-blind.
+        quota_share: Of the executors, in that control.
+        bound: The least mean intensity at which its work could have been done in its time.
+    """
+
+    measured: Measured
+    bound: float
+    placebo: Measured | None = None
+    quota: Measured | None = None
+    quota_share: float | None = None
+
+
+class TrialOutcome(msgspec.Struct, frozen=True):
+    """All policies in one trial.
+
+    Attributes:
+        grid: Its name.
+        start: The first hour, counted from the begin of the grid's hours.
+        policies: By spec.
+        hours: Hours of the grid that the first policy took.
+        bound: Least mean intensity of the first policy's work, by how much later it may end.
+    """
+
+    grid: str
+    start: int
+    policies: dict[str, PolicyOutcome]
+    hours: float
+    bound: dict[str, float]
+
+
+def parse_policies(text: str | Sequence[str]) -> tuple[str, ...]:
+    """Specs of policies, each checked.
+
+    >>> parse_policies("fifo, cap:fair")
+    ('fifo', 'cap:fair')
+    """
+    words = text.split(",") if isinstance(text, str) else text
+    specs = tuple(word.strip() for word in words if word.strip())
+    if not specs:
+        raise InputError("which policies?", hint=f"of {', '.join(cluster_policies.names())}")
+    for spec in specs:
+        cluster_policies.create(spec)
+    if len(set(specs)) < len(specs):
+        raise InputError(f"a policy is named twice: {', '.join(specs)}")
+    return specs
+
+
+def knows_grid(policy: ClusterPolicy | PythonPolicy) -> bool:
+    """Whether a policy decides by the grid: one that needs none, cannot.
+
+    >>> [knows_grid(cluster_policies.create(spec)) for spec in ("cap:fifo", "fair")]
+    [True, False]
+    """
+    if isinstance(policy, FixedQuota | Guarded):
+        return knows_grid(policy.inner)
+    if isinstance(policy, ClusterPolicy):
+        return hasattr(policy, "inner")
+    return True
+
+
+def base_of(policy: ClusterPolicy | PythonPolicy) -> ClusterPolicy | PythonPolicy:
+    """The order inside of all that knows the grid."""
+    inner = getattr(policy, "inner", None)
+    return policy if inner is None else base_of(inner)
+
+
+def run_trial(experiment: Experiment, trial: Trial) -> TrialOutcome:
+    """Every policy on one trial's jobs and hours, with its controls."""
+    rng = np.random.default_rng([trial.seed, trial.number])
+    # The same jobs in every grid; the hour they start at is the grid's own.
+    jobs = experiment.make_jobs(rng=rng)
+    start = _start(trial.hours, experiment.forecast, rng)
+    runner = _Runner(experiment, jobs, trial.hours, start, trial)
+    outcomes = {}
+    for spec in experiment.policies:
+        outcomes[spec] = runner.outcome(cluster_policies.create(spec))
+    assert runner.first is not None
+    first = runner.first
+    bound = {
+        name: runner.bound(first, round(first.end_ns * later))
+        for name, later in (("same", 1.0), ("tenth", 1.1))
+    }
+    return TrialOutcome(
+        trial.hours.name, start, outcomes, first.end_ns / experiment.hour_ns, bound
+    )
+
+
+def _start(hours: Hours, forecast: Forecast, rng: np.random.Generator) -> int:
+    first = hours.first_start(forecast)
+    last = hours.count - 24
+    if first >= last:
+        raise InputError(
+            f"{hours.count} hours are too few for a {forecast!r} forecast", where=hours.name,
+            hint="--forecast known, or more hours",
+        )  # fmt: skip
+    return int(rng.integers(first, last))
+
+
+class _Runner:
+    """Runs policies on one trial; hours are added where a run needs more."""
+
+    def __init__(
+        self, experiment: Experiment, jobs: BatchJobs, hours: Hours, start: int, trial: Trial
+    ) -> None:
+        self.experiment, self.jobs, self.hours, self.start = experiment, jobs, hours, start
+        self.seed = trial.seed * 1_000_003 + trial.number
+        self.first: ClusterRun | None = None
+        last = int(jobs.arrival_ns.max()) if len(jobs) else 0
+        self._reach(max(96, 2 * -(-last // experiment.hour_ns) + 48))
+
+    def _reach(self, count: int) -> None:
+        self.count = count
+        experiment = self.experiment
+        self.grid = self.hours.steps(self.start, count, experiment.hour_ns, experiment.forecast)
+        self.mixed = shuffled(self.grid, np.random.default_rng([self.seed, 1]))
+
+    def outcome(self, policy: ClusterPolicy | PythonPolicy) -> PolicyOutcome:
+        run = self.run(policy)
+        if self.first is None:
+            self.first = run
+        measured = self.measured(run)
+        bound = self.bound(run, run.end_ns)
+        if not self.experiment.controls or not knows_grid(policy):
+            return PolicyOutcome(measured, bound)
+        placebo = self.measured(self.run(policy, placebo=True))
+        share, quota = self._fixed_quota(policy, measured)
+        return PolicyOutcome(measured, bound, placebo, quota, share)
+
+    def measured(self, run: ClusterRun) -> Measured:
+        experiment = self.experiment
+        return measure(run, self.grid.steps, experiment.power, experiment.executors.count)
+
+    def bound(self, run: ClusterRun, end_ns: int) -> float:
+        """The least mean intensity of a run's work, done by a time."""
+        return cleanest_mean(run, self.grid.steps, self.experiment.executors.count, end_ns)
+
+    def run(self, policy: ClusterPolicy | PythonPolicy, *, placebo: bool = False) -> ClusterRun:
+        """To the end, with as many hours of the grid as that takes."""
+        while True:
+            known: KnownGrid = self.mixed if placebo else self.grid
+            run = simulate(
+                policy, self.jobs, self.experiment.executors, grid=known.steps,
+                outlook_high=known.high, guard=self._guard(), seed=self.seed,
+            )  # fmt: skip
+            if run.end_ns <= self.count * self.experiment.hour_ns:
+                return run
+            if self.count > _MOST_HOURS:
+                raise InputError(f"{policy!r} takes more than a year of the grid's hours")
+            self._reach(2 * max(self.count, -(-run.end_ns // self.experiment.hour_ns)))
+
+    def _guard(self) -> Guard:
+        within, guard = self.experiment.finish_within, self.experiment.guard
+        if within is None or self.first is None:
+            return guard
+        return tighter(guard, Guard(finish_by_ns=round(self.first.end_ns * within)))
+
+    def _fixed_quota(
+        self, policy: ClusterPolicy | PythonPolicy, measured: Measured
+    ) -> tuple[float, Measured]:
+        """Its base under a fixed quota: of the same mean, or that costs as much executor time."""
+        base = base_of(policy)
+        if measured.quota_share < 1.0:
+            share = measured.quota_share
+            return share, self.measured(self.run(FixedQuota(base, share)))
+        count = self.experiment.executors.count
+        low, high = 1, count
+        best: tuple[float, Measured] | None = None
+        for _ in range(_QUOTA_RUNS):
+            middle = (low + high) // 2
+            found = middle / count, self.measured(self.run(FixedQuota(base, middle / count)))
+            off = abs(found[1].work_s - measured.work_s)
+            if best is None or off < abs(best[1].work_s - measured.work_s):
+                best = found
+            # More executors, more executor time: tasks take longer beside more others.
+            low, high = (middle + 1, high) if found[1].work_s < measured.work_s else (low, middle)
+            if low >= high:
+                break
+        assert best is not None
+        return best
