@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 import msgspec
 
 from gnomon.errors import InputError
 
-__all__ = ["Ran", "run_command", "sleep_until"]
+__all__ = ["Ran", "interrupted_by_signals", "run_command", "sleep_until"]
 
 #: A sleeping machine's clock may jump: look again at least this often.
 _LOOK_S = 30.0
@@ -82,6 +83,23 @@ def run_command(command: Sequence[str]) -> Ran:
         for number, handler in before.items():
             signal.signal(number, handler)
     return Ran(start_ns, time.time_ns(), code if code >= 0 else 128 - code)
+
+
+@contextlib.contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Inside, a request to end (SIGTERM, SIGHUP) is a KeyboardInterrupt, as Ctrl-C is."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {
+        number: signal.signal(number, stop) for number in _handled() if number != signal.SIGINT
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _handled() -> tuple[signal.Signals, ...]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from cyclopts import App
 
 from gnomon.cli.batch_run import policies, run, whatif
+from gnomon.cli.batch_spark import spark_agent, spark_conf
 
 __all__ = ["app"]
 
 app = App(name="batch", help="When should which stage run, given the grid?")
-for command in (run, whatif, policies):
+for command in (run, whatif, spark_agent, spark_conf, policies):
     app.command(command)

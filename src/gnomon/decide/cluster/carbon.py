@@ -216,7 +216,7 @@ class PcapsPlus(msgspec.Struct, frozen=True):
     """
 
     inner: ClusterPolicy | PythonPolicy = PathSoftmax()
-    window_h: int = 24
+    window_h: int = 12
     margin: float = 0.02
     caution: float = 0.25
     spread: float = 0.5

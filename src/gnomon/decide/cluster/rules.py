@@ -16,7 +16,7 @@ from gnomon.errors import InputError
 
 __all__ = [
     "NARROWINGS", "Narrowing", "cap_alpha", "cap_alpha_limit", "cap_quota", "cap_thresholds",
-    "pcaps_limit", "pcaps_threshold",
+    "pcaps_limit", "pcaps_threshold", "runs_now",
 ]  # fmt: skip
 
 Narrowing = Literal["none", "literal", "released", "dimensionless"]
@@ -54,6 +54,22 @@ def pcaps_limit(
     _check_range(low, high)
     how = NARROWINGS.index(narrowing)
     return _core.pcaps_narrowed(limit, how, gamma, intensity, low, high)
+
+
+def runs_now(intensity: float, coming: ArrayLike, *, needed_h: float, margin: float = 0.0) -> bool:
+    """pcaps+: whether this hour is among the cleanest that something needs before it is due.
+
+    Args:
+        intensity: Of this hour.
+        coming: Of the hours that may still be waited for.
+        needed_h: How many hours it needs.
+        margin: By which share an hour has to be cleaner to be worth waiting for.
+
+    >>> runs_now(300, [200, 400], needed_h=1), runs_now(300, [200, 400], needed_h=2)
+    (False, True)
+    """
+    hours = np.ascontiguousarray(coming, dtype=np.float64)
+    return _core.runs_now(intensity, hours, needed_h, margin)
 
 
 def cap_alpha(low: float, high: float, steps: int) -> float:

@@ -33,8 +33,8 @@ _COLUMNS = (
 )  # fmt: skip
 _PROMISED = (
     "carbon_kg", "carbon_pct", "work_pct", "intensity_pct", "oracle_pct", "placebo_pct",
-    "quota_pct", "placebo_intensity_pct", "cpu_carbon_pct", "cpu_work_pct", "jct_mean_s", "jct_p95_s", "ect_s",
-    "jct_pct", "ect_pct",
+    "quota_pct", "placebo_intensity_pct", "cpu_carbon_pct", "cpu_work_pct", "jct_mean_s",
+    "jct_p95_s", "ect_s", "jct_pct", "ect_pct",
 )  # fmt: skip
 
 

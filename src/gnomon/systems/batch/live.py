@@ -1,0 +1,246 @@
+"""The same policies beside a real Spark: a grid as it is now, and what that means for its stages.
+
+CAP becomes the number of executors; PCAPS and pcaps+ become stages that wait and an order of those
+that run. In a simulation PCAPS draws one stage and tests it; in Spark all ready stages share the
+executors, so each is tested.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gnomon.act.spark import DriverState, SparkDecision, SparkPlan, plan
+from gnomon.act.spark.state import StageState
+from gnomon.decide.cluster import (
+    Cap,
+    ClusterPolicy,
+    Guarded,
+    Pcaps,
+    PcapsPlus,
+    PythonPolicy,
+    SuspendResume,
+    cluster_policies,
+)
+from gnomon.decide.cluster.orders import PathSoftmax
+from gnomon.decide.cluster.rules import cap_quota, pcaps_threshold, runs_now
+from gnomon.errors import InputError
+from gnomon.systems.batch.live_grid import GridNow, LiveGrid
+
+__all__ = ["LiveRule", "quota_now"]
+
+#: Taken for the tasks of an application of which none has ended yet.
+_UNSEEN_TASK_S = 1.0
+
+
+class LiveRule:
+    """A policy for a running application.
+
+    Args:
+        spec: A policy by name: cap:..., pcaps:..., pcaps+:..., suspend:..., guard:... around them.
+        grid: Where the grid's hours come from.
+        executors: The most that the application may have.
+
+    Raises:
+        InputError: The policy has no live form.
+    """
+
+    def __init__(self, spec: str, grid: LiveGrid, executors: int) -> None:
+        if executors < 1:
+            raise InputError(f"{executors} executors", hint="at least one")
+        self.grid, self.executors = grid, executors
+        self._layers = _layers(cluster_policies.create(spec), spec)
+        inner = self._layers[-1]
+        self._sharpness = inner.sharpness if isinstance(inner, PathSoftmax) else 5.0
+        self._held_since: dict[int, float] = {}
+
+    def __call__(self, state: DriverState, now_s: float) -> SparkPlan:
+        """The plan that brings the application to where it should be."""
+        return plan(self.decide(state, now_s), state)
+
+    def decide(self, state: DriverState, now_s: float) -> SparkDecision:
+        """How the application should stand now."""
+        grid = self.grid.now(now_s)
+        quota: int | None = None
+        reasons: dict[str, str] = {}
+        ready = _Ready(state, self._sharpness)
+        held: dict[int, str] = {}
+        for layer in self._layers:
+            if isinstance(layer, Cap):
+                quota = quota_now(layer, grid, self.executors)
+                reasons["quota"] = _quota_reason(grid, quota, self.executors)
+            elif isinstance(layer, Pcaps):
+                held |= _hold_pcaps(layer, grid, ready)
+            elif isinstance(layer, PcapsPlus):
+                held |= self._hold_ahead(layer, grid, ready, now_s)
+            elif isinstance(layer, SuspendResume):
+                held |= _hold_all(layer, grid, ready)
+        held = self._bounded(held, ready, now_s)
+        reasons |= {str(stage): why for stage, why in held.items()}
+        return SparkDecision(quota, frozenset(held), ready.order, reasons)
+
+    def pods(self, now_s: float) -> tuple[int, str]:
+        """Executors that the grid allows now, and why: all there is where no driver is asked.
+
+        Raises:
+            InputError: The policy is not CAP, or the grid is not known.
+        """
+        caps = [layer for layer in self._layers if isinstance(layer, Cap)]
+        if not caps:
+            raise InputError("a quota of pods needs cap", hint="--policy cap:fifo")
+        grid = self.grid.now(now_s)
+        quota = min(quota_now(layer, grid, self.executors) for layer in caps)
+        return quota, _quota_reason(grid, quota, self.executors)
+
+    def _hold_ahead(
+        self, layer: PcapsPlus, grid: GridNow, ready: _Ready, now_s: float
+    ) -> dict[int, str]:
+        coming = grid.coming + layer.caution * np.maximum(grid.high - grid.coming, 0.0)
+        hour_s = self.grid.hour_s
+        held = {}
+        for stage in ready.stages:
+            waited_h = (now_s - ready.submitted_s[stage.stage]) / hour_s
+            left = max(0, int(layer.window_h - waited_h))
+            queue_s = ready.work_s / max(1.0, layer.spread * self.executors)
+            needed = math.ceil(layer.careful * max(ready.way_s[stage.stage], queue_s) / hour_s)
+            if not runs_now(grid.intensity, coming[:left], needed_h=needed, margin=layer.margin):
+                held[stage.stage] = (
+                    f"{grid.intensity:.0f} g/kWh; {needed} cleaner hours are expected within "
+                    f"{left} h"
+                )
+        return held
+
+    def _bounded(self, held: dict[int, str], ready: _Ready, now_s: float) -> dict[int, str]:
+        """What is left of the holds after the guards: a job's patience, a stage's longest hold."""
+        for stage in list(self._held_since):
+            if stage not in held:
+                del self._held_since[stage]
+        for stage in held:
+            self._held_since.setdefault(stage, now_s)
+        hour_s = self.grid.hour_s
+        for layer in self._layers:
+            patience_h = getattr(layer, "patience_h", 0.0) or math.inf
+            longest_h = getattr(layer, "longest_hold_h", 0.0) or math.inf
+            held = {
+                stage: why
+                for stage, why in held.items()
+                if now_s - ready.submitted_s[stage] < patience_h * hour_s
+                and now_s - self._held_since[stage] < longest_h * hour_s
+            }
+        return held
+
+
+class _Ready:
+    """Stages that could run, how far each is from the end of its job, and how likely each is."""
+
+    def __init__(self, state: DriverState, sharpness: float) -> None:
+        by_number = {stage.stage: stage for stage in state.stages}
+        timed = [s for s in state.stages if s.timed_tasks]
+        count = sum(s.timed_tasks for s in timed)
+        usual_s = (
+            sum(s.mean_task_ms * s.timed_tasks for s in timed) / count / 1e3
+            if count
+            else _UNSEEN_TASK_S
+        )
+        slots = max(1, sum(executor.cores for executor in state.executors))
+        own_s = {number: _stage_s(stage, usual_s, slots) for number, stage in by_number.items()}
+        self.work_s = sum(
+            stage.remaining * (stage.mean_task_ms / 1e3 or usual_s) for stage in state.stages
+        )
+        self.way_s = _ways(by_number, own_s)
+        self.stages = [
+            stage
+            for stage in state.stages
+            if stage.submitted and stage.remaining and not stage.done and not stage.skipped
+        ]
+        begun = {job.job: job.submitted_ms / 1e3 for job in state.jobs}
+        self.submitted_s = {
+            stage.stage: min(
+                (begun[j] for j in stage.jobs if j in begun), default=state.time_ms / 1e3
+            )
+            for stage in state.stages
+        }
+        longest = max((self.way_s[s.stage] for s in self.stages), default=0.0) or 1.0
+        chance = {
+            s.stage: math.exp(sharpness * (self.way_s[s.stage] / longest - 1.0))
+            for s in self.stages
+        }
+        most = max(chance.values(), default=1.0)
+        #: Relative to the likeliest.
+        self.importance = {stage: value / most for stage, value in chance.items()}
+        self.order = tuple(sorted(chance, key=lambda stage: (-chance[stage], stage)))
+
+
+def _stage_s(stage: StageState, usual_s: float, slots: int) -> float:
+    return math.ceil(stage.remaining / slots) * (stage.mean_task_ms / 1e3 or usual_s)
+
+
+def _ways(stages: dict[int, StageState], own_s: dict[int, float]) -> dict[int, float]:
+    """From each stage's start to the end of what waits for it."""
+    children: dict[int, list[int]] = {number: [] for number in stages}
+    for number, stage in stages.items():
+        for parent in stage.parents:
+            if parent in children:
+                children[parent].append(number)
+    ways: dict[int, float] = {}
+    # A stage's number is higher than its parents': Spark numbers them from the sources on.
+    for number in sorted(stages, reverse=True):
+        ways[number] = own_s[number] + max(
+            (ways.get(child, own_s[child]) for child in children[number]), default=0.0
+        )
+    return ways
+
+
+def _hold_pcaps(layer: Pcaps, grid: GridNow, ready: _Ready) -> dict[int, str]:
+    held = {}
+    for stage, importance in ready.importance.items():
+        allowed = pcaps_threshold(importance, layer.gamma, grid.low_end, grid.high_end)
+        if grid.intensity > allowed:
+            held[stage] = (
+                f"{grid.intensity:.0f} g/kWh; its importance {importance:.2f} allows {allowed:.0f}"
+            )
+    return held
+
+
+def _hold_all(layer: SuspendResume, grid: GridNow, ready: _Ready) -> dict[int, str]:
+    hours = np.append(grid.intensity, grid.coming)
+    limit = float(np.quantile(hours, layer.quantile))
+    if grid.intensity <= limit:
+        return {}
+    why = f"{grid.intensity:.0f} g/kWh, over the {limit:.0f} of the hours to come"
+    return {stage.stage: why for stage in ready.stages}
+
+
+def _quota_reason(grid: GridNow, quota: int, executors: int) -> str:
+    return (
+        f"{grid.intensity:.0f} g/kWh between {grid.low_end:.0f} and {grid.high_end:.0f}: "
+        f"{quota} of {executors} executors"
+    )
+
+
+def quota_now(layer: Cap, grid: GridNow, executors: int) -> int:
+    """Executors that CAP allows now."""
+    least = max(1, round(layer.least * executors))
+    quota = cap_quota(
+        grid.intensity, grid.low_end, grid.high_end, least=least, executors=executors
+    )
+    return int(quota[0])
+
+
+def _layers(policy: ClusterPolicy | PythonPolicy, spec: str) -> list[ClusterPolicy | PythonPolicy]:
+    """A policy and what it wraps, outermost first."""
+    layers = [policy]
+    while (inner := getattr(layers[-1], "inner", None)) is not None:
+        layers.append(inner)
+    for layer in layers[:-1]:
+        if not isinstance(layer, Cap | Pcaps | PcapsPlus | SuspendResume | Guarded):
+            raise InputError(
+                f"{type(layer).__name__} has no live form", where=spec,
+                hint="cap, pcaps, pcaps+, suspend, and guard around them",
+            )  # fmt: skip
+    if len(layers) == 1:
+        raise InputError(
+            f"{spec} does not look at the grid", hint=f"cap:{spec}, pcaps:path-softmax"
+        )
+    return layers
