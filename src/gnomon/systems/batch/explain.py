@@ -9,28 +9,31 @@ from gnomon.graph.jobs import BatchJobs
 from gnomon.sim.cluster import ClusterRun, Executors, Guard
 from gnomon.systems.batch.grids import KnownGrid
 from gnomon.systems.batch.measure import Power
-from gnomon.table import Table
 
-__all__ = ["explain_holds", "held_table"]
+__all__ = ["HELD_UNITS", "HeldRow", "explain_holds", "held_rows"]
 
 _J_PER_KWH = 3.6e6
+HeldRow = dict[str, str | int | float]
+HELD_UNITS = {
+    "held_h": "h", "saved_g": "g", "lost_s": "s", "grid_then": "g/kWh", "grid_when_run": "g/kWh",
+}  # fmt: skip
 
 
 def explain_holds(
     policy: str, jobs: BatchJobs, executors: Executors, grid: KnownGrid, power: Power, *,
     guard: Guard | None = None, seed: int = 0, most: int = 8,
-) -> Table:  # fmt: skip
+) -> list[HeldRow]:  # fmt: skip
     """The stages that a policy held in one run, those that saved most first."""
     run = simulate(
         cluster_policies.create(policy), jobs, executors, grid=grid.steps, guard=guard,
         outlook_high=grid.high, seed=seed, log_holds=True,
     )  # fmt: skip
-    return held_table(run, jobs, grid, power, policy=policy, most=most)
+    return held_rows(run, jobs, grid, power, policy=policy, most=most)
 
 
-def held_table(
+def held_rows(
     run: ClusterRun, jobs: BatchJobs, grid: KnownGrid, power: Power, *, policy: str, most: int = 8
-) -> Table:
+) -> list[HeldRow]:
     """Held stages with the grams that holding each saved and the seconds that it lost.
 
     Saved is against the same executor time at the intensity of when it was held; what its wait
@@ -44,7 +47,7 @@ def held_table(
     saved_g = busy_kwh * (then - mean)
     first = np.argsort(-saved_g, kind="stable")[:most]
     kinds = jobs.kinds
-    rows = [
+    return [
         {
             "policy": policy,
             "job": int(held.job[i]),
@@ -59,11 +62,6 @@ def held_table(
         }
         for i in first
     ]
-    units = {"held_h": "h", "saved_g": "g", "lost_s": "s", "grid_then": "g/kWh"}
-    return Table.from_rows(
-        "held", rows, units=units | {"grid_when_run": "g/kWh"},
-        caption=f"stages that {policy} held: {len(rows)} of {len(held)}",
-    )  # fmt: skip
 
 
 def _because(importance: float, threshold: float, seen: float) -> str:

@@ -13,10 +13,9 @@ from gnomon.decide.cluster import cluster_policies
 from gnomon.errors import InputError
 from gnomon.parallel import Progress, pmap
 from gnomon.systems.batch.compare import Comparison, compare
-from gnomon.systems.batch.explain import explain_holds
+from gnomon.systems.batch.explain import HeldRow, explain_holds
 from gnomon.systems.batch.grids import Hours
 from gnomon.systems.batch.trial import Experiment, Trial, TrialOutcome, knows_grid, run_trial
-from gnomon.table import Table
 
 __all__ = ["Answer", "run_experiment"]
 
@@ -36,7 +35,7 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
     outcomes: list[TrialOutcome]
     by_grid: dict[str, list[Comparison]]
     overall: list[Comparison]
-    held: list[Table]
+    held: list[HeldRow]
 
 
 def run_experiment(
@@ -75,7 +74,7 @@ def run_experiment(
     return Answer(experiment, seed, outcomes, by_grid, overall, held)
 
 
-def _explain(experiment: Experiment, trial: Trial, outcome: TrialOutcome) -> list[Table]:
+def _explain(experiment: Experiment, trial: Trial, outcome: TrialOutcome) -> list[HeldRow]:
     """Held stages of the first trial, by every policy that knows the grid."""
     rng = np.random.default_rng([trial.seed, trial.number])
     jobs = experiment.make_jobs(rng=rng)
@@ -83,10 +82,11 @@ def _explain(experiment: Experiment, trial: Trial, outcome: TrialOutcome) -> lis
     count = max(96, int(2 * longest * 1e9 / experiment.hour_ns) + 48)
     grid = trial.hours.steps(outcome.start, count, experiment.hour_ns, experiment.forecast)
     return [
-        explain_holds(
-            spec, jobs, experiment.executors, grid, experiment.power,
-            seed=trial.seed * 1_000_003 + trial.number,
-        )
+        row
         for spec in experiment.policies
         if knows_grid(cluster_policies.create(spec))
+        for row in explain_holds(
+            spec, jobs, experiment.executors, grid, experiment.power, guard=experiment.guard,
+            seed=trial.seed * 1_000_003 + trial.number,
+        )
     ]  # fmt: skip

@@ -19,6 +19,7 @@ from gnomon.report import (
     hash_input,
 )
 from gnomon.systems.batch.compare import Comparison
+from gnomon.systems.batch.explain import HELD_UNITS
 from gnomon.systems.batch.logs import Replayed
 from gnomon.systems.batch.pipeline import Answer
 from gnomon.table import Table
@@ -142,12 +143,11 @@ def _intervals(answer: Answer) -> list[Table]:
 
 
 def _held(answer: Answer) -> list[Table]:
-    rows = [row for table in answer.held for row in table.to_json_rows()]
-    if not rows:
+    if not answer.held:
         return []
     return [
         Table.from_rows(
-            "held", rows, units=dict(answer.held[0].units),
+            "held", answer.held, units=HELD_UNITS,
             caption="stages that were held in the first trial, those that saved most first",
         )
     ]  # fmt: skip

@@ -1,0 +1,152 @@
+"""Policies beside a running application, on states that were made up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from msgspec import UNSET
+
+from gnomon.act.spark.state import ExecutorState, JobState
+from gnomon.errors import InputError
+from gnomon.ingest.outlook import Outlook
+from gnomon.series import Signal
+from gnomon.systems.batch.live import LiveRule
+from gnomon.systems.batch.live_grid import LiveGrid
+from tests.act.spark.states import stage, state
+
+HOUR_NS = 3_600 * 10**9
+T0 = 1_700_000_000
+
+
+def grid(values, *, hour_s=3600.0, high=None):
+    line = Signal.regular(
+        T0 * 10**9, HOUR_NS, values, unit="gCO2e/kWh", kind="carbon-intensity",
+        low=None if high is None else values, high=high,
+    )  # fmt: skip
+    return LiveGrid(lambda a, b: Outlook(line, "a file"), hour_s=hour_s, start_ns=T0 * 10**9)
+
+
+def application(*stages, submitted_s=0.0):
+    job = JobState(0, int((T0 + submitted_s) * 1e3), tuple(s.stage for s in stages))
+    return state(
+        *stages, jobs=(job,), time_ms=T0 * 1000,
+        executors=tuple(ExecutorState(str(i), "h", 1, 0, False) for i in range(4)),
+    )  # fmt: skip
+
+
+#: Stage 1 has a long way before it, stage 2 a short one.
+PAIR = (
+    stage(1, tasks=40, mean_task_ms=1000.0, timed_tasks=1),
+    stage(2, tasks=2, mean_task_ms=1000.0, timed_tasks=1),
+    stage(3, tasks=40, mean_task_ms=1000.0, timed_tasks=1, parents=(1,), submitted=False),
+)
+
+
+def test_cap_follows_the_grid():
+    rule = LiveRule("cap:fifo", grid([500.0, 100.0, 300.0, *[200.0] * 60]), 10)
+    quotas = [rule.decide(application(*PAIR), T0 + 3600 * h).quota for h in range(3)]
+    assert quotas[0] == 2  # a fifth of ten at the dirtiest
+    assert quotas[1] == 10  # all at the cleanest
+    assert 2 <= quotas[2] <= 10
+    assert "executors" in rule.decide(application(*PAIR), T0).reasons["quota"]
+
+
+def test_pcaps_holds_what_is_less_important():
+    rule = LiveRule("pcaps?gamma=0.9:path-softmax", grid([500.0, *[100.0] * 60]), 4)
+    dirty = rule.decide(application(*PAIR), T0)
+    assert dirty.hold == {2}
+    assert dirty.order == (1, 2)
+    assert "importance" in dirty.reasons["2"]
+    assert rule.decide(application(*PAIR), T0 + 3600).hold == frozenset()
+    careless = LiveRule("pcaps?gamma=0:path-softmax", grid([500.0, *[100.0] * 60]), 4)
+    assert careless.decide(application(*PAIR), T0).hold == frozenset()
+
+
+def test_pcaps_plus_waits_for_cleaner_hours_that_are_in_time():
+    values = [500.0, 400.0, 100.0, *[500.0] * 60]
+    rule = LiveRule("pcaps+?window_h=6&caution=0:path-softmax", grid(values), 4)
+    assert rule.decide(application(*PAIR), T0).hold == {1, 2}
+    assert rule.decide(application(*PAIR), T0 + 2 * 3600).hold == frozenset()
+    # Only an hour is left of the window, and the clean one is two hours off.
+    late = application(*PAIR, submitted_s=-5 * 3600)
+    assert rule.decide(late, T0).hold == {1, 2}  # the next hour is cleaner by enough
+    assert rule.decide(application(*PAIR, submitted_s=-6 * 3600), T0).hold == frozenset()
+
+
+def test_a_cautious_rule_does_not_wait_for_what_is_unsure():
+    values = np.array([300.0, 200.0, *[400.0] * 60])
+    unsure = grid(values, high=values + 150.0)
+    bold, careful = (f"pcaps+?window_h=6&caution={c}:path-softmax" for c in (0, 1))
+    assert LiveRule(bold, unsure, 4).decide(application(*PAIR), T0).hold
+    assert not LiveRule(careful, unsure, 4).decide(application(*PAIR), T0).hold
+
+
+def test_guards_end_a_hold():
+    values = [500.0] * 30 + [100.0] * 60
+    rule = LiveRule(
+        "guard?longest_hold_h=2:suspend?patience_h=400&quantile=0.2:fifo", grid(values), 4
+    )
+    assert rule.decide(application(*PAIR), T0).hold == {1, 2}
+    assert rule.decide(application(*PAIR), T0 + 3600).hold == {1, 2}
+    assert rule.decide(application(*PAIR), T0 + 2 * 3600 + 1).hold == frozenset()
+    patient = LiveRule(
+        "guard?patience_h=3:suspend?patience_h=400&quantile=0.2:fifo", grid(values), 4
+    )
+    assert patient.decide(application(*PAIR, submitted_s=-4 * 3600), T0).hold == frozenset()
+
+
+def test_a_rule_answers_with_a_plan():
+    rule = LiveRule("cap:pcaps?gamma=0.9:path-softmax", grid([500.0, *[100.0] * 60]), 10)
+    plan = rule(application(*PAIR), T0)
+    assert plan.target == 2
+    assert plan.hold == (2,)
+    assert "500 g/kWh" in plan.describe()
+    calm = LiveRule("pcaps?gamma=0:path-softmax", grid([500.0, *[100.0] * 60]), 10)
+    assert calm(application(*PAIR), T0).target is UNSET
+
+
+def test_an_empty_application_is_left_alone():
+    rule = LiveRule("cap:pcaps:path-softmax", grid([300.0] * 60), 4)
+    decision = rule.decide(application(), T0)
+    assert (decision.hold, decision.order) == (frozenset(), ())
+
+
+def test_an_hour_may_be_played_faster():
+    fast = grid([500.0, 100.0, *[300.0] * 60], hour_s=2.0)
+    assert [fast.now(T0 + s).intensity for s in (0.0, 1.9, 2.0, 4.0)] == [500, 500, 100, 300]
+
+
+def test_a_grid_that_nobody_knows_is_an_error_and_asked_for_again():
+    answers = [Outlook(None, "the service is down"), None]
+    line = Signal.regular(T0 * 10**9, HOUR_NS, [100.0] * 60, unit="gCO2e/kWh", kind="c")
+    answers[1] = Outlook(line, "up again")
+    live = LiveGrid(lambda a, b: answers.pop(0), refresh_s=300.0)
+    with pytest.raises(InputError, match="the service is down"):
+        live.now(T0)
+    assert live.now(T0 + 5).intensity == 100.0
+    assert live.now(T0 + 200).intensity == 100.0  # not asked: it would have nothing to say
+
+
+def test_hours_that_end_are_told():
+    live = grid([100.0, 200.0])
+    assert live.now(T0).intensity == 100.0
+    with pytest.raises(InputError, match="do not reach to now"):
+        live.now(T0 + 3 * 3600)
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [("fifo", "does not look at the grid"), ("wait-awhile:fifo", "no live form"),
+     ("green-hadoop", "no live form"), ("carbon-scaler:fair", "no live form")],
+)  # fmt: skip
+def test_policies_without_a_live_form_are_told(spec, said):
+    with pytest.raises(InputError, match=said):
+        LiveRule(spec, grid([100.0] * 60), 4)
+
+
+def test_pods_need_cap():
+    with pytest.raises(InputError, match="needs cap"):
+        LiveRule("pcaps:path-softmax", grid([100.0] * 60), 4).pods(T0)
+    pods, why = LiveRule("cap:fifo", grid([100.0, 500.0, *[200.0] * 50]), 10).pods(T0)
+    assert pods == 10
+    assert "100 g/kWh" in why
