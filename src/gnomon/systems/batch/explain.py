@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnomon.decide.cluster import cluster_policies, simulate
+from gnomon.decide.cluster import cluster_policies
 from gnomon.graph.jobs import BatchJobs
-from gnomon.sim.cluster import ClusterRun, Executors, Guard
+from gnomon.sim.cluster import ClusterRun
 from gnomon.systems.batch.grids import KnownGrid
 from gnomon.systems.batch.measure import Power
+from gnomon.systems.batch.trial import TrialRunner
 
 __all__ = ["HELD_UNITS", "HeldRow", "explain_holds", "held_rows"]
 
@@ -19,16 +20,11 @@ HELD_UNITS = {
 }  # fmt: skip
 
 
-def explain_holds(
-    policy: str, jobs: BatchJobs, executors: Executors, grid: KnownGrid, power: Power, *,
-    guard: Guard | None = None, seed: int = 0, most: int = 8,
-) -> list[HeldRow]:  # fmt: skip
-    """The stages that a policy held in one run, those that saved most first."""
-    run = simulate(
-        cluster_policies.create(policy), jobs, executors, grid=grid.steps, guard=guard,
-        outlook_high=grid.high, seed=seed, log_holds=True,
-    )  # fmt: skip
-    return held_rows(run, jobs, grid, power, policy=policy, most=most)
+def explain_holds(runner: TrialRunner, policy: str, *, most: int = 8) -> list[HeldRow]:
+    """The stages that a policy held in a trial, those that saved most first."""
+    run = runner.run(cluster_policies.create(policy), log_holds=True)
+    power = runner.experiment.power
+    return held_rows(run, runner.jobs, runner.grid, power, policy=policy, most=most)
 
 
 def held_rows(

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Sequence
 
 import msgspec
-import numpy as np
 
 from gnomon.decide.cluster import cluster_policies
 from gnomon.errors import InputError
@@ -15,7 +14,14 @@ from gnomon.parallel import Progress, pmap
 from gnomon.systems.batch.compare import Comparison, compare
 from gnomon.systems.batch.explain import HeldRow, explain_holds
 from gnomon.systems.batch.grids import Hours
-from gnomon.systems.batch.trial import Experiment, Trial, TrialOutcome, knows_grid, run_trial
+from gnomon.systems.batch.trial import (
+    Experiment,
+    Trial,
+    TrialOutcome,
+    TrialRunner,
+    knows_grid,
+    run_trial,
+)
 
 __all__ = ["Answer", "run_experiment"]
 
@@ -70,23 +76,16 @@ def run_experiment(
         for hours in grids
     }
     overall = compare(outcomes, "all", seed=seed) if len(grids) > 1 else by_grid[grids[0].name]
-    held = _explain(experiment, items[0], outcomes[0]) if explain else []
+    held = _explain(experiment, items[0]) if explain else []
     return Answer(experiment, seed, outcomes, by_grid, overall, held)
 
 
-def _explain(experiment: Experiment, trial: Trial, outcome: TrialOutcome) -> list[HeldRow]:
-    """Held stages of the first trial, by every policy that knows the grid."""
-    rng = np.random.default_rng([trial.seed, trial.number])
-    jobs = experiment.make_jobs(rng=rng)
-    longest = max(own.measured.ect_s for own in outcome.policies.values())
-    count = max(96, int(2 * longest * 1e9 / experiment.hour_ns) + 48)
-    grid = trial.hours.steps(outcome.start, count, experiment.hour_ns, experiment.forecast)
+def _explain(experiment: Experiment, trial: Trial) -> list[HeldRow]:
+    """Held stages of a trial, by every policy that knows the grid."""
+    runner = TrialRunner(experiment, trial)
     return [
         row
         for spec in experiment.policies
         if knows_grid(cluster_policies.create(spec))
-        for row in explain_holds(
-            spec, jobs, experiment.executors, grid, experiment.power, guard=experiment.guard,
-            seed=trial.seed * 1_000_003 + trial.number,
-        )
-    ]  # fmt: skip
+        for row in explain_holds(runner, spec)
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -25,8 +26,8 @@ from gnomon.systems.batch.grids import Forecast, Hours, KnownGrid, shuffled
 from gnomon.systems.batch.measure import Measured, Power, measure
 
 __all__ = [
-    "Experiment", "JobMaker", "PolicyOutcome", "Trial", "TrialOutcome", "knows_grid",
-    "parse_policies", "run_trial",
+    "Experiment", "JobMaker", "PolicyOutcome", "Trial", "TrialOutcome", "TrialRunner",
+    "knows_grid", "parse_policies", "run_trial",
 ]  # fmt: skip
 
 #: Runs that find the fixed quota of as much work: it is known to a few per cent then.
@@ -152,22 +153,17 @@ def base_of(policy: ClusterPolicy | PythonPolicy) -> ClusterPolicy | PythonPolic
 
 def run_trial(experiment: Experiment, trial: Trial) -> TrialOutcome:
     """Every policy on one trial's jobs and hours, with its controls."""
-    rng = np.random.default_rng([trial.seed, trial.number])
-    # The same jobs in every grid; the hour they start at is the grid's own.
-    jobs = experiment.make_jobs(rng=rng)
-    start = _start(trial.hours, experiment.forecast, rng)
-    runner = _Runner(experiment, jobs, trial.hours, start, trial)
-    outcomes = {}
-    for spec in experiment.policies:
-        outcomes[spec] = runner.outcome(cluster_policies.create(spec))
-    assert runner.first is not None
+    runner = TrialRunner(experiment, trial)
+    outcomes = {
+        spec: runner.outcome(cluster_policies.create(spec)) for spec in experiment.policies
+    }
     first = runner.first
     bound = {
         name: runner.bound(first, round(first.end_ns * later))
         for name, later in (("same", 1.0), ("tenth", 1.1))
     }
     return TrialOutcome(
-        trial.hours.name, start, outcomes, first.end_ns / experiment.hour_ns, bound
+        trial.hours.name, runner.start, outcomes, first.end_ns / experiment.hour_ns, bound
     )
 
 
@@ -182,17 +178,24 @@ def _start(hours: Hours, forecast: Forecast, rng: np.random.Generator) -> int:
     return int(rng.integers(first, last))
 
 
-class _Runner:
+class TrialRunner:
     """Runs policies on one trial; hours are added where a run needs more."""
 
-    def __init__(
-        self, experiment: Experiment, jobs: BatchJobs, hours: Hours, start: int, trial: Trial
-    ) -> None:
-        self.experiment, self.jobs, self.hours, self.start = experiment, jobs, hours, start
+    def __init__(self, experiment: Experiment, trial: Trial) -> None:
+        self.experiment, self.hours = experiment, trial.hours
+        rng = np.random.default_rng([trial.seed, trial.number])
+        # The same jobs in every grid; the hour they start at is the grid's own.
+        self.jobs = experiment.make_jobs(rng=rng)
+        self.start = _start(trial.hours, experiment.forecast, rng)
         self.seed = trial.seed * 1_000_003 + trial.number
-        self.first: ClusterRun | None = None
-        last = int(jobs.arrival_ns.max()) if len(jobs) else 0
+        last = int(self.jobs.arrival_ns.max()) if len(self.jobs) else 0
         self._reach(max(96, 2 * -(-last // experiment.hour_ns) + 48))
+
+    @functools.cached_property
+    def first(self) -> ClusterRun:
+        """The policy that others are compared with."""
+        policy = cluster_policies.create(self.experiment.policies[0])
+        return self._run(policy, self.experiment.guard)
 
     def _reach(self, count: int) -> None:
         self.count = count
@@ -201,9 +204,9 @@ class _Runner:
         self.mixed = shuffled(self.grid, np.random.default_rng([self.seed, 1]))
 
     def outcome(self, policy: ClusterPolicy | PythonPolicy) -> PolicyOutcome:
-        run = self.run(policy)
-        if self.first is None:
-            self.first = run
+        """A policy with its controls."""
+        is_first = policy == cluster_policies.create(self.experiment.policies[0])
+        run = self.first if is_first else self.run(policy)
         measured = self.measured(run)
         bound = self.bound(run, run.end_ns)
         if not self.experiment.controls or not knows_grid(policy):
@@ -213,6 +216,7 @@ class _Runner:
         return PolicyOutcome(measured, bound, placebo, quota, share)
 
     def measured(self, run: ClusterRun) -> Measured:
+        """The figures of a run on this trial's hours."""
         experiment = self.experiment
         return measure(run, self.grid.steps, experiment.power, experiment.executors.count)
 
@@ -220,25 +224,32 @@ class _Runner:
         """The least mean intensity of a run's work, done by a time."""
         return cleanest_mean(run, self.grid.steps, self.experiment.executors.count, end_ns)
 
-    def run(self, policy: ClusterPolicy | PythonPolicy, *, placebo: bool = False) -> ClusterRun:
-        """To the end, with as many hours of the grid as that takes."""
+    def run(
+        self, policy: ClusterPolicy | PythonPolicy, *, placebo: bool = False,
+        log_holds: bool = False,
+    ) -> ClusterRun:  # fmt: skip
+        """A policy to the end; one that knows the grid is to keep to the deadline."""
+        within, guard = self.experiment.finish_within, self.experiment.guard
+        if within is not None:
+            guard = tighter(guard, Guard(finish_by_ns=round(self.first.end_ns * within)))
+        return self._run(policy, guard, placebo=placebo, log_holds=log_holds)
+
+    def _run(
+        self, policy: ClusterPolicy | PythonPolicy, guard: Guard, *, placebo: bool = False,
+        log_holds: bool = False,
+    ) -> ClusterRun:  # fmt: skip
+        """With as many hours of the grid as it takes."""
         while True:
             known: KnownGrid = self.mixed if placebo else self.grid
             run = simulate(
                 policy, self.jobs, self.experiment.executors, grid=known.steps,
-                outlook_high=known.high, guard=self._guard(), seed=self.seed,
+                outlook_high=known.high, guard=guard, seed=self.seed, log_holds=log_holds,
             )  # fmt: skip
             if run.end_ns <= self.count * self.experiment.hour_ns:
                 return run
             if self.count > _MOST_HOURS:
                 raise InputError(f"{policy!r} takes more than a year of the grid's hours")
             self._reach(2 * max(self.count, -(-run.end_ns // self.experiment.hour_ns)))
-
-    def _guard(self) -> Guard:
-        within, guard = self.experiment.finish_within, self.experiment.guard
-        if within is None or self.first is None:
-            return guard
-        return tighter(guard, Guard(finish_by_ns=round(self.first.end_ns * within)))
 
     def _fixed_quota(
         self, policy: ClusterPolicy | PythonPolicy, measured: Measured
