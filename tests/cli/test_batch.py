@@ -9,8 +9,9 @@ import pytest
 from tests.cli.refusal import answer, refused
 
 from gnomon.cli import main
+from gnomon.datasets import bundled
 
-LOG = Path(__file__).resolve().parents[1] / "data" / "spark" / "diamonds.gz"
+LOG = bundled("spark-diamonds")
 SMALL = ["--njobs", "6", "--executors", "10", "--trials", "2", "--on", "serial", "--sizes", "2"]
 PROMISED = ("carbon_kg", "carbon_pct", "work_pct", "intensity_pct", "placebo_pct", "jct_mean_s",
             "jct_p95_s", "ect_s")  # fmt: skip

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gnomon.datasets import bundled
 from gnomon.errors import InputError
 from gnomon.ingest.spark_jobs import spark_jobs
 from gnomon.ingest.spark_log import read_spark_log
@@ -290,7 +291,7 @@ def test_a_real_small_application():
 
 def test_a_real_run_of_diamonds_keeps_its_work():
     """Three jobs at once, then two more; the driver's clock said 107.5 s on two executors."""
-    found = spark_jobs([read_spark_log(DATA / "diamonds.gz")])
+    found = spark_jobs([read_spark_log(bundled("spark-diamonds") / "diamonds.gz")])
     kinds = found.kinds
     assert np.diff(kinds.first_stage).tolist() == [5] * 5
     assert found.jobs.after.tolist() == [-1, -1, -1, 2, 3]

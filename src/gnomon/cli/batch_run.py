@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from gnomon.cli.batch_grid import find_hours, find_jobs
 from gnomon.cli.output import Output, show
-from gnomon.cli.sources import spell_options
+from gnomon.cli.sources import Source, bundled_name, spell_options
 from gnomon.errors import InputError
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def run(
 
 
 def whatif(
-    *log: Path,
+    *log: Source,
     grid: str = "",
     policy: str = _DEFAULT,
     njobs: int | None = None,
@@ -165,7 +165,7 @@ def whatif(
     each policy from many hours of the grid.
 
     Args:
-        log: Event logs: files, rolling folders, folders of logs.
+        log: Event logs: files, rolling folders, folders of logs, or bundled:spark-diamonds.
         grid: Zones, with commas: CAISO,DE,ON.
         policy: Policies, with commas; the first is what others are compared with.
         njobs: Draw so many jobs from the logs in place of those in them.
@@ -302,7 +302,7 @@ def _answer(
     told = given | _changed(cluster) | _changed(trial)
     told.pop("on", None)
     told.pop("resume", None)
-    paths = [Path(source).name for source in sources] if verb == "whatif" else []
+    paths = [bundled_name(Path(source)) for source in sources] if verb == "whatif" else []
     command = " ".join([f"gnomon batch {verb}", *paths, *spell_options(told)])
     if trial.signal is not None:
         sources = [*sources, str(trial.signal)]

@@ -132,6 +132,9 @@ _PARTS: list[tuple[str, str, Callable[[], str], str]] = [
      _any_of(("chromium", "--version"), ("chromium-browser", "--version"),
              ("google-chrome", "--version")), _apt("chromium")),
     ("Java", "Spark", _any_of(("java", "-version"),), _apt("openjdk-17-jre-headless")),
+    ("javac", "attaching to a Spark driver", _any_of(("javac", "-version"),),
+     _apt("openjdk-17-jdk-headless")),
+    ("PySpark", "attaching to a Spark driver", _module("pyspark"), "pip install 'gnomon[spark]'"),
     ("cgroups", "CPU limits of local services", _cgroups, "not mounted"),
     ("root", "cgroups, network namespaces", _root, "run as root where limits are to be set"),
 ]  # fmt: skip

@@ -35,11 +35,9 @@ def describe(path: Path) -> Result:
 
     identity = identify(path)
     if identity.format == "folder":
-        from gnomon.systems.training.sources import find_trace
-
-        trace, others = find_trace(path)
-        result = describe(trace)
-        more = Figure("traces_in_folder", "traces in folder", others + 1)
+        first, count, what = _first_in(path)
+        result = describe(first)
+        more = Figure(f"{what}_in_folder", f"{what} in folder", count)
         return msgspec.structs.replace(result, figures=[*result.figures, more])
     look = _LOOKS.get(identity.format)
     facts: dict[str, Any] = {"format": identity.about, "size": format_bytes(identity.bytes)}
@@ -56,6 +54,25 @@ def describe(path: Path) -> Result:
         tables=tables,
         manifest=Manifest("gnomon inspect", version=__version__, inputs=[hash_input(path)]),
     )
+
+
+def _first_in(folder: Path) -> tuple[Path, int, str]:
+    """What a folder holds: profiler traces, else logs of Spark."""
+    from gnomon.errors import InputError
+    from gnomon.ingest.spark_log_files import find_spark_logs
+    from gnomon.systems.training.sources import find_trace
+
+    try:
+        trace, others = find_trace(folder)
+    except InputError:
+        try:
+            logs = find_spark_logs(folder)
+        except InputError:
+            logs = []
+        if not logs:
+            raise
+        return logs[0], len(logs), "logs"
+    return trace, others + 1, "traces"
 
 
 def _look_kineto(path: Path) -> tuple[dict[str, Any], list[Any]]:
@@ -135,6 +152,27 @@ def _look_result(path: Path) -> tuple[dict[str, Any], list[Any]]:
     return facts, [Table.from_rows("Figures", rows)] if rows else []
 
 
+def _look_spark(path: Path) -> tuple[dict[str, Any], list[Any]]:
+    from gnomon.ingest.spark_log import read_spark_log
+    from gnomon.table import Table
+
+    log = read_spark_log(path)
+    facts: dict[str, Any] = {
+        "application": f"{log.app_name} ({log.app_id})", "spark": log.version,
+        "jobs": len(log.jobs), "tasks": len(log.tasks), "executors": len(log.executors),
+        "ended": "no" if log.in_progress else "yes",
+    }  # fmt: skip
+    if log.dropped:
+        facts["left_out"] = "; ".join(f"{count:,} {why}" for why, count in log.dropped.items())
+    rows = [
+        {"job": job.id, "stages": len(job.stages), "succeeded": "yes" if job.succeeded else "no",
+         "took_s": (job.ended_ms - job.submitted_ms) / 1e3 if job.ended_ms >= 0 else float("nan")}
+        for job in log.jobs
+    ]  # fmt: skip
+    return facts, [Table.from_rows("Jobs", rows, units={"took_s": "s"})] if rows else []
+
+
 _LOOKS = {
     "kineto": _look_kineto, "arrow": _look_arrow, "csv": _look_csv, "result": _look_result,
+    "spark-log": _look_spark,
 }  # fmt: skip

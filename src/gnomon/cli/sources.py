@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gnomon.graph import Timeline
     from gnomon.report import Result
 
-__all__ = ["Source", "load_result", "load_timelines", "spell", "spell_options"]
+__all__ = ["Source", "bundled_name", "load_result", "load_timelines", "spell", "spell_options"]
 
 _BUNDLED = "bundled:"
 
@@ -37,10 +37,15 @@ Source = Annotated[Path, Parameter(converter=_resolve)]
 
 def spell(command: str, path: Path, *options: str) -> str:
     """The command that gives the same answer, for the manifest; without where it wrote."""
+    return " ".join([command, bundled_name(path), *options])
+
+
+def bundled_name(path: Path) -> str:
+    """How a path is written on a command line: without where it lies, or as bundled."""
     from gnomon.datasets import bundled, names
 
     known = {bundled(name): f"{_BUNDLED}{name}" for name in names()}
-    return " ".join([command, known.get(path, shlex.quote(path.name)), *options])
+    return known.get(path, shlex.quote(path.name))
 
 
 def spell_options(options: Mapping[str, object]) -> list[str]:

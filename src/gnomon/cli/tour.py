@@ -142,6 +142,45 @@ def _carbon_buy() -> Result:
     return to_result(purchase, command)
 
 
+def _batch_run() -> Result:
+    from gnomon.cli.batch_grid import find_jobs
+    from gnomon.sim.cluster import Executors
+    from gnomon.systems.batch import Experiment, hours_of_zone, parse_policies, run_experiment
+    from gnomon.systems.batch.result import to_result
+
+    policies = "fifo,fair,decima,cap:fifo,pcaps:decima,pcaps+:fair"
+    maker, notes = find_jobs("tpch", 50, mean_s=30.0, sizes_gb=None, seed=0)
+    experiment = Experiment(
+        policies=parse_policies(policies), make_jobs=maker, executors=Executors(count=100)
+    )
+    answer = run_experiment(experiment, [hours_of_zone("DE")], trials=3, on="serial")
+    command = f"gnomon batch run --grid DE --policy {policies} --trials 3"
+    return to_result(answer, command, notes=notes)
+
+
+def _batch_whatif() -> Result:
+    from gnomon.datasets import bundled
+    from gnomon.ingest.spark_jobs import spark_jobs
+    from gnomon.ingest.spark_log import read_spark_logs
+    from gnomon.sim.cluster import Executors
+    from gnomon.systems.batch import Experiment, hours_of_zone, run_experiment
+    from gnomon.systems.batch.logs import SameJobs, replay_recorded
+    from gnomon.systems.batch.result import to_result
+
+    log = bundled("spark-diamonds")
+    trace = spark_jobs(read_spark_logs(log))
+    experiment = Experiment(
+        policies=("fifo", "cap:fifo"), make_jobs=SameJobs(trace.jobs), hour_ns=10 * 10**9,
+        executors=Executors(count=trace.executors),
+    )  # fmt: skip
+    answer = run_experiment(experiment, [hours_of_zone("CAISO")], trials=3, on="serial")
+    command = "gnomon batch whatif bundled:spark-diamonds --grid CAISO --policy fifo,cap:fifo"
+    return to_result(
+        answer, command + " --hour 10s --trials 3", verb="whatif", sources=[str(log)],
+        replayed=replay_recorded(trace),
+    )  # fmt: skip
+
+
 _STOPS: list[tuple[str, Callable[[], Result]]] = [
     ("training: replay a real H200 trace; where does the step go, and what if?", _training_replay),
     ("training: four pipeline ranks as one job; who waits for whom?", _training_pipeline),
@@ -152,6 +191,8 @@ _STOPS: list[tuple[str, Callable[[], Result]]] = [
     ),
     ("training: how should a 22B model be spread over 64 GPUs?", _training_search),
     ("aibench: a training step as a benchmark, without the model", _aibench_build),
+    ("batch: 50 queries on 100 executors; when should which stage run?", _batch_run),
+    ("batch: a Spark event log replayed, and under a quota that follows the grid", _batch_whatif),
     ("carbon: 740 servers; what does sorting them by SCI cost?", _carbon_place),
     ("carbon: keep the servers, or replace them?", _carbon_buy),
 ]

@@ -13,6 +13,7 @@ _FOLDERS = {
     "cpu-gpt-mini": "cpu_gpt_mini",
     "cpu-gpt-pp4": "cpu_gpt_pp4",
     "h200-gpt-l6": "h200_gpt_l6",
+    "spark-diamonds": "spark_diamonds",
 }
 
 
@@ -20,7 +21,7 @@ def names() -> list[str]:
     """What is bundled.
 
     >>> names()
-    ['cpu-gpt-mini', 'cpu-gpt-pp4', 'h200-gpt-l6']
+    ['cpu-gpt-mini', 'cpu-gpt-pp4', 'h200-gpt-l6', 'spark-diamonds']
     """
     return sorted(_FOLDERS)
 
@@ -37,6 +38,9 @@ def bundled(name: str) -> Path:
 
     `cpu-gpt-pp4`: two steps of an eight-layer GPT (hidden 512) in a pipeline of four CPU ranks
     (gloo), a trace a rank; without what a replay does not read.
+
+    `spark-diamonds`: the event log of five jobs of several stages on Spark 4.3, two executors on
+    one machine; names of machine and user were replaced.
 
     >>> sorted(path.name for path in bundled("h200-gpt-l6").iterdir())
     ['et.json.gz', 'kineto.json.gz', 'meta.json']

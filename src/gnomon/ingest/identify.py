@@ -11,6 +11,7 @@ from gnomon.errors import InputError
 from gnomon.ingest.execution_trace import looks_like_execution_trace
 from gnomon.ingest.kineto import looks_like_kineto
 from gnomon.ingest.operation_log import looks_like_operation_log
+from gnomon.ingest.spark_log_files import looks_like_spark_log
 from gnomon.ingest.text import read_head
 
 __all__ = ["FORMATS", "Identity", "identify"]
@@ -19,6 +20,7 @@ __all__ = ["FORMATS", "Identity", "identify"]
 FORMATS = {
     "kineto": "PyTorch profiler trace (Chrome trace JSON)",
     "execution-trace": "PyTorch execution trace",
+    "spark-log": "Spark event log",
     "perfetto": "Perfetto trace (protobuf)",
     "arrow": "Arrow file",
     "operation-log": "operations of a training job, rank by rank",
@@ -66,7 +68,9 @@ def _look(place: Path) -> Identity:
     if place.is_dir():
         is_result = (place / "manifest.json").is_file() and (place / "result.json").is_file()
         size = sum(p.stat().st_size for p in place.rglob("*") if p.is_file())
-        return Identity("result" if is_result else "folder", size)
+        if is_result:
+            return Identity("result", size)
+        return Identity("spark-log" if looks_like_spark_log(place) else "folder", size)
     head = read_head(place).removeprefix(b"\xef\xbb\xbf")
     if _format_of(head) in ("json", "unknown"):
         head = read_head(place, _FAR).removeprefix(b"\xef\xbb\xbf")  # its marks may come late
@@ -76,6 +80,8 @@ def _look(place: Path) -> Identity:
     found = _format_of(head)
     if found in ("parquet", "csv") and looks_like_operation_log(place):
         found = "operation-log"
+    if found in ("json", "unknown") and looks_like_spark_log(place):
+        found = "spark-log"
     return Identity(found, size)
 
 

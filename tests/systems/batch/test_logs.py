@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
+from gnomon.datasets import bundled
 from gnomon.errors import InputError
 from gnomon.ingest.batch_trace import BatchTrace
 from gnomon.ingest.spark_jobs import spark_jobs
@@ -14,7 +13,7 @@ from gnomon.ingest.spark_log import read_spark_logs
 from gnomon.sim.cluster import NEVER_NS
 from gnomon.systems.batch.logs import recorded_executors, replay_recorded
 
-LOG = Path(__file__).resolve().parents[2] / "data" / "spark" / "diamonds.gz"
+LOG = bundled("spark-diamonds")
 
 
 def test_a_replay_takes_as_long_as_was_recorded():
