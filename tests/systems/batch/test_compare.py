@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,3 +93,13 @@ def test_controls_have_figures_of_their_own():
     assert figures.figures["placebo_intensity_pct"].mid == pytest.approx(0.0)
     assert figures.figures["quota_pct"].mid == pytest.approx(-5.0)
     assert figures.quota_share == 0.5
+
+
+def test_grids_count_alike_and_work_that_moves_between_them_is_no_cleaner_hour():
+    dirty = trials(((1000, 2), (500, 1)))
+    clean = [msgspec.structs.replace(one, grid="ON") for one in trials(((10, 2), (10, 2)))]
+    _, other = compare([*dirty, *clean], "all")
+    # Half of the work is gone where the grid is dirty; no hour is cleaner anywhere.
+    assert other.figures["intensity_pct"].mid == pytest.approx(0.0, abs=1e-9)
+    assert other.figures["work_pct"].mid == pytest.approx(100 * (0.5**0.5 - 1))
+    assert other.figures["carbon_pct"].is_exact

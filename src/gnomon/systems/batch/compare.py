@@ -15,6 +15,7 @@ from gnomon.systems.batch.trial import PolicyOutcome, TrialOutcome
 __all__ = ["FIELDS", "Comparison", "compare"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 _RESAMPLES = 2_000
 _COVERAGE = 0.95
 
@@ -58,27 +59,31 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def compare(outcomes: Sequence[TrialOutcome], grid: str, *, seed: int = 0) -> list[Comparison]:
-    """Every policy against the first, over these trials."""
+    """Every policy against the first, over these trials.
+
+    Over several grids changes are the geometric mean of those of each: a sum over them would be
+    the dirtiest grid's, and a shift of work between grids would look like cleaner hours.
+    """
     specs = list(outcomes[0].policies)
     rng = np.random.default_rng([seed, len(outcomes)])
-    count = len(outcomes)
+    names = np.array([outcome.grid for outcome in outcomes])
+    groups = [np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())]
     # All figures of all policies on the same sets of trials.
-    samples = rng.integers(0, count, (_RESAMPLES, count)) if count > 1 else None
+    estimator = _Estimator(groups, rng)
     first = [outcome.policies[specs[0]].measured for outcome in outcomes]
     return [
-        _comparison(spec, grid, [o.policies[spec] for o in outcomes], first, samples)
+        _comparison(spec, grid, [o.policies[spec] for o in outcomes], first, estimator)
         for spec in specs
     ]
 
 
 def _comparison(
     spec: str, grid: str, own: Sequence[PolicyOutcome], first: Sequence[Measured],
-    samples: NDArray[np.int64] | None,
+    estimate: _Estimator,
 ) -> Comparison:  # fmt: skip
     measured = [outcome.measured for outcome in own]
     placebo = [outcome.placebo for outcome in own if outcome.placebo is not None]
     quota = [outcome.quota for outcome in own if outcome.quota is not None]
-    estimate = _Estimator(samples)
 
     def share(part: Sequence[Measured], of: str, per: str | None = None) -> Estimate:
         return estimate.change(*_columns(part, of, per), *_columns(first, of, per))
@@ -116,31 +121,42 @@ def _columns(part: Sequence[Measured], of: str, per: str | None) -> tuple[Floats
 
 
 class _Estimator:
-    """Means over trials and their range, by sets of trials drawn again."""
+    """Means over trials and their range, by sets of trials drawn again from each grid."""
 
-    def __init__(self, samples: NDArray[np.int64] | None) -> None:
-        self.samples = samples
+    def __init__(self, groups: Sequence[Ints], rng: np.random.Generator) -> None:
+        self.whole = [group[None, :] for group in groups]
+        self.samples = [
+            group[rng.integers(0, group.size, (_RESAMPLES, group.size))] for group in groups
+        ]
+        self.is_single = all(group.size == 1 for group in groups)
 
     def mean(self, values: Sequence[float]) -> Estimate:
         column = np.array(values)
-        return self._range(lambda pick: column[pick].mean(axis=-1))
+
+        def means(picks: Sequence[Ints]) -> Floats:
+            each = [column[pick].mean(axis=-1) for pick in picks]
+            return np.asarray(np.mean(each, axis=0), dtype=np.float64)
+
+        return self._range(means)
 
     def change(self, top: Floats, bottom: Floats, top0: Floats, bottom0: Floats) -> Estimate:
         """Per cent by which the ratio of sums differs from the first policy's."""
 
-        def ratio(pick: NDArray[np.int64]) -> Floats:
-            own = top[pick].sum(axis=-1) / bottom[pick].sum(axis=-1)
-            base = top0[pick].sum(axis=-1) / bottom0[pick].sum(axis=-1)
-            change: Floats = 100.0 * (own / base - 1.0)
+        def ratio(picks: Sequence[Ints]) -> Floats:
+            logs = [
+                np.log(top[pick].sum(axis=-1) / bottom[pick].sum(axis=-1))
+                - np.log(top0[pick].sum(axis=-1) / bottom0[pick].sum(axis=-1))
+                for pick in picks
+            ]
+            change: Floats = 100.0 * np.expm1(np.mean(logs, axis=0))
             return change
 
         return self._range(ratio)
 
-    def _range(self, statistic: Callable[[NDArray[np.int64]], Floats]) -> Estimate:
-        if self.samples is None:
-            return Estimate.exact(float(statistic(np.zeros((1, 1), dtype=np.int64))[0]))
-        whole = np.arange(self.samples.shape[1])[None, :]
-        mid = float(statistic(whole)[0])
+    def _range(self, statistic: Callable[[Sequence[Ints]], Floats]) -> Estimate:
+        mid = float(statistic(self.whole)[0])
+        if self.is_single:
+            return Estimate.exact(mid)
         tail = (1.0 - _COVERAGE) / 2.0
         low, high = np.quantile(statistic(self.samples), [tail, 1.0 - tail])
         return Estimate(min(float(low), mid), mid, max(float(high), mid))
