@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-EXTRAS := tables,ray,zstd,torch,dev
+EXTRAS := tables,ray,spark,zstd,torch,dev
 NATIVE := CMakeLists.txt $(wildcard native/engine/* native/bindings/*)
 # Two BLAS threads on a busy machine cost twenty times one.
 export OMP_NUM_THREADS := 1
@@ -11,7 +11,7 @@ QUIET := -qq --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -q
 JUNIT := build/junit
 
-.PHONY: help install tour test test-slow lint types layers unit ray docs native-test bench format clean
+.PHONY: help install tour test test-slow lint types layers unit ray spark docs native-test bench format clean
 
 help:
 	@echo "make tour       run every system on bundled data, leave report/index.html"
@@ -25,12 +25,13 @@ help:
 
 install: $(VENV)/.native
 
-# Packages: again only when what they are listed in has changed.
+# Packages: again only when what they are listed in has changed. pyspark comes as sources, which
+# setuptools packs.
 $(VENV)/.packages: pyproject.toml constraints.txt
 	@echo "==> installing Python packages into $(VENV) (the first time takes a few minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	  { echo "no virtual environment could be made; install the distribution's 'python3-venv'"; exit 1; }
-	@$(BIN)/python -m pip install $(QUIET) -c constraints.txt pip scikit-build-core nanobind cmake ninja
+	@$(BIN)/python -m pip install $(QUIET) -c constraints.txt pip setuptools scikit-build-core nanobind cmake ninja
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install $(QUIET) -c constraints.txt \
 	  --no-build-isolation -e ".[$(EXTRAS)]"
 	@touch $@ $(VENV)/.native
@@ -47,8 +48,8 @@ tour: install
 	@$(BIN)/gnomon tour report
 
 # Cheapest first, so that a mistake is told in seconds.
-test: install lint types layers native-test unit ray docs
-	@$(BIN)/python tests/closing_line.py $(JUNIT)/unit.xml $(JUNIT)/ray.xml
+test: install lint types layers native-test unit ray spark docs
+	@$(BIN)/python tests/closing_line.py $(JUNIT)/unit.xml $(JUNIT)/ray.xml $(JUNIT)/spark.xml
 
 lint: install
 	@echo "==> ruff"
@@ -74,7 +75,7 @@ native-test: install
 unit: install
 	@echo "==> tests"
 	@mkdir -p $(JUNIT)
-	@$(PYTEST) -n 2 --dist worksteal -m "not ray and not slow" --junitxml $(JUNIT)/unit.xml
+	@$(PYTEST) -n 2 --dist worksteal -m "not ray and not spark and not slow" --junitxml $(JUNIT)/unit.xml
 
 # A real Ray takes long to start: its tests run once, together.
 ray: install
@@ -82,8 +83,14 @@ ray: install
 	@mkdir -p $(JUNIT)
 	@$(PYTEST) -m ray tests --junitxml $(JUNIT)/ray.xml
 
+# So does a real Spark, and it wants a machine of its own.
+spark: install
+	@echo "==> tests on a real Spark"
+	@mkdir -p $(JUNIT)
+	@$(PYTEST) -m spark tests --junitxml $(JUNIT)/spark.xml
+
 test-slow: install
-	@HYPOTHESIS_PROFILE=thorough $(PYTEST) -n 2 --dist worksteal -m "not ray" tests --timeout 1800
+	@HYPOTHESIS_PROFILE=thorough $(PYTEST) -n 2 --dist worksteal -m "not ray and not spark" tests --timeout 1800
 
 docs: install
 	@echo "==> documentation"

@@ -29,6 +29,6 @@ for own in answer.overall[1:]:
     )
 saved = max(answer.held, key=lambda row: row["saved_g"])
 print(
-    f"held longest worth it: stage {saved['stage']} of {saved['kind']}, {saved['lost_s']:.0f} s later, "
-    f"{saved['saved_g']:.2f} g saved; {saved['because']}"
+    f"most worth it: stage {saved['stage']} of {saved['kind']} ran {saved['lost_s']:.0f} s later "
+    f"and saved {saved['saved_g']:.2f} g; {saved['because']}"
 )

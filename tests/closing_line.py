@@ -1,6 +1,6 @@
 """Adds up what the test runs wrote, names what was skipped and why, and prints the closing line.
 
-    python tests/closing_line.py build/junit/unit.xml build/junit/ray.xml
+    python tests/closing_line.py build/junit/unit.xml build/junit/ray.xml build/junit/spark.xml
 
 With CI set, a test skipped for want of a part is a failure: CI has to bring the parts. The public
 data is no part of a system; who has it runs those tests too.

@@ -164,6 +164,7 @@ nb::object ask(const nb::callable& choose, const ClusterState& state, std::vecto
             way.push_back(state.kinds().path[static_cast<std::size_t>(job.first_stage + s)]);
         }
     }
+    if (candidates.empty()) return nb::none();  // all that is ready is served already
     const auto grid = state.has_grid() ? nb::make_tuple(state.intensity(), state.low(), state.high())
                                        : nb::make_tuple();
     std::int32_t source = -1;
@@ -181,7 +182,9 @@ std::shared_ptr<Order> asked_order(nb::callable choose) {
     return std::make_shared<AskedOrder>([choose, candidates = std::vector<Candidate>()](
                                             const ClusterState& state, Rng&) mutable -> Choice {
         nb::gil_scoped_acquire acquire;
-        const auto answer = nb::cast<nb::tuple>(ask(choose, state, candidates));
+        const auto reply = ask(choose, state, candidates);
+        if (candidates.empty()) return {};
+        const auto answer = nb::cast<nb::tuple>(reply);
         const auto place = nb::cast<std::int64_t>(answer[0]);
         Choice choice;
         if (place < 0) {
@@ -323,6 +326,9 @@ void bind_rules(nb::module_& m) {
         require(how >= 0 && how <= 3, "no such way to narrow");
         return narrowed(limit, static_cast<Narrowing>(how), gamma, intensity, low, high);
     }, nb::arg("limit"), nb::arg("how"), nb::arg("gamma"), nb::arg("intensity"), nb::arg("low"), nb::arg("high"));
+    m.def("runs_now", [](double intensity, In<double> coming, double needed, double margin) {
+        return runs_now(intensity, view(coming), needed, margin);
+    }, nb::arg("intensity"), nb::arg("coming").noconvert(), nb::arg("needed"), nb::arg("margin"));
     m.def("cap_alpha", &cap_alpha, nb::arg("low"), nb::arg("high"), nb::arg("steps"));
     m.def("cap_thresholds", [](double high, std::int32_t steps, double alpha) {
         return to_numpy(cap_thresholds(high, steps, alpha));

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace gnomon {
@@ -81,6 +82,14 @@ inline std::int32_t cap_quota(double intensity, double low, double high, std::in
     const auto open = std::partition_point(thresholds.begin(), thresholds.end(),
                                            [&](double threshold) { return threshold >= intensity; });
     return least + static_cast<std::int32_t>(open - thresholds.begin());
+}
+
+/// pcaps+: whether to run now what needs so many hours, of which `coming` may still be waited for:
+/// yes, if this hour is among the cleanest that it needs. An hour is cleaner by more than `margin`.
+inline bool runs_now(double intensity, std::span<const double> coming, double needed, double margin) {
+    const double clean = intensity * (1.0 - margin);
+    const auto cleaner = std::count_if(coming.begin(), coming.end(), [clean](double c) { return c < clean; });
+    return static_cast<double>(cleaner) < std::max(needed, 1.0);
 }
 
 }  // namespace gnomon

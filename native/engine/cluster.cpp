@@ -10,7 +10,9 @@ namespace {
 
 // What happens at one time happens in this order.
 enum EventKind : std::int64_t { kExecutor = 0, kArrival = 1, kGridStep = 2, kUrgent = 3, kWake = 4, kOff = 5, kLeave = 6 };
-constexpr std::int64_t kKindShift = 40;
+constexpr std::int64_t kKindShift = 56;
+/// A stage within its job takes this many bits of an id.
+constexpr std::int64_t kStageBits = 20;
 
 enum class Activity : std::uint8_t { kAbsent, kOff, kIdle, kComing, kBusy, kBroken };
 
@@ -95,6 +97,7 @@ private:
     void update_quota();
     void note_quota();
     void become_urgent(std::int32_t job);
+    void end_hold(std::int32_t job, std::int32_t stage);
     void switch_off(std::int32_t number);
     void leave(std::int32_t number);
     void executor_event(std::int32_t executor);
@@ -123,6 +126,7 @@ private:
     Executor& executor(std::int32_t number) { return executors_[static_cast<std::size_t>(number)]; }
     void open_stage(JobState& job, std::int32_t stage);
     void close_stage(JobState& job, std::int32_t stage);
+    void count_due(JobState& job, std::int32_t stage, std::int32_t more);
     std::vector<std::int32_t>& pool_of(const Executor& e) {
         return e.application == kNobody ? unbound_ : bound_;
     }
@@ -140,7 +144,7 @@ private:
     std::vector<std::int32_t> first_idle_, bound_count_, jobs_left_;  ///< by application
     std::vector<std::int32_t> free_slots_, slot_of_;
     std::vector<std::int32_t> dependent_first_, dependent_;
-    std::int64_t left_ = 0, open_ = 0, urgent_ = 0, on_ = 0, on_since_ = 0, quota_since_ = 0;
+    std::int64_t left_ = 0, open_ = 0, urgent_ = 0, due_ = 0, on_ = 0, on_since_ = 0, quota_since_ = 0;
     ClusterRun out_;
 };
 
@@ -184,6 +188,7 @@ void Cluster::prepare() {
         if (jobs_.after[job] < 0) push(jobs_.arrival[job], kArrival, static_cast<std::int64_t>(job));
     }
     for (std::int32_t number = settings_.count - 1; number >= 0; --number) place_executor(number);
+    order_.begin(*this);
     for (auto* gate : gates_) gate->begin(*this);
     if (!grid_.seen.empty()) {
         for (auto* gate : gates_) gate->at_step(*this);
@@ -244,16 +249,32 @@ void Cluster::link_dependents() {
 }
 
 void Cluster::handle(const Event& event) {
-    const auto id = static_cast<std::int32_t>(event.key & ((std::int64_t{1} << kKindShift) - 1));
+    const auto what = event.key & ((std::int64_t{1} << kKindShift) - 1);
+    const auto id = static_cast<std::int32_t>(what);
     switch (static_cast<EventKind>(event.key >> kKindShift)) {
         case kExecutor: return executor_event(id);
         case kArrival: return arrive(id);
         case kGridStep: return move_grid();
         case kUrgent: return become_urgent(id);
-        case kWake: ++epoch_; return;  // a hold may have lasted its longest
+        case kWake: return end_hold(static_cast<std::int32_t>(what >> kStageBits),
+                                    static_cast<std::int32_t>(what & ((1 << kStageBits) - 1)));
         case kOff: return switch_off(id);
         case kLeave: return leave(id);
     }
+}
+
+/// A stage that has been held for as long as one may be is served from now on, whatever the grid.
+void Cluster::end_hold(std::int32_t number, std::int32_t position) {
+    const auto slot = slot_of_[static_cast<std::size_t>(number)];
+    if (slot < 0) return;
+    auto& stage = at(slot).stage[static_cast<std::size_t>(position)];
+    if (stage.resumed >= 0 || stage.due) return;
+    stage.due = true;
+    if (stage.unstarted > 0) {
+        ++at(slot).due;
+        ++due_;
+    }
+    ++epoch_;
 }
 
 void Cluster::switch_off(std::int32_t number) {
@@ -304,6 +325,7 @@ void Cluster::arrive(std::int32_t number) {
     job.executors = 0;
     job.arrival = now_;
     job.urgent = false;
+    job.due = 0;
     job.work_left = 0.0;
     job.draw_key = mixed(input_.seed ^ mixed(static_cast<std::uint64_t>(number)));
     job.masked_round = 0;
@@ -327,7 +349,7 @@ void Cluster::arrive(std::int32_t number) {
     const auto due = std::min(guard.finish_by, jobs_.deadline[job_index]);
     job.urgent_at = due == kNever ? kNever : std::max(now_, due - path);
     if (guard.patience != kNever) job.urgent_at = std::min(job.urgent_at, now_ + guard.patience);
-    if (!gates_.empty() && job.urgent_at != kNever) push(job.urgent_at, kUrgent, number);
+    if (job.urgent_at != kNever) push(job.urgent_at, kUrgent, number);
     ++epoch_;
     for (auto* gate : gates_) gate->on_arrival(*this, slot);
     update_quota();
@@ -436,10 +458,10 @@ void Cluster::finish_task(std::int32_t number) {
 
 /// An executor goes on with its stage unasked, unless the grid says otherwise.
 bool Cluster::continues(const JobState& job, std::int32_t slot, std::int32_t stage) const {
-    if (gates_.empty() || job.urgent) return true;
+    if (gates_.empty() || is_due(slot, stage)) return true;
     if (busy_ > quota_) return false;
     if (job.executors > limit_for(slot, settings_.count)) return false;
-    return is_open(slot, stage);
+    return is_admitted(slot, stage);
 }
 
 void Cluster::complete_stage(std::int32_t slot, std::int32_t s) {
@@ -536,8 +558,9 @@ void Cluster::decide() {
     if (idle_ == 0 || open_ == 0) return;
     ++round_;
     while (idle_ > 0 && open_ > 0) {
-        if (busy_ >= quota_ && urgent_ == 0) {
-            if (input_.record_holds) note_quota_holds();
+        if (busy_ >= quota_ && urgent_ == 0 && due_ == 0) {
+            // A log must not change what is decided: a guard needs the notes too.
+            if (input_.record_holds || longest_hold_ != kNever) note_quota_holds();
             break;
         }
         const auto choice = order_.next(*this, policy_rng_);
@@ -549,7 +572,7 @@ void Cluster::decide() {
         // A job that cannot be given any more is not asked for again in this round.
         if (assign(choice) == 0) at(choice.slot).masked_round = round_;
     }
-    for (const auto& [time, id] : wakes_) push(time, kWake, id);
+    for (const auto& [time, what] : wakes_) push(time, kWake, what);
     wakes_.clear();
 }
 
@@ -563,9 +586,10 @@ void Cluster::note_quota_holds() {
 std::int32_t Cluster::assign(const Choice& choice) {
     auto& job = at(choice.slot);
     auto& stage = job.stage[static_cast<std::size_t>(choice.stage)];
-    const auto limit = job.urgent ? choice.limit : limit_for(choice.slot, choice.limit);
+    const bool is_free = is_due(choice.slot, choice.stage);
+    const auto limit = is_free ? choice.limit : limit_for(choice.slot, choice.limit);
     auto want = std::min({stage.unstarted, limit - job.executors, choice.most});
-    if (!job.urgent) want = std::min(want, quota_ - busy_);
+    if (!is_free) want = std::min(want, quota_ - busy_);
     std::int32_t given = 0;
     for (; given < want; ++given) {
         const auto number = take_idle(job.application);
@@ -609,11 +633,19 @@ void Cluster::give(std::int32_t number, std::int32_t slot, std::int32_t s) {
 void Cluster::open_stage(JobState& job, std::int32_t stage) {
     job.ready.insert(std::lower_bound(job.ready.begin(), job.ready.end(), stage), stage);
     ++open_;
+    count_due(job, stage, 1);
 }
 
 void Cluster::close_stage(JobState& job, std::int32_t stage) {
     job.ready.erase(std::lower_bound(job.ready.begin(), job.ready.end(), stage));
     --open_;
+    count_due(job, stage, -1);
+}
+
+void Cluster::count_due(JobState& job, std::int32_t stage, std::int32_t more) {
+    if (!job.stage[static_cast<std::size_t>(stage)].due) return;
+    job.due += more;
+    due_ += more;
 }
 
 /// Those of the application first, then those of nobody, then those that others left idle; one
@@ -740,14 +772,10 @@ void Cluster::count_on(std::int64_t more) {
 
 }  // namespace
 
-bool ClusterState::is_open(std::int32_t slot, std::int32_t position) const {
+bool ClusterState::is_admitted(std::int32_t slot, std::int32_t position) const {
     auto& job = slots_[static_cast<std::size_t>(slot)];
     auto& stage = job.stage[static_cast<std::size_t>(position)];
-    if (gates_.empty() || job.urgent || past_grid_) return true;
-    if (stage.held_since >= 0 && stage.resumed < 0 && longest_hold_ != kNever &&
-        now_ - stage.held_since >= longest_hold_) {
-        return true;
-    }
+    if (gates_.empty() || past_grid_ || is_due(slot, position)) return true;
     if (stage.admitted_epoch != epoch_) {
         stage.admitted_epoch = epoch_;
         stage.admitted = std::all_of(gates_.begin(), gates_.end(), [&](Gate* gate) {
@@ -772,7 +800,8 @@ void ClusterState::note_held(std::int32_t slot, std::int32_t position, double im
     stage.held_intensity = intensity();
     stage.importance = importance;
     stage.threshold = threshold;
-    if (longest_hold_ != kNever) wakes_.emplace_back(now_ + longest_hold_, slot);
+    if (longest_hold_ == kNever) return;
+    wakes_.emplace_back(now_ + longest_hold_, (std::int64_t{job(slot).job} << kStageBits) | position);
 }
 
 ClusterRun run_cluster(const ClusterInput& input, Order& order, std::span<Gate* const> gates) {

@@ -90,6 +90,7 @@ struct StageState {
     double weighted = 0.0;            ///< busy time x actual intensity
     std::uint32_t admitted_epoch = 0;
     bool admitted = true;
+    bool due = false;                 ///< was held for as long as a stage may be
 };
 
 struct JobState {
@@ -105,6 +106,7 @@ struct JobState {
     double work_left = 0.0;           ///< of tasks that have not started
     std::uint64_t draw_key = 0;
     std::uint32_t masked_round = 0;
+    std::int32_t due = 0;             ///< ready stages that are held no longer
     bool urgent = false;
     std::vector<std::int32_t> ready;  ///< stages, by position, that have tasks to start
     std::vector<StageState> stage;
@@ -160,21 +162,34 @@ public:
         return std::span(child_).subspan(static_cast<std::size_t>(child_first_[s]),
                                          static_cast<std::size_t>(child_first_[s + 1] - child_first_[s]));
     }
+    /// Another number whenever jobs have come or gone, or a gate may answer differently.
+    [[nodiscard]] std::uint32_t epoch() const { return epoch_; }
     /// Work of all jobs that has not started.
     [[nodiscard]] double work_left() const { return work_left_; }
     /// Whether a job may be given executors in this round at all.
     [[nodiscard]] bool is_served(std::int32_t slot) const {
         const auto& j = job(slot);
-        return j.masked_round != round_ && (j.urgent || busy_ < quota_);
+        return j.masked_round != round_ && (j.urgent || j.due > 0 || busy_ < quota_);
     }
-    /// Whether a ready stage may start tasks now. Remembers when it was first held.
-    [[nodiscard]] bool is_open(std::int32_t slot, std::int32_t stage) const;
+    /// Whether a ready stage may start tasks now.
+    [[nodiscard]] bool is_open(std::int32_t slot, std::int32_t stage) const {
+        // Of a job that is served for a stage that is due, only that one goes over the quota.
+        return is_admitted(slot, stage) && (busy_ < quota_ || is_due(slot, stage));
+    }
+    /// Whether the guard lets a stage be held no longer.
+    [[nodiscard]] bool is_due(std::int32_t slot, std::int32_t stage) const {
+        const auto& j = job(slot);
+        return j.urgent || j.stage[static_cast<std::size_t>(stage)].due;
+    }
     /// What gates leave of a limit.
     [[nodiscard]] std::int32_t limit_for(std::int32_t slot, std::int32_t limit) const;
     /// Notes that a stage was not run though it could have been.
     void note_held(std::int32_t slot, std::int32_t stage, double importance, double threshold) const;
 
 protected:
+    /// Whether no gate forbids it. Remembers when it was first held.
+    [[nodiscard]] bool is_admitted(std::int32_t slot, std::int32_t stage) const;
+
     ClusterState(const JobKindColumns& kinds, const JobColumns& jobs, const ExecutorSettings& settings,
                  const GridColumns& grid)
         : kinds_(kinds), jobs_(jobs), settings_(settings), grid_(grid) {}
@@ -195,7 +210,7 @@ protected:
     std::vector<std::int32_t> active_;
     // Holds are notes about a decision, not a part of what is decided on.
     mutable std::vector<JobState> slots_;
-    mutable std::vector<std::pair<std::int64_t, std::int32_t>> wakes_;
+    mutable std::vector<std::pair<std::int64_t, std::int64_t>> wakes_;  ///< when, (job, stage)
     std::vector<std::int32_t> idle_of_;
     std::vector<std::int64_t> child_first_;
     std::vector<std::int32_t> child_;  ///< position in the job
@@ -205,6 +220,8 @@ protected:
 class Order {
 public:
     virtual ~Order() = default;
+    /// Forgets earlier runs.
+    virtual void begin(const ClusterState&) {}
     virtual Choice next(const ClusterState& state, Rng& rng) = 0;
     /// Whether executors stay with their application until it is done.
     [[nodiscard]] virtual bool keeps_executors() const { return false; }

@@ -29,6 +29,7 @@ class DecimaOrder final : public ProbabilisticOrder {
 public:
     explicit DecimaOrder(std::span<const float> parameters, bool records = false)
         : network_(parameters), records_(records) {}
+    void begin(const ClusterState&) override { heights_.clear(); }
     Choice next(const ClusterState& state, Rng& rng) override;
     std::int32_t limit(const ClusterState& state, std::size_t drawn, Rng& rng) override;
     [[nodiscard]] const DecimaRecord& record() const { return record_; }

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "engine/carbon_rules.hpp"
+
 namespace gnomon {
 namespace {
 
@@ -175,15 +177,12 @@ bool LookAheadGate::admits(const ClusterState& state, std::int32_t slot, std::in
     const auto step = static_cast<double>(state.grid().step);
     const double way = kinds.path[static_cast<std::size_t>(job.first_stage + stage)];
     const double queue = state.work_left() / (settings_.spread * state.executors());
-    const double needed = std::max(1.0, std::ceil(settings_.careful * std::max(way, queue) / step));
+    const double needed = std::ceil(settings_.careful * std::max(way, queue) / step);
     const auto latest = std::min(job.urgent_at, job.arrival + settings_.window * state.grid().step);
     const auto outlook = state.outlook();
     const auto left = std::clamp<std::int64_t>((latest - state.now()) / state.grid().step, 0,
                                                static_cast<std::int64_t>(outlook.size()) - 1);
-    const double clean = state.intensity() * (1.0 - settings_.margin);
-    std::int64_t cleaner = 0;
-    for (std::int64_t h = 1; h <= left; ++h) cleaner += outlook[static_cast<std::size_t>(h)] < clean;
-    return static_cast<double>(cleaner) < needed;
+    return runs_now(state.intensity(), outlook.subspan(1, static_cast<std::size_t>(left)), needed, settings_.margin);
 }
 
 std::int32_t LookAheadGate::limit(const ClusterState& state, std::int32_t slot, std::int32_t limit) {

@@ -45,24 +45,37 @@ Choice FifoOrder::next(const ClusterState& state, Rng&) {
     return {};
 }
 
-Choice FairOrder::next(const ClusterState& state, Rng&) {
+void FairOrder::begin(const ClusterState& state) { shared_at_ = state.epoch() - 1; }
+
+/// Shares change only when jobs come or go.
+void FairOrder::share_out(const ClusterState& state) {
+    if (shared_at_ == state.epoch()) return;
+    shared_at_ = state.epoch();
     const auto active = state.active();
-    const auto weight = [&](std::int32_t slot) {
+    weight_.clear();
+    double total = 0.0;
+    std::int32_t last = -1;
+    for (const auto slot : active) {
         const auto& job = state.job(slot);
         const double own = state.jobs().weight[static_cast<std::size_t>(job.job)];
-        return exponent_ == 0.0 ? own : own * std::pow(std::max(job.work, 1.0), exponent_);
-    };
-    double total = 0.0;
-    for (const auto slot : active) total += weight(slot);
-    const auto share = [&](std::int32_t slot) {
-        const double part = state.executors() * weight(slot) / total;
-        return std::max(1, static_cast<std::int32_t>(std::ceil(part - 1e-9)));
-    };
-    if (const auto source = state.source(); source >= 0) {
-        if (const auto choice = stay(state, share(source)); choice.slot >= 0) return choice;
+        weight_.push_back(exponent_ == 0.0 ? own : own * std::pow(std::max(job.work, 1.0), exponent_));
+        total += weight_.back();
+        last = std::max(last, slot);
     }
-    for (const auto slot : active) {
-        const auto limit = share(slot);
+    share_.resize(static_cast<std::size_t>(last + 1));
+    for (std::size_t i = 0; i < active.size(); ++i) {
+        const double part = state.executors() * weight_[i] / total;
+        share_[static_cast<std::size_t>(active[i])] = std::max(1, static_cast<std::int32_t>(std::ceil(part - 1e-9)));
+    }
+}
+
+Choice FairOrder::next(const ClusterState& state, Rng&) {
+    share_out(state);
+    if (const auto source = state.source(); source >= 0) {
+        if (const auto choice = stay(state, share_[static_cast<std::size_t>(source)]); choice.slot >= 0) return choice;
+    }
+    for (const auto slot : state.active()) {
+        const auto limit = share_[static_cast<std::size_t>(slot)];
         if (state.job(slot).executors >= limit) continue;
         const auto stage = first_open(state, slot);
         if (stage >= 0) return {slot, stage, limit};
@@ -151,7 +164,7 @@ Choice PcapsOrder::next(const ClusterState& state, Rng& rng) {
     const auto drawn = inner_->draw(rng);
     const auto& candidate = candidates[drawn];
     const auto limit = inner_->limit(state, drawn, rng);
-    if (!state.has_grid() || state.job(candidate.slot).urgent) {
+    if (!state.has_grid() || state.is_due(candidate.slot, candidate.stage)) {
         return {candidate.slot, candidate.stage, limit};
     }
     const auto chances = inner_->chances();
@@ -160,6 +173,12 @@ Choice PcapsOrder::next(const ClusterState& state, Rng& rng) {
     const double threshold = pcaps_threshold(importance, gamma_, state.low(), state.high());
     if (state.intensity() > threshold && state.busy() > 0) {
         state.note_held(candidate.slot, candidate.stage, importance, threshold);
+        // What the guard wants served does not wait for the draw to fall on it.
+        for (std::size_t i = 0; i < candidates.size(); ++i) {
+            if (state.is_due(candidates[i].slot, candidates[i].stage)) {
+                return {candidates[i].slot, candidates[i].stage, inner_->limit(state, i, rng)};
+            }
+        }
         Choice held;
         held.held = true;
         return held;

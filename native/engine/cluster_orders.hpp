@@ -28,11 +28,16 @@ private:
 class FairOrder : public Order {
 public:
     explicit FairOrder(double exponent = 0.0) : exponent_(exponent) {}
+    void begin(const ClusterState& state) override;
     Choice next(const ClusterState& state, Rng& rng) override;
 
 private:
+    void share_out(const ClusterState& state);
+
     double exponent_;
-    std::vector<std::int32_t> share_;
+    std::uint32_t shared_at_ = 0;      ///< the epoch that shares are of
+    std::vector<double> weight_;       ///< in order of arrival
+    std::vector<std::int32_t> share_;  ///< by slot
 };
 
 /// The job with the least work left.
@@ -86,6 +91,7 @@ class PcapsOrder final : public Order {
 public:
     PcapsOrder(std::shared_ptr<ProbabilisticOrder> inner, double gamma, Narrowing narrowing)
         : inner_(std::move(inner)), gamma_(gamma), narrowing_(narrowing) {}
+    void begin(const ClusterState& state) override { inner_->begin(state); }
     Choice next(const ClusterState& state, Rng& rng) override;
 
 private:

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from gnomon.checks.equality import is_same
+from gnomon.checks.evaluate import from_repr
 from gnomon.checks.outcome import Check, Outcome, run_checks
 from gnomon.decide import Hold, Pick, Policy, ReadyQueue, StateSpace, policies
 from gnomon.errors import InputError
@@ -137,9 +138,8 @@ def check_pickles(make: Maker, space: StateSpace) -> None:
 def check_repr_evaluates_back(make: Maker, space: StateSpace) -> None:
     """The repr is the expression that makes it: what a log shows can be run again."""
     subject = make()
-    text = repr(subject)
-    twin = eval(text, {"__builtins__": {}, "inf": np.inf, "nan": np.nan, **_names_in(subject)})
-    assert is_same(twin, subject), f"{text} makes another: {twin!r}"
+    twin = from_repr(subject)
+    assert is_same(twin, subject), f"{subject!r} makes another: {twin!r}"
 
 
 def queue_states(seed: int = _SEED) -> StateSpace:
@@ -216,18 +216,3 @@ def _decision_time_s(subject: AnyPolicy, state: Any, limit_s: float) -> float:
     thread.start()
     thread.join(limit_s)
     return took_s[0] if took_s else limit_s
-
-
-def _names_in(subject: Any) -> dict[str, Any]:
-    """The classes that a struct's repr mentions."""
-    names: dict[str, Any] = {type(subject).__qualname__.split(".")[-1]: type(subject)}
-    if isinstance(subject, msgspec.Struct):
-        for name in subject.__struct_fields__:
-            names |= _names_in(getattr(subject, name))
-    elif isinstance(subject, list | tuple | set | frozenset):
-        for part in subject:
-            names |= _names_in(part)
-    elif isinstance(subject, dict):
-        for part in (*subject, *subject.values()):
-            names |= _names_in(part)
-    return names

@@ -285,7 +285,7 @@ class BatchJobs(msgspec.Struct, frozen=True, eq=False):
         return jobs
 
     def _check(self) -> None:
-        if len(self) and not (0 <= self.kind.min() and self.kind.max() < len(self.kinds)):
+        if len(self) and not (self.kind.min() >= 0 and self.kind.max() < len(self.kinds)):
             raise InputError(
                 f"a job is of a kind that does not exist: there are {len(self.kinds)}"
             )

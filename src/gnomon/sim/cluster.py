@@ -298,7 +298,7 @@ def run_cluster(
     bounds = guard or Guard()
     try:
         out = _core.run_cluster(
-            native_kinds(jobs.kinds, min(PATH_EXECUTORS, executors.count)),
+            native_kinds(jobs.kinds, min(PATH_EXECUTORS, max(executors.count, 1))),
             (jobs.kind, jobs.arrival_ns, jobs.after, jobs.application, jobs.deadline_ns,
              jobs.weight),
             executors.count,
@@ -310,6 +310,9 @@ def run_cluster(
             (seed if policy_seed is None else policy_seed) & _WORD, log_tasks, log_holds,
         )  # fmt: skip
     except ValueError as error:
+        # With a frame below this one it is the error of a policy in Python, and stays as it is.
+        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+            raise
         raise InputError(str(error), where="cluster") from None
     if out["unfinished"]:
         left = np.flatnonzero(out["finish"] < 0)

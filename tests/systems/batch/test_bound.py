@@ -41,7 +41,8 @@ def test_prop_no_other_way_is_cleaner(columns):
     done = fill_cleanest(*as_arrays)
     best = min(sum(d * i for d, i in zip(way, intensity)) for way in ways)
     assert done @ as_arrays[0] == pytest.approx(best)
-    assert (done <= as_arrays[2]).all() and (np.cumsum(done) <= as_arrays[1] + 1e-9).all()
+    assert (done <= as_arrays[2]).all()
+    assert (np.cumsum(done) <= as_arrays[1] + 1e-9).all()
 
 
 @pytest.mark.parametrize("spec", ["fifo", "fair", "cap:fifo", "pcaps"])

@@ -45,7 +45,8 @@ def test_ratios_of_sums():
     # A bound of 10 g a kWh, against 400 g over 6 kWh.
     assert other.figures["oracle_pct"].mid == pytest.approx(100 * (10 / (400 / 6) - 1))
     assert other.figures["carbon_kg"].mid == pytest.approx(0.12)
-    assert "placebo_pct" not in other.figures and other.quota_share is None
+    assert "placebo_pct" not in other.figures
+    assert other.quota_share is None
     assert set(other.figures) <= set(FIELDS)
 
 

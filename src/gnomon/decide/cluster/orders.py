@@ -59,6 +59,10 @@ class WeightedFair(msgspec.Struct, frozen=True):
 
     exponent: float = -1.0
 
+    def __post_init__(self) -> None:
+        if not -8.0 <= self.exponent <= 8.0:
+            raise InputError(f"weighted-fair: exponent={self.exponent:g}", hint="from -8 to 8")
+
     def parts(self, setting: Setting) -> Parts:
         """Native."""
         return Parts(_core.fair_order(self.exponent))
@@ -90,6 +94,10 @@ class PathSoftmax(msgspec.Struct, frozen=True):
     """
 
     sharpness: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.sharpness <= 700.0:
+            raise InputError(f"path-softmax: sharpness={self.sharpness:g}", hint="from 0 to 700")
 
     def parts(self, setting: Setting) -> Parts:
         """Native."""

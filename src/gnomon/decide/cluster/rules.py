@@ -111,7 +111,7 @@ def cap_thresholds(low: float, high: float, steps: int) -> NDArray[np.float64]:
     """The intensity up to which the i-th executor above the least may be busy.
 
     >>> cap_thresholds(100, 500, 4).round()
-    array([282., 232., 170.,  91.])
+    array([251., 219., 184., 145.])
     """
     return _core.cap_thresholds(high, steps, cap_alpha(low, high, steps))
 

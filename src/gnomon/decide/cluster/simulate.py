@@ -91,6 +91,6 @@ def _asker(policy: PythonPolicy, rng: np.random.Generator) -> Any:
             return -1, 0
         if not isinstance(action, Serve) or not 0 <= action.index < len(view):
             raise InputError(f"{policy!r} answered {action!r} to {len(view)} stages")
-        return action.index, action.limit
+        return action.index, min(max(action.limit, 0), executors)
 
     return choose

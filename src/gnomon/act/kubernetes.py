@@ -1,0 +1,418 @@
+"""A limit for a namespace on Kubernetes: a ResourceQuota, patched.
+
+    plan = quota_patch("spark", "executors", pods=4)
+    print(plan.describe())
+    applied = apply(plan)                  # kubectl where there is one, else the kubeconfig's API
+    apply(applied.undo())
+
+A quota lets what runs run on, and keeps new pods from starting. Nothing happens before `apply`.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from email.message import Message
+from pathlib import Path
+from typing import IO, Any, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+
+from gnomon.errors import ActuationError, InputError
+
+__all__ = [
+    "Cluster",
+    "KubeApi",
+    "Kubectl",
+    "QuotaApplied",
+    "QuotaPlan",
+    "apply",
+    "find_cluster",
+    "quota_patch",
+]
+
+#: Names of namespaces and objects, as Kubernetes has them (RFC 1123).
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_TIMEOUT_S = 15.0
+_MOST_BYTES = 4 << 20
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class QuotaPlan(msgspec.Struct, frozen=True):
+    """A change of a ResourceQuota's limits.
+
+    Attributes:
+        namespace: Where it is.
+        name: The quota's name; it must exist.
+        hard: Limits to set, as Kubernetes writes them; None takes one away. Others stay.
+        reason: Why, in words.
+    """
+
+    namespace: str
+    name: str
+    hard: dict[str, str | None]
+    reason: str = ""
+
+    def body(self) -> bytes:
+        """The merge patch, as it is sent."""
+        return msgspec.json.encode({"spec": {"hard": self.hard}})
+
+    def describe(self) -> str:
+        """The plan in a line.
+
+        >>> quota_patch("spark", "executors", cpu=1.5, pods=4).describe()
+        'quota spark/executors: pods 4, requests.cpu 1500m'
+        """
+        changes = ", ".join(
+            f"{key} without limit" if limit is None else f"{key} {limit}"
+            for key, limit in sorted(self.hard.items())
+        )
+        text = f"quota {self.namespace}/{self.name}: {changes}"
+        return f"{text} ({self.reason})" if self.reason else text
+
+
+class QuotaApplied(msgspec.Struct, frozen=True):
+    """A plan that was carried out.
+
+    Attributes:
+        plan: What was to be changed.
+        before: All limits before.
+        after: All limits after, as the cluster answered.
+    """
+
+    plan: QuotaPlan
+    before: dict[str, str]
+    after: dict[str, str]
+
+    def undo(self) -> QuotaPlan:
+        """The plan that puts what was changed back."""
+        hard = {key: self.before.get(key) for key in self.plan.hard}
+        return QuotaPlan(self.plan.namespace, self.plan.name, hard, reason="as it was before")
+
+
+def quota_patch(
+    namespace: str, name: str, *, cpu: float | None = None, pods: int | None = None,
+    reason: str = "",
+) -> QuotaPlan:  # fmt: skip
+    """The plan that limits a namespace to some cores, some pods, or both.
+
+    Args:
+        namespace: Where the quota is.
+        name: Its name.
+        cpu: Cores that all pods together may request.
+        pods: Pods that may exist; the driver counts too.
+        reason: Why, in words.
+
+    Raises:
+        InputError: A name that is none, or a limit that would leave nothing to run.
+    """
+    for what, given in (("namespace", namespace), ("name", name)):
+        if not _NAME.fullmatch(given):
+            raise InputError(f"{given!r} is no name in Kubernetes", where=what)
+    hard: dict[str, str | None] = {}
+    if cpu is not None:
+        hard["requests.cpu"] = _cores(cpu)
+    if pods is not None:
+        if pods < 1:
+            raise InputError(f"{pods} would leave nothing to run", where="pods")
+        hard["pods"] = str(pods)
+    if not hard:
+        raise InputError("no limit is named", hint="give cpu or pods")
+    return QuotaPlan(namespace, name, hard, reason)
+
+
+def _cores(cpu: float) -> str:
+    if not 0.001 <= cpu < 1e9:
+        raise InputError(f"{cpu:g} is no number of cores", where="cpu")
+    thousandths = round(cpu * 1000)
+    return f"{thousandths}m" if thousandths % 1000 else str(thousandths // 1000)
+
+
+class Cluster(Protocol):
+    """A way to a cluster."""
+
+    def read(self, plan: QuotaPlan) -> dict[str, str]:
+        """The quota's limits now."""
+
+    def patch(self, plan: QuotaPlan) -> dict[str, str]:
+        """Changes the limits; answers all of them."""
+
+
+def apply(plan: QuotaPlan, cluster: Cluster | None = None) -> QuotaApplied:
+    """Carries a plan out; the same plan again changes nothing.
+
+    Args:
+        plan: What to change.
+        cluster: The way to the cluster; `find_cluster` otherwise.
+
+    Raises:
+        ActuationError: The cluster refused or did not answer.
+        InputError: There is no way to a cluster.
+    """
+    way = cluster or find_cluster()
+    before = way.read(plan)
+    return QuotaApplied(plan, before, way.patch(plan))
+
+
+def find_cluster(kubeconfig: Path | str | None = None) -> Cluster:
+    """kubectl where it is installed, else the API by a kubeconfig, else from inside a pod.
+
+    Raises:
+        InputError: None of them is there.
+    """
+    if program := shutil.which("kubectl"):
+        return Kubectl(program, str(kubeconfig) if kubeconfig else None)
+    chosen = kubeconfig or os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
+    place = Path(chosen) if chosen else _usual_kubeconfig()
+    if place is not None and place.is_file():
+        return KubeApi.from_kubeconfig(place)
+    if (_SERVICE_ACCOUNT / "token").is_file():
+        return KubeApi.from_pod()
+    raise InputError("no way to a cluster", hint="install kubectl, or set KUBECONFIG")
+
+
+def _usual_kubeconfig() -> Path | None:
+    try:
+        return Path.home() / ".kube" / "config"
+    except RuntimeError:  # a user without a home, as in containers
+        return None
+
+
+class _Spec(msgspec.Struct):
+    """What a quota allows."""
+
+    hard: dict[str, str] = {}
+
+
+class _Quota(msgspec.Struct):
+    """A ResourceQuota, what we read of it."""
+
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class _Status(msgspec.Struct):
+    """Why the API refuses."""
+
+    message: str = ""
+
+
+def _limits(answer: bytes, whence: str) -> dict[str, str]:
+    try:
+        return msgspec.json.decode(answer, type=_Quota).spec.hard
+    except msgspec.DecodeError as error:
+        raise ActuationError(f"{whence} did not answer with a quota: {error}") from None
+
+
+class Kubectl(msgspec.Struct, frozen=True):
+    """A cluster by way of kubectl, with whatever rights its user has.
+
+    Attributes:
+        program: Where it is.
+        kubeconfig: A kubeconfig of its own; kubectl's otherwise.
+    """
+
+    program: str
+    kubeconfig: str | None = None
+
+    def read(self, plan: QuotaPlan) -> dict[str, str]:
+        """The quota's limits now."""
+        return self._run(plan, "get", "resourcequota", plan.name)
+
+    def patch(self, plan: QuotaPlan) -> dict[str, str]:
+        """Changes the limits; answers all of them."""
+        patch = plan.body().decode()
+        return self._run(plan, "patch", "resourcequota", plan.name, "--type=merge", "-p", patch)
+
+    def _run(self, plan: QuotaPlan, *arguments: str) -> dict[str, str]:
+        config = ["--kubeconfig", self.kubeconfig] if self.kubeconfig else []
+        command = [self.program, *config, "-n", plan.namespace, *arguments, "-o", "json"]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, timeout=2 * _TIMEOUT_S, check=False,
+                stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise ActuationError(f"kubectl did not end within {2 * _TIMEOUT_S:g} s") from None
+        except OSError as error:
+            raise ActuationError(f"kubectl cannot be run: {error.strerror or error}") from None
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip().splitlines()
+            why = said[-1] if said else f"it ended with {done.returncode}"
+            raise ActuationError(f"kubectl refused: {why}")
+        return _limits(done.stdout, "kubectl")
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the token to wherever it points."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str,
+        headers: Message, newurl: str,
+    ) -> None:  # fmt: skip
+        raise ActuationError(f"the cluster redirects to {urlsplit(newurl).hostname}")
+
+
+class KubeApi:
+    """A cluster by its API, with a bearer token. The token is never part of an error."""
+
+    def __init__(
+        self, server: str, token: str, *, authority: str | None = None,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> None:  # fmt: skip
+        """Remembers where the cluster is.
+
+        Args:
+            server: Its address; https, unless it is on loopback.
+            token: The bearer token.
+            authority: The certificate of the cluster's authority, PEM; the system's otherwise.
+            timeout_s: How long an answer may take.
+        """
+        parts = urlsplit(server)
+        is_safe = parts.scheme == "https" or parts.hostname in _LOOPBACK
+        if parts.scheme not in ("http", "https") or not parts.hostname or not is_safe:
+            raise InputError("a cluster's address begins with https://", where="server")
+        if not token or not token.isprintable():
+            raise InputError("no token to show to the cluster", where="token")
+        self._server, self._token, self._timeout_s = server.rstrip("/"), token, timeout_s
+        self._host = parts.netloc.rpartition("@")[2]
+        try:
+            context = ssl.create_default_context(cadata=authority)
+        except ssl.SSLError:
+            raise InputError("no certificate in PEM", where="certificate-authority") from None
+        handlers = [_NoRedirect(), urllib.request.HTTPSHandler(context=context)]
+        if parts.hostname in _LOOPBACK:
+            handlers.append(urllib.request.ProxyHandler({}))
+        self._opener = urllib.request.build_opener(*handlers)
+
+    @classmethod
+    def from_kubeconfig(cls, path: Path | str, context: str | None = None) -> KubeApi:
+        """The cluster of a kubeconfig's context, where the user has a token.
+
+        Raises:
+            InputError: It cannot be read, or the user proves himself by something else.
+        """
+        where = str(path)
+        document = _load_yaml(Path(path))
+        chosen = context or str(document.get("current-context", ""))
+        ways = _named(document, "contexts", chosen, "context", where)
+        cluster = _named(document, "clusters", str(ways.get("cluster", "")), "cluster", where)
+        user = _named(document, "users", str(ways.get("user", "")), "user", where)
+        if cluster.get("insecure-skip-tls-verify"):
+            raise InputError("would not verify the cluster", where=where, hint="use kubectl")
+        token = user.get("token") or _read(user.get("tokenFile"), Path(path))
+        if not token:
+            raise InputError(
+                "the user has no token", where=where,
+                hint="certificates and login programs are kubectl's affair: install it",
+            )  # fmt: skip
+        return cls(
+            str(cluster.get("server", "")), str(token).strip(),
+            authority=_authority(cluster, Path(path)),
+        )  # fmt: skip
+
+    @classmethod
+    def from_pod(cls) -> KubeApi:
+        """The cluster that this pod runs in, with the rights of its service account."""
+        host = os.environ.get("KUBERNETES_SERVICE_HOST", "kubernetes.default.svc")
+        port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+        host = f"[{host}]" if ":" in host else host
+        return cls(
+            f"https://{host}:{port}", (_SERVICE_ACCOUNT / "token").read_text().strip(),
+            authority=(_SERVICE_ACCOUNT / "ca.crt").read_text(),
+        )  # fmt: skip
+
+    def read(self, plan: QuotaPlan) -> dict[str, str]:
+        """The quota's limits now."""
+        return self._ask(plan, "GET", None)
+
+    def patch(self, plan: QuotaPlan) -> dict[str, str]:
+        """Changes the limits; answers all of them."""
+        return self._ask(plan, "PATCH", plan.body())
+
+    def _ask(self, plan: QuotaPlan, method: str, body: bytes | None) -> dict[str, str]:
+        url = f"{self._server}/api/v1/namespaces/{plan.namespace}/resourcequotas/{plan.name}"
+        headers = {
+            "Authorization": f"Bearer {self._token}", "Accept": "application/json",
+            "User-Agent": "gnomon", "Content-Type": "application/merge-patch+json",
+        }  # fmt: skip
+        request = urllib.request.Request(url, data=body, headers=headers, method=method)
+        try:
+            with self._opener.open(request, timeout=self._timeout_s) as answer:
+                return _limits(answer.read(_MOST_BYTES), self._host)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise ActuationError(f"{self._host} refused: {_why(error)}") from None
+        except urllib.error.URLError as error:
+            raise ActuationError(f"{self._host} cannot be reached: {error.reason}") from None
+        except TimeoutError:
+            raise ActuationError(
+                f"{self._host} did not answer within {self._timeout_s:g} s"
+            ) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise ActuationError(f"{self._host} broke off: {type(error).__name__}") from None
+
+
+def _why(error: urllib.error.HTTPError) -> str:
+    with contextlib.suppress(msgspec.DecodeError, OSError):
+        if said := msgspec.json.decode(error.read(_MOST_BYTES), type=_Status).message:
+            return f"{error.code} {said[:300]}"
+    return f"{error.code} {error.reason}"
+
+
+def _load_yaml(path: Path) -> Mapping[str, Any]:
+    try:
+        document = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise InputError(error.strerror or str(error), where=str(path)) from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise InputError("not a kubeconfig: no YAML", where=str(path)) from None
+    if not isinstance(document, dict):
+        raise InputError("not a kubeconfig", where=str(path))
+    return document
+
+
+def _named(
+    document: Mapping[str, Any], group: str, name: str, kind: str, where: str
+) -> Mapping[str, Any]:
+    """An entry of one of a kubeconfig's lists of named things."""
+    entries = document.get(group)
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and entry.get("name") == name:
+            inner = entry.get(kind)
+            if isinstance(inner, dict):
+                return inner
+    raise InputError(f"no {kind} {name!r} in it", where=where)
+
+
+def _authority(cluster: Mapping[str, Any], config: Path) -> str | None:
+    if data := cluster.get("certificate-authority-data"):
+        try:
+            return base64.b64decode(str(data), validate=True).decode("ascii")
+        except ValueError:
+            raise InputError(
+                "certificate-authority-data is no base64", where=str(config)
+            ) from None
+    return _read(cluster.get("certificate-authority"), config)
+
+
+def _read(name: object, config: Path) -> str | None:
+    """A file that a kubeconfig names, beside it unless its path is whole."""
+    if not name:
+        return None
+    place = config.parent / str(name)
+    try:
+        return place.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot be read: {type(error).__name__}", where=str(place)) from None

@@ -1,0 +1,153 @@
+"""What shall be, and what has to be done for it: pure, printable, nothing happens here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from gnomon.act.spark.state import DriverState
+
+__all__ = ["SparkDecision", "SparkPlan", "plan"]
+
+#: Priorities that order gives begin here: before any that Spark gives, which counts jobs from 0.
+_FIRST_PRIORITY = -1_000_000
+
+
+class SparkDecision(msgspec.Struct, frozen=True):
+    """How an application should stand now, whatever it is like at the moment.
+
+    Attributes:
+        quota: Executors at most, from 1 on; None sets no limit.
+        hold: Stages that shall wait. What runs of them runs on.
+        order: Stages by importance, the first first; those left out follow as Spark has them.
+        reasons: Why, in words: by stage, or by `"quota"`.
+    """
+
+    quota: int | None = None
+    hold: frozenset[int] = frozenset()
+    order: tuple[int, ...] = ()
+    reasons: dict[str, str] = {}
+
+
+class SparkPlan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Changes to an application, as the driver's plugin takes them.
+
+    Attributes:
+        target: Executors to ask for; None gives back what was before; unset leaves it as it is.
+        hold: Stages to hold, further attempts included.
+        release: Stages to let go.
+        priority: The first is served first: lower numbers before higher ones. None is Spark's own.
+        reasons: Why, in words.
+        notes: What was wished and cannot be done.
+    """
+
+    target: int | UnsetType | None = UNSET
+    hold: tuple[int, ...] = ()
+    release: tuple[int, ...] = ()
+    priority: dict[int, int | None] = {}
+    reasons: dict[str, str] = {}
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """True when nothing would change."""
+        return self.target is UNSET and not (self.hold or self.release or self.priority)
+
+    def describe(self) -> str:
+        """The plan in lines that a person can read.
+
+        >>> why = {"7": "420 g/kWh, off the long path"}
+        >>> print(SparkPlan(target=2, hold=(7,), reasons=why).describe())
+        ask for 2 executors
+        hold stage 7: 420 g/kWh, off the long path
+        """
+        lines = []
+        if self.target is None:
+            lines.append(self._with_reason("give the number of executors back", "quota"))
+        elif not isinstance(self.target, UnsetType):
+            noun = "executor" if self.target == 1 else "executors"
+            lines.append(self._with_reason(f"ask for {self.target} {noun}", "quota"))
+        lines += [self._with_reason(f"hold stage {stage}", str(stage)) for stage in self.hold]
+        lines += [
+            self._with_reason(f"release stage {stage}", str(stage)) for stage in self.release
+        ]
+        if self.priority:
+            lines.append(f"serve {_in_words(self.priority)}")
+        lines += [f"cannot: {note}" for note in self.notes]
+        return "\n".join(lines) or "nothing to change"
+
+    def _with_reason(self, text: str, key: str) -> str:
+        return f"{text}: {self.reasons[key]}" if key in self.reasons else text
+
+
+def _in_words(priority: Mapping[int, int | None]) -> str:
+    ordered = sorted((rank, stage) for stage, rank in priority.items() if rank is not None)
+    parts = [f"stage {stage}" for _, stage in ordered]
+    parts += [f"stage {stage} as Spark would" for stage, rank in priority.items() if rank is None]
+    return ", then ".join(parts)
+
+
+def plan(decision: SparkDecision, state: DriverState) -> SparkPlan:
+    """The changes that lead from what is to what shall be; nothing where it is so already.
+
+    Args:
+        decision: What shall be. Stages that the application does not know are left out.
+        state: What is, as the driver told.
+    """
+    notes: list[str] = []
+    target = _target(decision, state, notes)
+    hold, release = _holds(decision, state, notes)
+    return SparkPlan(
+        target, hold, release, _priorities(decision, state, notes), decision.reasons, tuple(notes)
+    )
+
+
+def _target(
+    decision: SparkDecision, state: DriverState, notes: list[str]
+) -> int | UnsetType | None:
+    if decision.quota == state.target:
+        return UNSET
+    if decision.quota is not None and not state.capabilities.can_scale:
+        notes.append(f"the number of executors: {state.why_missing('set_target')}")
+        return UNSET
+    return decision.quota
+
+
+def _holds(
+    decision: SparkDecision, state: DriverState, notes: list[str]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    wanted = {stage.stage for stage in state.stages if stage.hold_wanted}
+    open_now = {stage.stage for stage in state.stages if not stage.done and not stage.skipped}
+    if decision.hold and not state.capabilities.hold:
+        notes.append(f"holding stages: {state.why_missing('hold')}")
+        return (), ()
+    hold = (decision.hold & open_now) - wanted
+    return _sorted(hold), _sorted(wanted - decision.hold)
+
+
+def _priorities(
+    decision: SparkDecision, state: DriverState, notes: list[str]
+) -> dict[int, int | None]:
+    if decision.order and not state.capabilities.priority:
+        notes.append(f"the order of stages: {state.why_missing('priority')}")
+        return {}
+    now = {stage.stage: stage.priority for stage in state.stages if stage.pooled or stage.held}
+    wanted = {
+        stage: _FIRST_PRIORITY + rank
+        for rank, stage in enumerate(dict.fromkeys(decision.order))
+        if stage in now
+    }
+    changes: dict[int, int | None] = {
+        stage: priority for stage, priority in wanted.items() if now[stage] != priority
+    }
+    # Ranked before and no longer: Spark's own place again.
+    for stage, priority in now.items():
+        if stage not in wanted and priority is not None and priority < 0:
+            changes[stage] = None
+    return changes
+
+
+def _sorted(stages: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(stages))

@@ -1,0 +1,343 @@
+package gnomon.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import gnomon.spark.Hands.ExecutorView;
+import gnomon.spark.Hands.Work;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import java.util.function.LongSupplier;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Answers requests, and gives everything back when none come any more or when something fails.
+ *
+ * <p>The lease: whoever holds something must be heard of. When it runs out, stages return, the
+ * executor target and the priorities are as they were.
+ */
+final class Controller {
+  private static final Logger LOG = LoggerFactory.getLogger(Controller.class);
+  private static final ObjectMapper JSON = new ObjectMapper();
+  private static final long LOOK_MS = 100;
+  private static final long LOOKS_PER_SECOND = 1_000 / LOOK_MS;
+  /** After so many failures this Spark is not touched again. */
+  private static final int MOST_FAILURES = 3;
+  private static final String NO_STAGE = "no active job has such a stage";
+  static final int PROTOCOL = 1;
+
+  private final Hands hands;
+  private final Ledger ledger;
+  private final String application;
+  private final LongSupplier clock;
+  private final Stages stages;
+  private final Quota quota;
+  private final ScheduledExecutorService watchdog =
+      Executors.newSingleThreadScheduledExecutor(Daemons.named("gnomon-watchdog"));
+  private volatile long leaseNs;
+  private volatile long heardNs;
+  private volatile long leaseExpiries;
+  private volatile String degraded = "";
+  private volatile int failures;
+  private long looks;
+
+  Controller(Hands hands, Ledger ledger, String application, Settings settings) {
+    this(hands, ledger, application, settings, System::nanoTime);
+  }
+
+  Controller(
+      Hands hands, Ledger ledger, String application, Settings settings, LongSupplier clock) {
+    this.hands = hands;
+    this.ledger = ledger;
+    this.application = application;
+    this.clock = clock;
+    this.leaseNs = settings.leaseNs;
+    this.heardNs = clock.getAsLong();
+    this.stages = new Stages(hands, clock, settings);
+    this.quota = new Quota(hands, this::degrade);
+  }
+
+  void start() {
+    watchdog.scheduleWithFixedDelay(this::tick, LOOK_MS, LOOK_MS, TimeUnit.MILLISECONDS);
+  }
+
+  /** The application ends: nothing is left to give back to. */
+  void close() {
+    watchdog.shutdownNow();
+    quota.close();
+  }
+
+  /** One look of the watchdog. */
+  void tick() {
+    try {
+      if (isActive() && clock.getAsLong() - heardNs > leaseNs) {
+        leaseExpiries++;
+        LOG.warn("gnomon's agent is not heard of any more: everything is given back");
+        releaseAll();
+      }
+      stages.forget(ledger.stageNumbers());
+      stages.look();
+      if (looks++ % LOOKS_PER_SECOND == 0) {
+        quota.look();
+      }
+    } catch (Throwable failure) {
+      degrade(failure);
+    }
+  }
+
+  /** One request, one answer. */
+  ObjectNode answer(JsonNode request) {
+    if (!request.path("watch").asBoolean(false)) {
+      heardNs = clock.getAsLong();
+    }
+    try {
+      switch (request.path("op").asText("")) {
+        case "hello":
+          return hello();
+        case "state":
+          return state();
+        case "apply":
+          return apply(request);
+        case "release":
+          releaseAll();
+          if (failures < MOST_FAILURES) {
+            degraded = "";
+          }
+          return good();
+        case "lease":
+          return lease(request);
+        default:
+          return bad("no such request: " + request.path("op"));
+      }
+    } catch (IllegalArgumentException wrong) {
+      return bad(wrong.getMessage());
+    } catch (Throwable failure) {
+      degrade(failure);
+      return bad("degraded: " + degraded).put("degraded", degraded);
+    }
+  }
+
+  static ObjectNode bad(String why) {
+    return JSON.createObjectNode().put("ok", false).put("error", why);
+  }
+
+  private static ObjectNode good() {
+    return JSON.createObjectNode().put("ok", true);
+  }
+
+  private boolean isActive() {
+    return stages.isActive() || quota.target() != null;
+  }
+
+  /** Something failed: whatever state it left behind, everything is given back. */
+  private void degrade(Throwable failure) {
+    LOG.warn("gnomon gives everything back", failure);
+    Throwable cause = failure;
+    while (cause.getCause() != null) {
+      cause = cause.getCause();
+    }
+    failures++;
+    degraded = cause.getClass().getSimpleName() + ": " + cause.getMessage();
+    try {
+      releaseAll();
+    } catch (Throwable again) {
+      LOG.warn("not everything could be given back", again);
+    }
+  }
+
+  private void releaseAll() {
+    try {
+      stages.releaseAll();
+    } finally {
+      quota.restoreSoon();
+    }
+  }
+
+  private ObjectNode hello() {
+    ObjectNode answer = good().put("protocol", PROTOCOL).put("application", application);
+    answer.put("lease_s", leaseNs / 1e9);
+    capabilities(answer);
+    return answer;
+  }
+
+  private void capabilities(ObjectNode answer) {
+    ObjectNode able = answer.putObject("capabilities");
+    ObjectNode missing = answer.putObject("missing");
+    for (Map.Entry<String, String> each : hands.capabilities().entrySet()) {
+      able.put(each.getKey(), each.getValue().isEmpty());
+      if (!each.getValue().isEmpty()) {
+        missing.put(each.getKey(), each.getValue());
+      }
+    }
+  }
+
+  private ObjectNode lease(JsonNode request) {
+    double seconds = request.path("seconds").asDouble(leaseNs / 1e9);
+    if (!(seconds >= 0.5 && seconds <= 3600)) {
+      return bad("a lease lasts from 0.5 to 3600 seconds");
+    }
+    leaseNs = (long) (seconds * 1e9);
+    return good().put("lease_s", seconds);
+  }
+
+  // What is seen.
+
+  private ObjectNode state() {
+    ObjectNode answer = good().put("application", application);
+    answer.put("time_ms", System.currentTimeMillis());
+    capabilities(answer);
+    Integer target = quota.target();
+    if (target == null) {
+      answer.putNull("target");
+    } else {
+      answer.put("target", target);
+    }
+    int asked = hands.askedFor();
+    if (asked < 0 || asked == Integer.MAX_VALUE) {
+      answer.putNull("asked_for");
+    } else {
+      answer.put("asked_for", asked);
+    }
+    answer.put("lease_s", leaseNs / 1e9).put("lease_expiries", leaseExpiries);
+    answer.put("let_go", stages.letGo());
+    answer.put("degraded", degraded);
+    answer.put("finished_tasks", ledger.finishedTasks());
+    answer.put("failed_tasks", ledger.failedTasks());
+    listExecutors(answer.putArray("executors"));
+    ArrayNode jobs = answer.putArray("jobs");
+    for (Ledger.JobEntry job : ledger.jobs()) {
+      ObjectNode entry = jobs.addObject();
+      entry.put("job", job.job).put("submitted_ms", job.submittedMs);
+      job.stages.forEach(entry.putArray("stages")::add);
+    }
+    listStages(answer.putArray("stages"));
+    return answer;
+  }
+
+  private void listExecutors(ArrayNode into) {
+    for (ExecutorView executor : hands.executors()) {
+      ObjectNode entry = into.addObject();
+      entry.put("id", executor.id).put("host", executor.host).put("cores", executor.cores);
+      entry.put("running", executor.running).put("decommissioning", executor.leaving);
+    }
+  }
+
+  private void listStages(ArrayNode into) {
+    Map<Integer, Work> active = new HashMap<>();
+    hands.locked(
+        () -> {
+          hands.works().forEach(work -> active.put(work.stage(), work));
+          return true;
+        });
+    List<Ledger.StageEntry> known = ledger.stages();
+    Set<Integer> skipped = Ledger.skipped(known, System.currentTimeMillis());
+    for (Ledger.StageEntry stage : known) {
+      ObjectNode entry = into.addObject();
+      Work work = active.get(stage.stage);
+      entry.put("stage", stage.stage).put("name", stage.name);
+      entry.put("attempt", work == null ? stage.attempt : work.attempt());
+      entry.put("tasks", work == null ? stage.tasks : work.tasks());
+      entry.put("running", work == null ? stage.running : work.running());
+      entry.put("finished", work == null ? stage.finished : work.finished());
+      entry.put("failed", stage.failed);
+      entry.put("submitted", work != null || stage.isSubmitted);
+      entry.put("done", work == null && stage.isDone);
+      entry.put("skipped", work == null && skipped.contains(stage.stage));
+      entry.put("held", work != null && work.isParked());
+      entry.put("hold_wanted", stages.isWanted(stage.stage));
+      entry.put("pooled", work != null && !work.isParked());
+      if (work == null) {
+        entry.putNull("priority");
+      } else {
+        entry.put("priority", work.priority());
+      }
+      entry.put("mean_task_ms", stage.timed == 0 ? 0.0 : (double) stage.durationMs / stage.timed);
+      entry.put("timed_tasks", stage.timed).put("cpu_ns", stage.cpuNs);
+      stage.jobs.forEach(entry.putArray("jobs")::add);
+      stage.parents.forEach(entry.putArray("parents")::add);
+    }
+  }
+
+  // What is done.
+
+  private ObjectNode apply(JsonNode request) {
+    if (!degraded.isEmpty()) {
+      return bad("degraded: " + degraded + "; release first").put("degraded", degraded);
+    }
+    // Read as a whole before anything is done: half a wish is none.
+    Wishes wishes = Wishes.of(request);
+    ObjectNode answer = good();
+    ObjectNode items = answer.putObject("items");
+    for (int stage : wishes.release) {
+      stages.release(stage);
+      items.put("release " + stage, can("hold"));
+    }
+    order(wishes.priority, items);
+    hold(wishes.hold, items);
+    stages.look();
+    for (int stage : wishes.hold) {
+      String why = stages.whyNotHeld(stage);
+      if (!why.isEmpty()) {
+        items.put("hold " + stage, why);
+      }
+    }
+    if (wishes.hasTarget) {
+      items.put("target", target(wishes.target));
+    }
+    return answer;
+  }
+
+  private void order(Map<Integer, Integer> wishes, ObjectNode items) {
+    Set<Integer> known = ledger.stageNumbers();
+    wishes.forEach(
+        (stage, priority) -> {
+          String why = can("priority");
+          if (why.isEmpty() && !known.contains(stage)) {
+            why = NO_STAGE;
+          }
+          if (why.isEmpty()) {
+            stages.order(stage, priority);
+          }
+          items.put("priority " + stage, why);
+        });
+  }
+
+  private void hold(List<Integer> wishes, ObjectNode items) {
+    Map<Integer, Ledger.StageEntry> known = new HashMap<>();
+    ledger.stages().forEach(stage -> known.put(stage.stage, stage));
+    for (int stage : wishes) {
+      String why = can("hold");
+      if (why.isEmpty() && !known.containsKey(stage)) {
+        why = NO_STAGE;
+      } else if (why.isEmpty() && known.get(stage).isDone) {
+        why = "it has ended";
+      }
+      if (why.isEmpty()) {
+        stages.hold(stage);
+      }
+      items.put("hold " + stage, why);
+    }
+  }
+
+  private String target(Integer count) {
+    if (count == null) {
+      return quota.restore();
+    }
+    String why = can("set_target");
+    if (!why.isEmpty() && !can("dynamic_ceiling").isEmpty()) {
+      return why;
+    }
+    return count.equals(quota.target()) ? "" : quota.set(count);
+  }
+
+  private String can(String capability) {
+    return hands.capabilities().getOrDefault(capability, "unknown to this plugin");
+  }
+}

@@ -1,0 +1,69 @@
+package gnomon.spark;
+
+import java.util.Collections;
+import java.util.Map;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
+import org.apache.spark.api.plugin.DriverPlugin;
+import org.apache.spark.api.plugin.PluginContext;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The life of the plugin in a driver: it listens once the application has its id, and is gone when
+ * the application ends. Whatever goes wrong here is logged: the application never fails by it.
+ */
+final class GnomonDriver implements DriverPlugin {
+  private static final Logger LOG = LoggerFactory.getLogger(GnomonDriver.class);
+
+  private SparkContext context;
+  private Ledger ledger;
+  private Controller controller;
+  private Server server;
+
+  @Override
+  public Map<String, String> init(SparkContext sparkContext, PluginContext pluginContext) {
+    try {
+      context = sparkContext;
+      ledger = new Ledger();
+      sparkContext.addSparkListener(ledger);
+    } catch (Throwable failure) {
+      LOG.warn("gnomon does not see this application", failure);
+    }
+    return Collections.emptyMap();
+  }
+
+  @Override
+  public void registerMetrics(String applicationId, PluginContext pluginContext) {
+    try {
+      start(applicationId, pluginContext.conf());
+    } catch (Throwable failure) {
+      LOG.warn("gnomon cannot be reached in this application", failure);
+      shutdown();
+    }
+  }
+
+  private void start(String applicationId, SparkConf conf) throws Exception {
+    String handshake = conf.get("spark.gnomon.handshake", "");
+    if (handshake.isEmpty()) {
+      LOG.warn("spark.gnomon.handshake is not set: gnomon does not listen");
+      return;
+    }
+    SparkHands hands = new SparkHands(context, ledger, conf);
+    controller = new Controller(hands, ledger, applicationId, Settings.of(conf));
+    controller.start();
+    server = new Server(controller, conf.getInt("spark.gnomon.port", 0));
+    server.start(handshake, applicationId, context.version());
+    LOG.info("gnomon listens on 127.0.0.1:{}; {}", server.port(), hands.capabilities());
+  }
+
+  @Override
+  public void shutdown() {
+    if (server != null) {
+      server.close();
+    }
+    if (controller != null) {
+      controller.close();
+    }
+  }
+}

@@ -1,0 +1,318 @@
+package gnomon.spark;
+
+import java.lang.reflect.Constructor;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.function.Supplier;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
+
+/**
+ * Hands on a Spark as it was released. What is not part of its public interface is looked up by
+ * name when the driver starts: a version that lacks a call lacks that capability, and says so.
+ */
+final class SparkHands implements Hands {
+  private final SparkContext context;
+  private final Ledger ledger;
+  private final Object scheduler;
+  private final Object backend;
+  private final Object rootPool;
+  private final Targets targets;
+  private final Map<String, String> capabilities = new LinkedHashMap<>();
+  private final boolean keepsShuffle;
+  private Object holdingPool;
+  /** The pool that each held task set came from. */
+  private final Map<Object, Object> homes = new HashMap<>();
+
+  SparkHands(SparkContext context, Ledger ledger, SparkConf conf) {
+    this.context = context;
+    this.ledger = ledger;
+    this.scheduler = Reach.call(context, "taskScheduler");
+    this.backend = Reach.call(context, "schedulerBackend");
+    this.rootPool = Reach.call(scheduler, "rootPool");
+    this.targets = new Targets(context, backend, conf);
+    this.keepsShuffle = conf.getBoolean("spark.shuffle.service.enabled", false);
+    Set<String> disabled =
+        new HashSet<>(Arrays.asList(conf.get("spark.gnomon.disable", "").trim().split("\\s*,\\s*")));
+    capabilities.put("set_target", targets.whyNoTarget());
+    capabilities.put("decommission", targets.whyNoDecommission());
+    capabilities.put("dynamic_ceiling", targets.whyNoCeiling());
+    capabilities.put("priority", whyNoPriority());
+    capabilities.put("hold", whyNoHold());
+    for (String name : capabilities.keySet()) {
+      if (disabled.contains(name)) {
+        capabilities.put(name, "switched off by spark.gnomon.disable");
+      }
+    }
+  }
+
+  @Override
+  public Map<String, String> capabilities() {
+    return Collections.unmodifiableMap(capabilities);
+  }
+
+  private boolean can(String name) {
+    return capabilities.get(name).isEmpty();
+  }
+
+  @Override
+  public <T> T locked(Supplier<T> action) {
+    // The lock under which Spark itself places tasks and changes its pools.
+    synchronized (scheduler) {
+      return action.get();
+    }
+  }
+
+  // Stages.
+
+  private String whyNoPriority() {
+    return Reach.missing(taskSetClass(), "priority_$eq", "stageId", "runningTasks", "taskSet");
+  }
+
+  private String whyNoHold() {
+    Class<?> pool = rootPool.getClass();
+    String why =
+        Reach.missing(
+            pool, "addSchedulable", "removeSchedulable", "schedulableQueue",
+            "increaseRunningTasks", "decreaseRunningTasks");
+    if (why.isEmpty()) {
+      why = Reach.missing(taskSetClass(), "parent", "isZombie", "runningTasks", "stageId");
+    }
+    if (why.isEmpty()) {
+      why = Reach.missing(backend.getClass(), "reviveOffers");
+    }
+    if (!why.isEmpty()) {
+      return why;
+    }
+    try {
+      // Compiled against this Spark, or left out where its pools are of another shape.
+      Constructor<?> make = Class.forName("gnomon.spark.HoldingPool").getDeclaredConstructor();
+      make.setAccessible(true);
+      holdingPool = make.newInstance();
+      return "";
+    } catch (ReflectiveOperationException | LinkageError other) {
+      return "this Spark's pools are of another shape: " + other;
+    }
+  }
+
+  private static Class<?> taskSetClass() {
+    try {
+      return Class.forName("org.apache.spark.scheduler.TaskSetManager");
+    } catch (ClassNotFoundException none) {
+      return Object.class;
+    }
+  }
+
+  @Override
+  public List<Work> works() {
+    List<Work> found = new ArrayList<>();
+    if (Reach.missing(taskSetClass(), "stageId", "taskSet").isEmpty()) {
+      collect(rootPool, found);
+    }
+    found.sort(Comparator.comparingInt(Work::priority).thenComparingInt(Work::stage));
+    return found;
+  }
+
+  private void collect(Object pool, List<Work> into) {
+    for (Object child : (Collection<?>) Reach.call(pool, "schedulableQueue")) {
+      if (!taskSetClass().isInstance(child)) {
+        collect(child, into);
+      } else if (!(Boolean) Reach.call(child, "isZombie")) {
+        into.add(new SparkWork(child, pool == holdingPool, can("priority")));
+      }
+    }
+  }
+
+  @Override
+  public void park(Work work) {
+    Object tasks = ((SparkWork) work).manager;
+    if (Reach.call(holdingPool, "parent") == null) {
+      Reach.call(rootPool, "addSchedulable", holdingPool);
+    }
+    Object home = Reach.call(tasks, "parent");
+    homes.put(tasks, home);
+    try {
+      moveBetween(home, holdingPool, tasks);
+    } catch (RuntimeException failure) {
+      putBack(tasks, home);
+      throw failure;
+    }
+    ((SparkWork) work).isParked = true;
+  }
+
+  @Override
+  public void unpark(Work work) {
+    Object tasks = ((SparkWork) work).manager;
+    Object home = homes.getOrDefault(tasks, rootPool);
+    try {
+      moveBetween(holdingPool, home, tasks);
+    } catch (RuntimeException failure) {
+      putBack(tasks, home);
+      throw failure;
+    }
+    homes.remove(tasks);
+    if (Reach.missing(taskSetClass(), "executorAdded").isEmpty()) {
+      // Executors that came meanwhile were not told to it: it may prefer hosts that are gone.
+      Reach.call(tasks, "executorAdded");
+    }
+    ((SparkWork) work).isParked = false;
+    forgetEnded();
+  }
+
+  /** Each pool counts the tasks that run in it. */
+  private static void moveBetween(Object from, Object to, Object tasks) {
+    int running = (Integer) Reach.call(tasks, "runningTasks");
+    Reach.call(from, "removeSchedulable", tasks);
+    Reach.call(from, "decreaseRunningTasks", running);
+    Reach.call(to, "addSchedulable", tasks);
+    Reach.call(to, "increaseRunningTasks", running);
+  }
+
+  /** A stage in no pool would never run again: whatever failed on the way, it is in its own. */
+  private void putBack(Object tasks, Object home) {
+    ((Collection<?>) Reach.call(holdingPool, "schedulableQueue")).remove(tasks);
+    if (!((Collection<?>) Reach.call(home, "schedulableQueue")).contains(tasks)) {
+      Reach.call(home, "addSchedulable", tasks);
+    }
+    homes.remove(tasks);
+  }
+
+  private void forgetEnded() {
+    Collection<?> held = (Collection<?>) Reach.call(holdingPool, "schedulableQueue");
+    homes.keySet().retainAll(new HashSet<Object>(held));
+    if (held.isEmpty()) {
+      Reach.call(rootPool, "removeSchedulable", holdingPool);
+      Reach.setNull(holdingPool, "parent_$eq");
+    }
+  }
+
+  @Override
+  public void setPriority(Work work, int priority) {
+    Reach.call(((SparkWork) work).manager, "priority_$eq", priority);
+  }
+
+  @Override
+  public void revive() {
+    Reach.call(backend, "reviveOffers");
+  }
+
+  // Executors.
+
+  @Override
+  public List<ExecutorView> executors() {
+    List<ExecutorView> seen = new ArrayList<>();
+    Map<String, Integer> running = runningByExecutor();
+    boolean canAsk = Reach.missing(scheduler.getClass(), "isExecutorDecommissioned").isEmpty();
+    for (Ledger.ExecutorEntry each : ledger.executors()) {
+      boolean leaving =
+          canAsk && (Boolean) Reach.call(scheduler, "isExecutorDecommissioned", each.id);
+      seen.add(
+          new ExecutorView(
+              each.id, each.host, each.cores, running.getOrDefault(each.id, each.running), leaving,
+              keepsShuffle ? 0 : each.shuffleBytes));
+    }
+    return seen;
+  }
+
+  /** As the scheduler counts, which is ahead of what the application has told. */
+  private Map<String, Integer> runningByExecutor() {
+    Map<String, Integer> counts = new HashMap<>();
+    if (Reach.missing(scheduler.getClass(), "runningTasksByExecutors").isEmpty()) {
+      scala.collection.Iterator<?> pairs =
+          (scala.collection.Iterator<?>)
+              Reach.call(Reach.call(scheduler, "runningTasksByExecutors"), "iterator");
+      while (pairs.hasNext()) {
+        scala.Tuple2<?, ?> pair = (scala.Tuple2<?, ?>) pairs.next();
+        counts.put((String) pair._1(), ((Number) pair._2()).intValue());
+      }
+    }
+    return counts;
+  }
+
+  @Override
+  public String setTarget(int count) {
+    return targets.set(count);
+  }
+
+  @Override
+  public String restoreTarget() {
+    return targets.restore();
+  }
+
+  @Override
+  public int askedFor() {
+    return targets.askedFor();
+  }
+
+  @Override
+  public boolean canRetireBusy() {
+    return can("decommission");
+  }
+
+  @Override
+  public List<String> retire(List<String> ids) {
+    return can("decommission") ? targets.decommission(ids) : targets.dismissIdle(ids);
+  }
+
+  /** A TaskSetManager, by reflection. */
+  private static final class SparkWork implements Work {
+    private final Object manager;
+    private final boolean canOrder;
+    private boolean isParked;
+
+    SparkWork(Object manager, boolean isParked, boolean canOrder) {
+      this.manager = manager;
+      this.isParked = isParked;
+      this.canOrder = canOrder;
+    }
+
+    @Override
+    public int stage() {
+      return (Integer) Reach.call(manager, "stageId");
+    }
+
+    @Override
+    public int attempt() {
+      return (Integer) Reach.call(Reach.call(manager, "taskSet"), "stageAttemptId");
+    }
+
+    @Override
+    public int tasks() {
+      return (Integer) Reach.call(manager, "numTasks");
+    }
+
+    @Override
+    public int running() {
+      return (Integer) Reach.call(manager, "runningTasks");
+    }
+
+    @Override
+    public int finished() {
+      return (Integer) Reach.call(manager, "tasksSuccessful");
+    }
+
+    @Override
+    public int priority() {
+      return canOrder ? (Integer) Reach.call(manager, "priority") : firstPriority();
+    }
+
+    @Override
+    public int firstPriority() {
+      return (Integer) Reach.call(Reach.call(manager, "taskSet"), "priority");
+    }
+
+    @Override
+    public boolean isParked() {
+      return isParked;
+    }
+  }
+}

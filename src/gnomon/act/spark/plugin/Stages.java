@@ -1,0 +1,203 @@
+package gnomon.spark;
+
+import gnomon.spark.Hands.Work;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.function.LongSupplier;
+
+/**
+ * Which stages wait and in which order the others are served.
+ *
+ * <p>A wish is for a stage, not for one attempt of it: what is submitted later under the same
+ * number is held as well. Two rules stand above every wish: one stage is always left to run, and
+ * when nothing runs a held one is let go.
+ */
+final class Stages {
+  private static final String KEPT = "kept: nothing else would run";
+
+  private final Hands hands;
+  private final LongSupplier clock;
+  private final Settings settings;
+  private final Set<Integer> toHold = new HashSet<>();
+  private final Map<Integer, Integer> toOrder = new HashMap<>();
+  private Set<Integer> kept = Collections.emptySet();
+  private long idleSince = Long.MIN_VALUE;
+  private long stuckSince = Long.MIN_VALUE;
+  private long letGo;
+  /** There is, or was until the last look, a wish to bring the scheduler in line with. */
+  private boolean isTouched;
+
+  Stages(Hands hands, LongSupplier clock, Settings settings) {
+    this.hands = hands;
+    this.clock = clock;
+    this.settings = settings;
+  }
+
+  synchronized void hold(int stage) {
+    isTouched = true;
+    toHold.add(stage);
+  }
+
+  synchronized void release(int stage) {
+    toHold.remove(stage);
+  }
+
+  /** A priority of null is that which Spark gave. */
+  synchronized void order(int stage, Integer priority) {
+    isTouched = true;
+    if (priority == null) {
+      toOrder.remove(stage);
+    } else {
+      toOrder.put(stage, priority);
+    }
+  }
+
+  synchronized boolean isWanted(int stage) {
+    return toHold.contains(stage);
+  }
+
+  /** "" where a wish to hold is met or will be, else why it is not. */
+  synchronized String whyNotHeld(int stage) {
+    return kept.contains(stage) ? KEPT : "";
+  }
+
+  synchronized boolean isActive() {
+    return !toHold.isEmpty() || !toOrder.isEmpty();
+  }
+
+  /** How often a held stage was let go because nothing ran. */
+  synchronized long letGo() {
+    return letGo;
+  }
+
+  /** Forgets wishes for stages that no active job has. */
+  synchronized void forget(Set<Integer> known) {
+    toHold.retainAll(known);
+    toOrder.keySet().retainAll(known);
+  }
+
+  /** Brings the scheduler in line with the wishes, as far as the rules let it. */
+  synchronized void look() {
+    if (isTouched && hands.locked(this::bringInLine)) {
+      hands.revive();
+    }
+    isTouched = isActive();
+  }
+
+  /** Everything as Spark had it. */
+  synchronized void releaseAll() {
+    toHold.clear();
+    toOrder.clear();
+    kept = Collections.emptySet();
+    idleSince = stuckSince = Long.MIN_VALUE;
+    hands.locked(
+        () -> {
+          for (Work work : hands.works()) {
+            if (work.isParked()) {
+              hands.unpark(work);
+            }
+            if (work.priority() != work.firstPriority()) {
+              hands.setPriority(work, work.firstPriority());
+            }
+          }
+          return true;
+        });
+    hands.revive();
+  }
+
+  private boolean bringInLine() {
+    boolean changed = false;
+    for (Work work : hands.works()) {
+      int wanted = toOrder.getOrDefault(work.stage(), work.firstPriority());
+      if (work.priority() != wanted) {
+        hands.setPriority(work, wanted);
+        changed = true;
+      }
+    }
+    List<Work> served = new ArrayList<>();
+    List<Work> parked = new ArrayList<>();
+    List<Work> toPark = new ArrayList<>();
+    // Listed again: the order may just have changed.
+    for (Work work : hands.works()) {
+      boolean wanted = toHold.contains(work.stage());
+      if (work.isParked() && !wanted) {
+        hands.unpark(work);
+        changed = true;
+        served.add(work);
+      } else if (work.isParked()) {
+        parked.add(work);
+      } else if (wanted) {
+        toPark.add(work);
+      } else {
+        served.add(work);
+      }
+    }
+    keepOne(served, toPark);
+    for (Work work : toPark) {
+      hands.park(work);
+      parked.add(work);
+    }
+    return letOneGo(served, parked) || changed;
+  }
+
+  /** Of stages that are all to be held the first one runs on. */
+  private void keepOne(List<Work> served, List<Work> toPark) {
+    kept = Collections.emptySet();
+    if (served.isEmpty() && !toPark.isEmpty()) {
+      Work first = toPark.remove(0);
+      served.add(first);
+      kept = Collections.singleton(first.stage());
+    }
+  }
+
+  private boolean letOneGo(List<Work> served, List<Work> parked) {
+    int running = 0;
+    for (Work work : served) {
+      running += work.running();
+    }
+    for (Work work : parked) {
+      running += work.running();
+    }
+    boolean isIdle = !parked.isEmpty() && served.isEmpty() && running == 0;
+    boolean isStuck = !parked.isEmpty() && !served.isEmpty() && running == 0 && hasExecutors();
+    idleSince = isIdle ? since(idleSince) : Long.MIN_VALUE;
+    stuckSince = isStuck ? since(stuckSince) : Long.MIN_VALUE;
+    if (isIdle && clock.getAsLong() - idleSince >= settings.idleNs) {
+      Work first = parked.get(0);
+      hands.unpark(first);
+      kept = Collections.singleton(first.stage());
+      letGo++;
+      idleSince = Long.MIN_VALUE;
+      return true;
+    }
+    if (isStuck && clock.getAsLong() - stuckSince >= settings.stuckNs) {
+      // Those served cannot start, whatever the reason: this one is out of the wish for good,
+      // or it would be taken back at the next look.
+      Work first = parked.get(0);
+      toHold.remove(first.stage());
+      hands.unpark(first);
+      letGo++;
+      stuckSince = Long.MIN_VALUE;
+      return true;
+    }
+    return false;
+  }
+
+  private long since(long before) {
+    return before == Long.MIN_VALUE ? clock.getAsLong() : before;
+  }
+
+  private boolean hasExecutors() {
+    for (Hands.ExecutorView executor : hands.executors()) {
+      if (!executor.leaving) {
+        return true;
+      }
+    }
+    return false;
+  }
+}

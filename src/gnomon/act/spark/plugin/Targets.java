@@ -1,0 +1,244 @@
+package gnomon.spark;
+
+import java.lang.reflect.Field;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
+
+/**
+ * How many executors a Spark asks its cluster for. With dynamic allocation Spark moves the number
+ * itself, and what is moved here is the ceiling it keeps to.
+ */
+final class Targets {
+  private final SparkContext context;
+  private final Object backend;
+  private final SparkConf conf;
+  private final boolean isDynamic;
+  private boolean isMoved;
+  private int before;
+  private int ceilingBefore;
+  private int floorBefore;
+
+  Targets(SparkContext context, Object backend, SparkConf conf) {
+    this.context = context;
+    this.backend = backend;
+    this.conf = conf;
+    this.isDynamic = manager() != null;
+  }
+
+  // What there is.
+
+  String whyNoTarget() {
+    if (isDynamic) {
+      return "dynamic allocation moves the number itself";
+    }
+    return hasClient() ? "" : "this scheduler has no executors to ask for";
+  }
+
+  String whyNoCeiling() {
+    if (!isDynamic) {
+      return "dynamic allocation is off";
+    }
+    for (String name : new String[] {"maxNumExecutors", "minNumExecutors"}) {
+      Field field = Reach.field(manager(), name);
+      if (field == null || field.getType() != int.class) {
+        return "ExecutorAllocationManager." + name + " is missing in this Spark";
+      }
+    }
+    return hasClient() ? "" : "this scheduler has no executors to ask for";
+  }
+
+  String whyNoDecommission() {
+    if (!conf.getBoolean("spark.decommission.enabled", false)) {
+      return "spark.decommission.enabled is not set";
+    }
+    if (conf.contains("spark.executor.decommission.forceKillTimeout")) {
+      return "spark.executor.decommission.forceKillTimeout would kill running tasks";
+    }
+    try {
+      Class.forName("org.apache.spark.scheduler.ExecutorDecommissionInfo");
+    } catch (ClassNotFoundException none) {
+      return "this Spark cannot decommission executors";
+    }
+    return Reach.missing(backend.getClass(), "decommissionExecutor");
+  }
+
+  private boolean hasClient() {
+    return Reach.missing(context.getClass(), "requestTotalExecutors").isEmpty()
+        && Reach.missing(backend.getClass(), "requestTotalExecutors").isEmpty();
+  }
+
+  /** Spark's own allocation manager; null where dynamic allocation is off. */
+  private Object manager() {
+    if (!Reach.missing(context.getClass(), "executorAllocationManager").isEmpty()) {
+      return null;
+    }
+    Object found = Reach.call(context, "executorAllocationManager");
+    return (Boolean) Reach.call(found, "isDefined") ? Reach.call(found, "get") : null;
+  }
+
+  // What is done.
+
+  String set(int count) {
+    if (!isMoved) {
+      before = askedFor();
+      if (isDynamic) {
+        ceilingBefore = get("maxNumExecutors");
+        floorBefore = get("minNumExecutors");
+      }
+      isMoved = true;
+    }
+    return isDynamic ? moveCeiling(count, Math.min(floorBefore, count)) : ask(count);
+  }
+
+  String restore() {
+    if (!isMoved) {
+      return "";
+    }
+    String why = isDynamic ? moveCeiling(ceilingBefore, floorBefore) : ask(ordinary());
+    isMoved = !why.isEmpty();
+    return why;
+  }
+
+  /** What the application would ask for by itself. */
+  private int ordinary() {
+    if (before >= 0) {
+      return before;
+    }
+    // A standalone master gives whatever spark.cores.max allows, unless it is told otherwise.
+    boolean isStandalone = conf.get("spark.master", "").startsWith("spark://")
+        || conf.get("spark.master", "").startsWith("local-cluster");
+    return isStandalone ? Integer.MAX_VALUE : conf.getInt("spark.executor.instances", 2);
+  }
+
+  /** The total that was last asked for; -1 where nobody has asked yet. */
+  int askedFor() {
+    Field field = Reach.field(backend, "requestedTotalExecutorsPerResourceProfile");
+    if (field == null) {
+      return -1;
+    }
+    synchronized (backend) {
+      Object totals = value(field, backend);
+      if ((Boolean) Reach.call(totals, "isEmpty")) {
+        return -1;
+      }
+      long sum = 0;
+      scala.collection.Iterator<?> values =
+          (scala.collection.Iterator<?>) Reach.call(Reach.call(totals, "values"), "iterator");
+      while (values.hasNext()) {
+        sum += ((Number) values.next()).longValue();
+      }
+      return (int) Math.min(sum, Integer.MAX_VALUE);
+    }
+  }
+
+  private String ask(int count) {
+    Object done =
+        Reach.call(context, "requestTotalExecutors", count, 0, scala.collection.immutable.Map$.MODULE$.empty());
+    return (Boolean) done ? "" : "the cluster manager did not agree";
+  }
+
+  private String moveCeiling(int ceiling, int floor) {
+    Object manager = manager();
+    boolean isAbove;
+    synchronized (manager) {
+      put(manager, "maxNumExecutors", ceiling);
+      put(manager, "minNumExecutors", floor);
+      isAbove = lowerOwnTarget(manager, ceiling);
+    }
+    // Without this it would ask again for what it has asked for already.
+    return isAbove ? ask(ceiling) : "";
+  }
+
+  /**
+   * Spark's own target never sinks while there is work to do: it is brought under the ceiling.
+   * With several resource profiles a total says nothing about each, and only the ceiling moves.
+   */
+  @SuppressWarnings("unchecked")
+  private boolean lowerOwnTarget(Object manager, int ceiling) {
+    Field field = Reach.field(manager, "numExecutorsTargetPerResourceProfileId");
+    if (field == null) {
+      return false;
+    }
+    scala.collection.mutable.Map<Object, Object> targets =
+        (scala.collection.mutable.Map<Object, Object>) value(field, manager);
+    if (targets.size() != 1) {
+      return false;
+    }
+    Object profile = targets.keysIterator().next();
+    if (((Number) targets.apply(profile)).intValue() <= ceiling) {
+      return false;
+    }
+    targets.update(profile, ceiling);
+    return true;
+  }
+
+  /** Graceful: each leaves when its running tasks have ended. */
+  List<String> decommission(List<String> ids) {
+    Object why = newDecommissionInfo();
+    List<String> leaving = new ArrayList<>();
+    for (String id : ids) {
+      // The target was lowered before, and is not to be lowered once more.
+      if ((Boolean) Reach.call(backend, "decommissionExecutor", id, why, false, false)) {
+        leaving.add(id);
+      }
+    }
+    return leaving;
+  }
+
+  private static Object newDecommissionInfo() {
+    try {
+      return Class.forName("org.apache.spark.scheduler.ExecutorDecommissionInfo")
+          .getConstructor(String.class, scala.Option.class)
+          .newInstance("gnomon lowered the number of executors", scala.Option.empty());
+    } catch (ReflectiveOperationException missing) {
+      throw new IllegalStateException(missing);
+    }
+  }
+
+  /** Ends executors, of which Spark itself leaves out those that run something by now. */
+  List<String> dismissIdle(List<String> ids) {
+    if (!Reach.missing(backend.getClass(), "killExecutors").isEmpty()) {
+      return Collections.emptyList();
+    }
+    scala.collection.mutable.ListBuffer<String> list = new scala.collection.mutable.ListBuffer<>();
+    for (String id : ids) {
+      list.$plus$eq(id);
+    }
+    boolean adjustTarget = false;
+    boolean countFailures = false;
+    boolean force = false;
+    Object gone =
+        Reach.call(backend, "killExecutors", list.toList(), adjustTarget, countFailures, force);
+    List<String> leaving = new ArrayList<>();
+    scala.collection.Iterator<?> each =
+        (scala.collection.Iterator<?>) Reach.call(gone, "iterator");
+    while (each.hasNext()) {
+      leaving.add(each.next().toString());
+    }
+    return leaving;
+  }
+
+  private int get(String name) {
+    Object manager = manager();
+    return (Integer) value(Reach.field(manager, name), manager);
+  }
+
+  private static void put(Object manager, String name, int number) {
+    try {
+      Reach.field(manager, name).setInt(manager, number);
+    } catch (IllegalAccessException refused) {
+      throw new IllegalStateException(refused);
+    }
+  }
+
+  private static Object value(Field field, Object owner) {
+    try {
+      return field.get(owner);
+    } catch (IllegalAccessException refused) {
+      throw new IllegalStateException(refused);
+    }
+  }
+}

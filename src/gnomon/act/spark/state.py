@@ -1,0 +1,175 @@
+"""What a driver tells of itself: its executors, its jobs and their stages, and what it can do."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["Capabilities", "DriverState", "ExecutorState", "Hello", "JobState", "StageState"]
+
+
+class Capabilities(msgspec.Struct, frozen=True):
+    """What can be done to this application; what it is missing is told by `missing`.
+
+    Attributes:
+        set_target: The number of executors can be set.
+        decommission: A busy executor can be told to leave after its tasks.
+        dynamic_ceiling: Spark scales by itself, and its ceiling can be moved.
+        priority: Stages can be served in another order.
+        hold: Stages can be made to wait.
+    """
+
+    set_target: bool = False
+    decommission: bool = False
+    dynamic_ceiling: bool = False
+    priority: bool = False
+    hold: bool = False
+
+    @property
+    def can_scale(self) -> bool:
+        """True when the number of executors can be moved at all."""
+        return self.set_target or self.dynamic_ceiling
+
+    @property
+    def quota_only(self) -> bool:
+        """True when executors can be scaled, and stages neither held nor ordered."""
+        return self.can_scale and not (self.hold or self.priority)
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """Who is there.
+
+    Attributes:
+        application: The application's id.
+        spark: The version of Spark.
+        lease_s: Everything is given back when nothing is heard for so long.
+        capabilities: What can be done.
+        missing: Why the rest cannot.
+    """
+
+    application: str
+    lease_s: float
+    protocol: int
+    capabilities: Capabilities
+    missing: dict[str, str] = {}
+    spark: str = ""
+
+    def describe(self) -> str:
+        """One line on what can be done here, and what not."""
+        abilities = msgspec.structs.asdict(self.capabilities)
+        can = ", ".join(name for name, able in abilities.items() if able) or "nothing"
+        text = f"{self.application} on Spark {self.spark or 'of an unknown version'} can: {can}"
+        if self.capabilities.quota_only:
+            why = "; ".join(f"{name}: {self.missing[name]}" for name in ("hold", "priority"))
+            text += f"; quota only ({why})"
+        return text
+
+
+class ExecutorState(msgspec.Struct, frozen=True):
+    """An executor: where it is, and what it does."""
+
+    id: str
+    host: str
+    cores: int
+    running: int
+    decommissioning: bool
+
+
+class JobState(msgspec.Struct, frozen=True):
+    """An active job and its stages."""
+
+    job: int
+    submitted_ms: int
+    stages: tuple[int, ...]
+
+
+class StageState(msgspec.Struct, frozen=True):
+    """A stage of an active job.
+
+    Attributes:
+        stage: Its number in the application.
+        name: What the program calls it.
+        attempt: Which attempt the counts are of, from 0 on.
+        jobs: Active jobs that need it.
+        parents: Stages whose output it reads.
+        tasks: Tasks of this attempt.
+        running: Of these, running now.
+        finished: Of these, done.
+        failed: Tasks that failed, over all attempts.
+        submitted: Its parents are done and its tasks have been handed to the scheduler.
+        done: It has ended well.
+        skipped: Its output was there before, so that it will not run.
+        held: It waits because it was told to.
+        hold_wanted: It was asked to wait; the driver may let it run nonetheless.
+        pooled: It is served: its tasks start when executors are free.
+        priority: Lower is served first; None where it is not submitted.
+        mean_task_ms: Mean time of its finished tasks; 0 where none has finished.
+        timed_tasks: Tasks in that mean.
+        cpu_ns: CPU time of its tasks so far.
+    """
+
+    stage: int
+    name: str
+    attempt: int
+    jobs: tuple[int, ...]
+    parents: tuple[int, ...]
+    tasks: int
+    running: int
+    finished: int
+    failed: int
+    submitted: bool
+    done: bool
+    skipped: bool
+    held: bool
+    hold_wanted: bool
+    pooled: bool
+    priority: int | None
+    mean_task_ms: float
+    timed_tasks: int
+    cpu_ns: int
+
+    @property
+    def remaining(self) -> int:
+        """Tasks that have not finished; none where it is done or will not run."""
+        return 0 if self.done or self.skipped else max(0, self.tasks - self.finished)
+
+
+class DriverState(msgspec.Struct, frozen=True):
+    """An application at a moment.
+
+    Attributes:
+        application: Its id.
+        time_ms: The driver's clock, since 1970.
+        capabilities: What can be done to it.
+        missing: Why the rest cannot.
+        target: Executors that we have asked for; None where we have not.
+        asked_for: Executors that Spark asks its cluster for; None where that is not known.
+        executors: Those that are up.
+        jobs: Active jobs.
+        stages: Stages of active jobs, by number.
+        lease_s: Everything is given back when nothing is heard for so long.
+        lease_expiries: How often that has happened.
+        let_go: How often a held stage was let go because nothing else ran.
+        degraded: What failed in the driver, where something did; all was given back then.
+        finished_tasks: Tasks that ended well, since the application began.
+        failed_tasks: Tasks that failed.
+    """
+
+    application: str
+    time_ms: int
+    capabilities: Capabilities
+    missing: dict[str, str]
+    target: int | None
+    asked_for: int | None
+    executors: tuple[ExecutorState, ...]
+    jobs: tuple[JobState, ...]
+    stages: tuple[StageState, ...]
+    lease_s: float
+    lease_expiries: int
+    let_go: int
+    degraded: str
+    finished_tasks: int
+    failed_tasks: int
+
+    def why_missing(self, capability: str) -> str:
+        """Why something cannot be done, in the driver's words."""
+        return self.missing.get(capability, "this driver cannot")

@@ -1,0 +1,133 @@
+"""The loop: what it does when nothing can be decided, when nobody answers, when it is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+from gnomon.act.spark import Applied, DriverGone, SparkPlan, run_agent
+from gnomon.errors import ActuationError
+from tests.act.spark.states import HELLO, stage, state
+
+
+class PretendDriver:
+    """Hands out states one by one, then has ended."""
+
+    def __init__(self, *states):
+        self.hello = HELLO
+        self.states = list(states)
+        self.did = []
+
+    def state(self):
+        if not self.states:
+            raise DriverGone("app-1 has ended")
+        found = self.states.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def apply(self, wish):
+        self.did.append(wish)
+        return Applied({"target": "not now"})
+
+    def release(self):
+        self.did.append("release")
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+def run(driver, decide, **more):
+    clock, lines = Clock(), []
+    done = run_agent(
+        driver, decide, period_s=2, clock=clock, sleep=clock.sleep, tell=lines.append, **more
+    )
+    return done, [json.loads(line) for line in lines]
+
+
+def test_what_is_decided_is_done_and_said():
+    driver = PretendDriver(state(), state(), state(stage(1)))
+    wishes = iter(
+        [SparkPlan(target=2, reasons={"quota": "dirty"}), SparkPlan(), SparkPlan(hold=(1,))]
+    )
+    done, lines = run(driver, lambda *_: next(wishes))
+    assert (done.ended, done.looks, done.changes) == ("application ended", 3, 2)
+    assert driver.did == [
+        SparkPlan(target=2, reasons={"quota": "dirty"}), SparkPlan(hold=(1,)), "release",
+    ]  # fmt: skip
+    assert [line["event"] for line in lines] == ["attached", "applied", "applied", "ended"]
+    assert lines[1] == {
+        "time": 0.0, "event": "applied", "plan": {"target": 2, "reasons": {"quota": "dirty"}},
+        "refused": {"target": "not now"},
+    }  # fmt: skip
+    assert lines[2]["time"] == 4.0
+
+
+def test_when_nothing_can_be_decided_everything_is_given_back_and_it_goes_on():
+    driver = PretendDriver(state(), state(), state())
+    answers = iter([SparkPlan(target=1), OSError("the provider is away"), SparkPlan(target=2)])
+
+    def decide(_state, _now):
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    done, lines = run(driver, decide)
+    assert driver.did == [SparkPlan(target=1), "release", SparkPlan(target=2), "release"]
+    assert done.undecided == 1
+    assert lines[2]["why"] == "nothing decided: OSError: the provider is away"
+
+
+def test_a_degraded_driver_is_left_alone():
+    driver = PretendDriver(state(degraded="it broke"))
+    done, lines = run(driver, lambda *_: pytest.fail("not asked"))
+    assert driver.did == ["release", "release"]
+    assert "it broke" in lines[1]["why"]
+    assert done.undecided == 1
+
+
+def test_silence_for_a_while_is_endured_and_for_long_is_not():
+    driver = PretendDriver(ActuationError("late"), ActuationError("late"), state())
+    done, _ = run(driver, lambda *_: SparkPlan())
+    assert (done.silences, done.looks, done.ended) == (2, 1, "application ended")
+    driver = PretendDriver(*[ActuationError("late")] * 50)
+    with pytest.raises(ActuationError, match="late"):
+        run(driver, lambda *_: SparkPlan())
+    assert driver.did == ["release"]
+    assert len(driver.states) == 40
+
+
+def test_time_is_up():
+    driver = PretendDriver(*[state()] * 50)
+    done, lines = run(driver, lambda *_: SparkPlan(), until=10.0)
+    assert (done.ended, done.looks) == ("time is up", 5)
+    assert driver.did == ["release"]
+    assert lines[-1]["event"] == "released"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
+def test_signals_end_it_with_everything_given_back(number):
+    driver = PretendDriver(*[state()] * 50)
+
+    def decide(_state, now):
+        if now >= 4:
+            os.kill(os.getpid(), number)
+        return SparkPlan(target=1) if now == 0 else SparkPlan()
+
+    before = signal.getsignal(signal.SIGTERM)
+    done, _ = run(driver, decide)
+    assert done.ended == "stopped"
+    assert driver.did == [SparkPlan(target=1), "release"]
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -1,0 +1,308 @@
+"""Quotas: the patch, the ways to a cluster, and what they say when it refuses."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import ssl
+import stat
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from gnomon.act import kubernetes
+from gnomon.act.kubernetes import KubeApi, Kubectl, apply, find_cluster, quota_patch
+from gnomon.errors import ActuationError, InputError
+
+TOKEN = "a-token-nobody-should-see"
+
+
+class FakeCluster(BaseHTTPRequestHandler):
+    """Behaves as the API does for one quota: merge patches, versions, refusals."""
+
+    quota: dict
+    seen: list
+    answer: tuple[int, bytes] | None
+
+    def log_message(self, *_):
+        pass
+
+    def _reply(self, code, body):
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _is_welcome(self):
+        self.seen.append((self.command, self.path, self.headers["Content-Type"]))
+        if self.answer is not None:
+            self._reply(*self.answer)
+        elif self.headers["Authorization"] != f"Bearer {TOKEN}":
+            self._reply(401, b'{"kind": "Status", "message": "Unauthorized"}')
+        elif self.path != "/api/v1/namespaces/spark/resourcequotas/executors":
+            self._reply(404, b'{"kind": "Status", "message": "resourcequotas \\"x\\" not found"}')
+        else:
+            return True
+        return False
+
+    def do_GET(self):
+        if self._is_welcome():
+            self._reply(200, json.dumps(self.quota).encode())
+
+    def do_PATCH(self):
+        patch = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self._is_welcome():
+            merge(self.quota, patch)
+            self._reply(200, json.dumps(self.quota).encode())
+
+
+def merge(target: dict, patch: dict) -> None:
+    """RFC 7396."""
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, dict):
+            merge(target.setdefault(key, {}), value)
+        else:
+            target[key] = value
+
+
+@pytest.fixture
+def cluster():
+    handler = type("Handler", (FakeCluster,), {
+        "quota": {"kind": "ResourceQuota", "metadata": {"name": "executors"},
+                  "spec": {"hard": {"pods": "20", "limits.memory": "64Gi"}}},
+        "seen": [], "answer": None,
+    })  # fmt: skip
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    handler.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield handler
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_patch_changes_what_it_names_and_can_be_undone(cluster):
+    plan = quota_patch("spark", "executors", pods=4, cpu=2.5, reason="420 g/kWh")
+    assert cluster.seen == []  # a plan touches nothing
+    assert plan.describe() == "quota spark/executors: pods 4, requests.cpu 2500m (420 g/kWh)"
+    api = KubeApi(cluster.url, TOKEN)
+    applied = apply(plan, api)
+    assert applied.before == {"pods": "20", "limits.memory": "64Gi"}
+    assert applied.after == {"pods": "4", "limits.memory": "64Gi", "requests.cpu": "2500m"}
+    assert cluster.seen[-1] == (
+        "PATCH", "/api/v1/namespaces/spark/resourcequotas/executors", "application/merge-patch+json",
+    )  # fmt: skip
+    assert apply(plan, api).after == applied.after
+    undo = applied.undo()
+    assert "requests.cpu without limit" in undo.describe()
+    assert apply(undo, api).after == applied.before
+
+
+@pytest.mark.parametrize(
+    ("cpu", "written"), [(4, "4"), (0.25, "250m"), (1.0004, "1"), (100.5, "100500m")]
+)
+def test_cores_are_written_as_kubernetes_has_them(cpu, written):
+    assert quota_patch("n", "q", cpu=cpu).hard == {"requests.cpu": written}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        dict(namespace="spark", name="q", pods=0),
+        dict(namespace="spark", name="q", cpu=0),
+        dict(namespace="spark", name="q", cpu=float("nan")),
+        dict(namespace="spark", name="q"),
+        dict(namespace="a/../kube-system", name="q", pods=1),
+        dict(namespace="spark", name="Q?x=1", pods=1),
+        dict(namespace="", name="q", pods=1),
+    ],
+    ids=["no-pods", "no-cores", "nan", "no-limit", "path", "query", "empty"],
+)
+def test_plans_that_make_no_sense(wrong):
+    with pytest.raises(InputError):
+        quota_patch(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((403, b'{"message": "user cannot patch resourcequotas"}'), "403 user cannot patch"),
+        ((500, b"<html>"), "500 Internal Server Error"),
+        ((200, b"<html>"), "did not answer with a quota"),
+        ((200, b'{"spec": {"hard": [1]}}'), "did not answer with a quota"),
+    ],
+    ids=["forbidden", "broken", "no-json", "no-quota"],
+)
+def test_what_a_cluster_refuses_is_said_without_the_token(cluster, answer, said):
+    cluster.answer = answer
+    with pytest.raises(ActuationError, match=said) as caught:
+        apply(quota_patch("spark", "executors", pods=1), KubeApi(cluster.url, TOKEN))
+    assert TOKEN not in str(caught.value)
+
+
+def test_a_token_that_is_not_known_and_a_quota_that_is_not_there(cluster):
+    with pytest.raises(ActuationError, match="401 Unauthorized"):
+        apply(quota_patch("spark", "executors", pods=1), KubeApi(cluster.url, "other"))
+    with pytest.raises(ActuationError, match="404 resourcequotas"):
+        apply(quota_patch("spark", "nobody", pods=1), KubeApi(cluster.url, TOKEN))
+
+
+def test_a_redirect_does_not_get_the_token(cluster):
+    class Redirecting(FakeCluster):
+        def do_GET(self):
+            self.send_response(302)
+            self.send_header("Location", "http://example.org/")
+            self.end_headers()
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Redirecting)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        api = KubeApi(f"http://127.0.0.1:{server.server_port}", TOKEN)
+        with pytest.raises(ActuationError, match=r"redirects to example\.org"):
+            apply(quota_patch("spark", "executors", pods=1), api)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_nobody_there():
+    with contextlib.closing(ThreadingHTTPServer(("127.0.0.1", 0), FakeCluster).socket) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(ActuationError, match="cannot be reached"):
+        apply(quota_patch("n", "q", pods=1), KubeApi(f"http://127.0.0.1:{port}", TOKEN))
+
+
+@pytest.mark.parametrize("server", ["http://10.0.0.1", "ftp://127.0.0.1", "cluster", ""])
+def test_tokens_travel_over_https_only(server):
+    with pytest.raises(InputError, match="https"):
+        KubeApi(server, TOKEN)
+
+
+def kubeconfig(path, server, *, user=None, cluster=None):
+    path.write_text(json.dumps({
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server, **(cluster or {})}}],
+        "users": [{"name": "u", "user": {"token": TOKEN} if user is None else user}],
+    }))  # fmt: skip
+    return path
+
+
+def test_a_kubeconfig_leads_to_the_cluster(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(kubernetes.shutil, "which", lambda _: None)
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "config", cluster.url)))
+    assert apply(quota_patch("spark", "executors", pods=7)).after["pods"] == "7"
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    config = kubeconfig(tmp_path / "config", cluster.url, user={"tokenFile": "token"})
+    assert (
+        apply(quota_patch("spark", "executors", pods=8), find_cluster(config)).after["pods"] == "8"
+    )
+
+
+def test_kubeconfigs_that_do_not_do(tmp_path):
+    path = tmp_path / "config"
+    for text, said in (("{", "no YAML"), ("[]", "not a kubeconfig"), ("{}", "no context ''")):
+        path.write_text(text)
+        with pytest.raises(InputError, match=said):
+            KubeApi.from_kubeconfig(path)
+    with pytest.raises(InputError, match="No such file"):
+        KubeApi.from_kubeconfig(tmp_path / "none")
+    with pytest.raises(InputError, match="kubectl"):
+        KubeApi.from_kubeconfig(kubeconfig(path, "https://c", user={"exec": {"command": "aws"}}))
+    with pytest.raises(InputError, match="verify"):
+        KubeApi.from_kubeconfig(
+            kubeconfig(path, "https://c", cluster={"insecure-skip-tls-verify": True})
+        )
+    for data, said in (("%%%", "no base64"), (base64.b64encode(b"x").decode(), "no certificate")):
+        with pytest.raises(InputError, match=said):
+            KubeApi.from_kubeconfig(
+                kubeconfig(path, "https://c", cluster={"certificate-authority-data": data})
+            )
+
+
+def test_an_authority_of_its_own_is_loaded(tmp_path, monkeypatch):
+    """The certificate in a kubeconfig is the one that the connection is checked against."""
+    given = []
+    real = ssl.create_default_context
+    monkeypatch.setattr(
+        ssl, "create_default_context", lambda cadata=None: given.append(cadata) or real()
+    )
+    data = base64.b64encode(b"-----BEGIN CERTIFICATE-----").decode()
+    KubeApi.from_kubeconfig(
+        kubeconfig(tmp_path / "c", "https://c", cluster={"certificate-authority-data": data})
+    )
+    assert given == ["-----BEGIN CERTIFICATE-----"]
+
+
+def test_no_way_to_a_cluster(tmp_path, monkeypatch):
+    monkeypatch.setattr(kubernetes.shutil, "which", lambda _: None)
+    monkeypatch.setattr(kubernetes, "_SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(InputError, match="no way to a cluster; install kubectl"):
+        find_cluster()
+
+
+def test_from_inside_a_pod(tmp_path, monkeypatch):
+    monkeypatch.setattr(kubernetes.shutil, "which", lambda _: None)
+    monkeypatch.setattr(kubernetes, "_SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr(
+        ssl, "create_default_context", lambda cadata=None: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    )
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "ca.crt").write_text("PEM")
+    found = find_cluster()
+    assert isinstance(found, KubeApi)
+    assert found._server == "https://[fd00::1]:443"
+
+
+@pytest.fixture
+def fake_kubectl(tmp_path, monkeypatch):
+    """A kubectl that notes what it is asked, and answers with what a file says."""
+    program = tmp_path / "kubectl"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import json, sys, pathlib\n"
+        "here = pathlib.Path(__file__).parent\n"
+        "with (here / 'asked').open('a') as file: file.write(json.dumps(sys.argv[1:]) + '\\n')\n"
+        "if (here / 'refuses').exists(): sys.exit('error: forbidden')\n"
+        "hard = {'pods': '9'}\n"
+        "if 'patch' in sys.argv: hard |= json.loads(sys.argv[sys.argv.index('-p') + 1])['spec']['hard']\n"
+        "print(json.dumps({'spec': {'hard': hard}}))\n"
+    )
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
+
+
+def test_kubectl_is_used_where_it_is(fake_kubectl):
+    way = find_cluster()
+    assert isinstance(way, Kubectl)
+    applied = apply(quota_patch("spark", "executors", pods=2), way)
+    assert (applied.before, applied.after) == ({"pods": "9"}, {"pods": "2"})
+    asked = [json.loads(line) for line in (fake_kubectl / "asked").read_text().splitlines()]
+    assert asked == [
+        ["-n", "spark", "get", "resourcequota", "executors", "-o", "json"],
+        ["-n", "spark", "patch", "resourcequota", "executors", "--type=merge", "-p",
+         '{"spec":{"hard":{"pods":"2"}}}', "-o", "json"],
+    ]  # fmt: skip
+    (fake_kubectl / "refuses").touch()
+    with pytest.raises(ActuationError, match="kubectl refused: error: forbidden"):
+        apply(quota_patch("spark", "executors", pods=2), way)
+
+
+def test_a_kubectl_that_cannot_be_run(tmp_path):
+    with pytest.raises(ActuationError, match="cannot be run"):
+        apply(quota_patch("n", "q", pods=1), Kubectl(str(tmp_path / "none")))
