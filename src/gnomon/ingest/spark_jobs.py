@@ -22,6 +22,8 @@ _MS = 10**6
 #: the same thread of the program.
 _AT_ONCE_MS = 1000
 _MOST_LEVELS = 12
+#: A driver is slower than this only if something else held the task back.
+_LONGEST_BRINGING_MS = 1000
 _Ints = NDArray[np.int64]
 
 
@@ -32,9 +34,10 @@ def spark_jobs(logs: Sequence[SparkLog], *, think_s: float = 10.0) -> BatchTrace
     there already are left out, and what waited for them waits for what they waited for. A stage's
     tasks are those that succeeded, each once; failed attempts, copies and repeats are counted. A
     task takes from its launch to its end as the driver saw them, less what overlaps with the task
-    before it. It is fresh if it is the first of its executor (of one of its slots, if it has
-    several cores) in the application, first if it is the first there in its stage, and seen at as
-    many slots as the application held when it was launched.
+    before it, and with what the driver took to bring it to a slot that was free. It is fresh if it
+    is the first of its executor (of one of its slots, if it has several cores) in the application,
+    first if it is the first there in its stage, and seen at as many slots as the application held
+    when it was launched.
 
     A job that was submitted within `think_s` after another of its application ended, with nothing
     of the application running in between, waits for that one and then for as long again; so does
@@ -162,7 +165,7 @@ class _Application:
         tasks = log.tasks
         slots = _slots(log)
         order = np.lexsort((tasks.finish_ms, tasks.launch_ms))
-        slot, self.taken_ms = _assign(tasks, order, slots)
+        slot, self.taken_ms, self.free_ms = _assign(log, order, slots)
         self.wave = _waves(tasks, order, slot)
         self.level = _levels(tasks, _slot_changes(log))
         self.of_stage = _by_stage(tasks)
@@ -232,6 +235,7 @@ class _Application:
                 numbers[old],
                 planned[numbers[old]].name,
                 [moved[parent] for parent in parents[old]],
+                max([job.submitted_ms, *(self._last_end(numbers[p]) for p in parents[old])]),
             )
             for old in order
         ]
@@ -244,11 +248,19 @@ class _Application:
         _, once = np.unique(self.log.tasks.index[rows], return_index=True)
         return rows[np.sort(once)]
 
-    def _stage(self, stage: int, name: str, parents: list[int]) -> Stage:
+    def _last_end(self, stage: int) -> int:
+        return int(self.log.tasks.finish_ms[self._successes(stage)].max())
+
+    def _stage(self, stage: int, name: str, parents: list[int], ready_ms: int) -> Stage:
         rows = self._successes(stage)
         again = int(self.log.tasks.succeeded[self.of_stage[stage]].sum()) - rows.size
         self.counted["tasks that were run again"] += again
-        taken_ns = self.taken_ms[rows] * _MS
+        # From when the stage and the slot were ready: what the driver takes to bring a task there
+        # is part of it, as long as it looks like that.
+        could_ms = np.maximum(self.free_ms[rows], ready_ms)
+        brought_ms = np.clip(self.log.tasks.launch_ms[rows] - could_ms, 0, None)
+        brought_ms[brought_ms > _LONGEST_BRINGING_MS] = 0
+        taken_ns = (self.taken_ms[rows] + brought_ms) * _MS
         waves = {}
         for level in np.unique(self.level[rows]).tolist():
             at = self.level[rows] == level
@@ -297,13 +309,17 @@ def _by_stage(tasks: SparkTasks) -> dict[int, _Ints]:
     return dict(zip(stages.tolist(), np.split(order, first[1:]) if stages.size else []))
 
 
-def _assign(tasks: SparkTasks, order: _Ints, slots: Sequence[int]) -> tuple[_Ints, _Ints]:
-    """The slot that each attempt ran in, counted over all executors, and how long it took there.
+def _assign(log: SparkLog, order: _Ints, slots: Sequence[int]) -> tuple[_Ints, _Ints, _Ints]:
+    """The slot that each attempt ran in, how long it took there, and since when that was free.
+
+    Slots are counted over all executors.
 
     An executor's lowest free slot is taken. Its last task's end reaches the driver a little after
     the next was launched; that overlap belongs to the first of the two.
     """
+    tasks = log.tasks
     begin = np.concatenate([[0], np.cumsum(slots)]).astype(np.int64)
+    free_ms = np.zeros(len(tasks), dtype=np.int64)
     free_at = [[-1] * count for count in slots]
     slot = np.zeros(len(tasks), dtype=np.int64)
     taken_ms = np.zeros(len(tasks), dtype=np.int64)
@@ -315,10 +331,11 @@ def _assign(tasks: SparkTasks, order: _Ints, slots: Sequence[int]) -> tuple[_Int
         mine = next((s for s, at in enumerate(free) if at <= launch[row]), -1)
         if mine < 0:
             mine = min(range(len(free)), key=free.__getitem__)
+        free_ms[row] = max(free[mine], log.executors[executor[row]].added_ms)
         taken_ms[row] = max(0, finish[row] - max(launch[row], free[mine]))
         free[mine] = max(free[mine], finish[row])
         slot[row] = begin[executor[row]] + mine
-    return slot, taken_ms
+    return slot, taken_ms, free_ms
 
 
 def _waves(tasks: SparkTasks, order: _Ints, slot: _Ints) -> _Ints:
