@@ -53,6 +53,8 @@ class LiveRule:
         self._layers = _layers(cluster_policies.create(spec), spec)
         inner = self._layers[-1]
         self._sharpness = inner.sharpness if isinstance(inner, PathSoftmax) else 5.0
+        # A quota alone leaves the order of stages to Spark.
+        self._orders = any(isinstance(layer, Pcaps | PcapsPlus) for layer in self._layers)
         self._held_since: dict[int, float] = {}
 
     def __call__(self, state: DriverState, now_s: float) -> SparkPlan:
@@ -78,7 +80,8 @@ class LiveRule:
                 held |= _hold_all(layer, grid, ready)
         held = self._bounded(held, ready, now_s)
         reasons |= {str(stage): why for stage, why in held.items()}
-        return SparkDecision(quota, frozenset(held), ready.order, reasons)
+        order = ready.order if self._orders else ()
+        return SparkDecision(quota, frozenset(held), order, reasons)
 
     def pods(self, now_s: float) -> tuple[int, str]:
         """Executors that the grid allows now, and why: all there is where no driver is asked.
