@@ -112,7 +112,9 @@ ExecutorSettings executors_of(std::int32_t count, const std::optional<In<double>
                  std::all_of(settings.speed.begin(), settings.speed.end(), [](double s) { return s > 1e-6 && s < 1e6; })),
             "every executor needs a speed above zero");
     const auto is_chance = [](double p) { return p >= 0.0 && p < 1.0; };
-    require(settings.moving_delay >= 0 && settings.startup >= 0 && settings.off_after >= 0 &&
+    const auto is_span = [](std::int64_t t) { return t >= 0 && (t <= std::int64_t{1} << 60 || t == kNever); };
+    require(is_span(settings.moving_delay) && settings.moving_delay != kNever && is_span(settings.startup) &&
+                settings.startup != kNever && is_span(settings.off_after) &&
                 is_chance(settings.straggler_chance) && settings.straggler_factor > 0.0 &&
                 settings.straggler_factor < 1e6 && is_chance(settings.task_failure_chance) &&
                 settings.failures_per_ns >= 0.0,
@@ -361,6 +363,9 @@ void bind_cluster(nb::module_& m) {
             input.executors = executors_of(executors, speed, stays, times, chances);
             input.grid = grid_of(grid_step, grid, horizon);
             input.guard = {nb::cast<std::int64_t>(guard[0]), nb::cast<std::int64_t>(guard[1]), nb::cast<std::int64_t>(guard[2])};
+            const auto is_bound = [](std::int64_t t) { return t >= 0 && (t <= std::int64_t{1} << 60 || t == kNever); };
+            require(is_bound(input.guard.patience) && is_bound(input.guard.longest_hold) && is_bound(input.guard.finish_by),
+                    "a guard's bounds are not below zero, nor 36 years off");
             require(gates.empty() || !input.grid.seen.empty(), "a gate needs a grid");
             input.seed = seed;
             input.policy_seed = policy_seed;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include "engine/event_queue.hpp"
 
@@ -45,6 +46,13 @@ double unit(std::uint64_t draw) { return static_cast<double>(draw >> 11) * 0x1.0
 /// Which of 0..n-1 a draw stands for.
 std::int64_t pick(std::uint64_t draw, std::int32_t n) {
     return static_cast<std::int64_t>(((draw >> 32) * static_cast<std::uint64_t>(n)) >> 32);
+}
+
+/// Memory for what happens in a step; far more steps than hours of anybody's grid are a mistake.
+void make_room(std::vector<double>& at, std::size_t step) {
+    if (at.size() > step) return;
+    if (step >= std::size_t{1} << 24) throw std::length_error("a run takes 16 million steps of the grid or more");
+    at.resize(step + 1, 0.0);
 }
 
 /// The two levels around a number of executors, and the chance of the upper one.
@@ -94,6 +102,7 @@ private:
     void handle(const Event& event);
     void arrive(std::int32_t job);
     void move_grid();
+    void keep_to_the_end();
     void update_quota();
     void note_quota();
     void become_urgent(std::int32_t job);
@@ -145,6 +154,7 @@ private:
     std::vector<std::int32_t> free_slots_, slot_of_;
     std::vector<std::int32_t> dependent_first_, dependent_;
     std::int64_t left_ = 0, open_ = 0, urgent_ = 0, due_ = 0, on_ = 0, on_since_ = 0, quota_since_ = 0;
+    bool hurries_ = false;
     ClusterRun out_;
 };
 
@@ -268,7 +278,8 @@ void Cluster::end_hold(std::int32_t number, std::int32_t position) {
     const auto slot = slot_of_[static_cast<std::size_t>(number)];
     if (slot < 0) return;
     auto& stage = at(slot).stage[static_cast<std::size_t>(position)];
-    if (stage.resumed >= 0 || stage.due) return;
+    // A wake of an earlier hold says nothing of this one.
+    if (stage.due || stage.hold_began < 0 || now_ - stage.hold_began < longest_hold_) return;
     stage.due = true;
     if (stage.unstarted > 0) {
         ++at(slot).due;
@@ -345,11 +356,14 @@ void Cluster::arrive(std::int32_t number) {
     work_left_ += job.work;
     active_.push_back(slot);
     const auto& guard = input_.guard;
+    job.way = longest;
     const auto path = static_cast<std::int64_t>(longest);
     const auto due = std::min(guard.finish_by, jobs_.deadline[job_index]);
     job.urgent_at = due == kNever ? kNever : std::max(now_, due - path);
     if (guard.patience != kNever) job.urgent_at = std::min(job.urgent_at, now_ + guard.patience);
     if (job.urgent_at != kNever) push(job.urgent_at, kUrgent, number);
+    if (hurries_) become_urgent(number);
+    keep_to_the_end();
     ++epoch_;
     for (auto* gate : gates_) gate->on_arrival(*this, slot);
     update_quota();
@@ -363,8 +377,21 @@ void Cluster::move_grid() {
         for (auto* gate : gates_) gate->at_step(*this);
         push(now_ + grid_.step, kGridStep, 0);
     }
+    keep_to_the_end();
     ++epoch_;
     update_quota();
+}
+
+/// From when on all that is left would just be done in time, nothing is held any more. What is
+/// left is work on all executors and the longest way; this is looked at again after a step.
+void Cluster::keep_to_the_end() {
+    if (input_.guard.finish_by == kNever || hurries_) return;
+    double longest = 0.0;
+    for (const auto slot : active_) longest = std::max(longest, at(slot).way);
+    const double needed = work_left_ / settings_.count + longest + static_cast<double>(grid_.step);
+    if (static_cast<double>(now_) + needed < static_cast<double>(input_.guard.finish_by)) return;
+    hurries_ = true;
+    for (const auto slot : active_) become_urgent(at(slot).job);
 }
 
 void Cluster::update_quota() {
@@ -549,6 +576,7 @@ void Cluster::start_task(std::int32_t number) {
     e.activity = Activity::kBusy;
     e.since = now_;
     if (stage.held_since >= 0 && stage.resumed < 0) stage.resumed = now_;
+    stage.hold_began = -1;
     auto& first = out_.start[static_cast<std::size_t>(job.job)];
     if (first < 0) first = now_;
     push(now_ + took, kExecutor, number);
@@ -735,7 +763,7 @@ void Cluster::charge(std::vector<double>& at, std::int64_t from, std::int64_t un
         const auto end = step + 1 > static_cast<std::size_t>(kNever / grid_.step)
                              ? until
                              : std::min(until, static_cast<std::int64_t>(step + 1) * grid_.step);
-        if (at.size() <= step) at.resize(step + 1, 0.0);
+        make_room(at, step);
         at[step] += share * static_cast<double>(end - from);
         from = end;
         ++step;
@@ -749,10 +777,8 @@ double Cluster::charge_task(std::int64_t from, std::int64_t until, double cpu_sh
         const auto end = step + 1 > static_cast<std::size_t>(kNever / grid_.step)
                              ? until
                              : std::min(until, static_cast<std::int64_t>(step + 1) * grid_.step);
-        if (out_.busy_at.size() <= step) {
-            out_.busy_at.resize(step + 1, 0.0);
-            out_.cpu_at.resize(step + 1, 0.0);
-        }
+        make_room(out_.busy_at, step);
+        make_room(out_.cpu_at, step);
         const auto length = static_cast<double>(end - from);
         out_.busy_at[step] += length;
         out_.cpu_at[step] += cpu_share * length;
@@ -795,11 +821,14 @@ std::int32_t ClusterState::limit_for(std::int32_t slot, std::int32_t limit) cons
 void ClusterState::note_held(std::int32_t slot, std::int32_t position, double importance,
                              double threshold) const {
     auto& stage = slots_[static_cast<std::size_t>(slot)].stage[static_cast<std::size_t>(position)];
-    if (stage.held_since >= 0) return;
-    stage.held_since = now_;
-    stage.held_intensity = intensity();
-    stage.importance = importance;
-    stage.threshold = threshold;
+    if (stage.held_since < 0) {
+        stage.held_since = now_;
+        stage.held_intensity = intensity();
+        stage.importance = importance;
+        stage.threshold = threshold;
+    }
+    if (stage.hold_began >= 0) return;
+    stage.hold_began = now_;
     if (longest_hold_ == kNever) return;
     wakes_.emplace_back(now_ + longest_hold_, (std::int64_t{job(slot).job} << kStageBits) | position);
 }

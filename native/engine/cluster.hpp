@@ -81,7 +81,8 @@ struct StageState {
     std::int32_t unfinished = 0;
     std::int32_t parents_left = 0;
     std::int32_t draws = 0;           ///< tasks started so far, again or for the first time
-    std::int64_t held_since = -1;
+    std::int64_t held_since = -1;     ///< the first time
+    std::int64_t hold_began = -1;     ///< of the hold that lasts, -1: it is not held
     std::int64_t resumed = -1;
     double held_intensity = 0.0;
     double importance = 0.0;
@@ -102,6 +103,7 @@ struct JobState {
     std::int32_t executors = 0;       ///< busy for it or on their way
     std::int64_t arrival = 0;
     std::int64_t urgent_at = kNever;
+    double way = 0.0;                 ///< from its start to its end, with executors to itself
     double work = 0.0;                ///< of all its tasks
     double work_left = 0.0;           ///< of tasks that have not started
     std::uint64_t draw_key = 0;

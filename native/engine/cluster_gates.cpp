@@ -178,10 +178,12 @@ bool LookAheadGate::admits(const ClusterState& state, std::int32_t slot, std::in
     const double way = kinds.path[static_cast<std::size_t>(job.first_stage + stage)];
     const double queue = state.work_left() / (settings_.spread * state.executors());
     const double needed = std::ceil(settings_.careful * std::max(way, queue) / step);
-    const auto latest = std::min(job.urgent_at, job.arrival + settings_.window * state.grid().step);
     const auto outlook = state.outlook();
-    const auto left = std::clamp<std::int64_t>((latest - state.now()) / state.grid().step, 0,
-                                               static_cast<std::int64_t>(outlook.size()) - 1);
+    const auto most = static_cast<std::int64_t>(outlook.size()) - 1;
+    const auto waited = (state.now() - job.arrival + state.grid().step - 1) / state.grid().step;
+    auto left = settings_.window - waited;
+    if (job.urgent_at != kNever) left = std::min(left, (job.urgent_at - state.now()) / state.grid().step);
+    left = std::clamp<std::int64_t>(left, 0, most);
     return runs_now(state.intensity(), outlook.subspan(1, static_cast<std::size_t>(left)), needed, settings_.margin);
 }
 

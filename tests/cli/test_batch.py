@@ -122,7 +122,16 @@ WRONG = {
     "no such file": ([*RUN, "--jobs", "none.json"], "none.json: no such file"),
     "rubbish file": ([*RUN, "--jobs", "rubbish.json"], "rubbish.json"),
     "no executors": ([*RUN, "--executors", "-1"], "--executors -1"),
-    "no trials": ([*RUN, "--trials", "0"], "0 trials"),
+    "no trials": ([*RUN, "--trials", "0"], "--trials 0"),
+    "zero executors": ([*RUN, "--executors", "0"], "--executors 0"),
+    "no hour": ([*RUN, "--hour", ""], "is no duration"),
+    "a tiny hour": ([*RUN, "--hour", "1ns", *SMALL], "hour"),
+    "a grid twice": (["batch", "run", "--grid", "DE,DE"], "named twice"),
+    "a log twice": (["batch", "whatif", str(LOG), str(LOG), "--grid", "DE"], "named twice"),
+    "nothing drawn": (
+        ["batch", "whatif", str(LOG), "--grid", "DE", "--njobs", "0", "--arrival", "5"],
+        "--njobs 0",
+    ),
     "pue": ([*RUN, "--pue", "0.5"], "PUE is 1 or more"),
     "within": ([*RUN, "--finish-within", "0.9"], "--finish-within 0.9"),
     "patience": ([*RUN, "--patience", "-1"], "--patience -1"),
@@ -152,8 +161,12 @@ WRONG = {
     ),
     "agent without file": (
         ["batch", "spark-agent", "--policy", "cap:fifo", "--zone", "DE", "--handshake",
-         "none.json", "--wait", "0s"],
+         "none.json", "--wait", "0s", "--executors", "4"],
         "none.json",
+    ),
+    "a quota of what": (
+        ["batch", "spark-agent", "--policy", "cap:fifo", "--zone", "DE", "--handshake", "h.json"],
+        "of how many executors?",
     ),
     "pods without number": (
         ["batch", "spark-agent", "--policy", "cap:fifo", "--zone", "DE", "--kubernetes", "a/b"],
@@ -180,5 +193,5 @@ def test_a_plan_for_pods_is_only_shown(capsys):
     shown = capsys.readouterr()
     assert code == 0
     assert "only saying" in shown.err
-    assert "pods 10" in shown.out
-    assert "pods 2" in shown.out
+    assert "pods 11" in shown.out  # ten executors and a driver
+    assert "pods 3" in shown.out

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gnomon.systems.batch.grids import Hours
     from gnomon.systems.batch.trial import JobMaker
 
-__all__ = ["find_hours", "find_jobs"]
+__all__ = ["check_draw", "find_hours", "find_jobs"]
 
 #: Kinds that made-up jobs are drawn from; enough for the means to be steady.
 _TPCH_QUERIES = 22
@@ -35,6 +35,8 @@ def find_hours(
         raise InputError("--signal is of one grid", hint="name one with --grid")
     if not zones and signal is None:
         raise InputError("--grid: which grid?", hint="DE, or several: CAISO,DE,ON")
+    if len(set(zones)) < len(zones):
+        raise InputError(f"--grid {names}: a grid is named twice")
     found, notes = [], list[str]()
     for zone in zones or [""]:
         file = signal or own_file(zone)
@@ -62,10 +64,7 @@ def find_jobs(
 
     from gnomon.datasets.batch_jobs import alibaba_like, sample_jobs, tpch_like
 
-    if count < 1:
-        raise InputError(f"--njobs {count}: at least one")
-    if not 0 < mean_s < 1e9:
-        raise InputError(f"--arrival {mean_s:g}: seconds between jobs, more than none")
+    check_draw(count, mean_s)
     rng = np.random.default_rng(seed)
     kinds: JobKinds
     if jobs == "tpch":
@@ -82,6 +81,14 @@ def find_jobs(
         kinds, said = _read_kinds(Path(jobs))
     maker = functools.partial(sample_jobs, kinds, count, mean_s=mean_s, sizes_gb=sizes_gb)
     return maker, [said]
+
+
+def check_draw(count: int, mean_s: float) -> None:
+    """Refuse a number of jobs or a time between them that is none."""
+    if not 1 <= count <= 10_000_000:
+        raise InputError(f"--njobs {count}: at least one, at most ten million")
+    if not 0 < mean_s < 1e9:
+        raise InputError(f"--arrival {mean_s:g}: seconds between jobs, over 0 and under a billion")
 
 
 def _read_kinds(path: Path) -> tuple[JobKinds, str]:

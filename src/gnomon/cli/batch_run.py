@@ -6,12 +6,12 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 from cyclopts import Parameter
 
-from gnomon.cli.batch_grid import find_hours, find_jobs
+from gnomon.cli.batch_grid import check_draw, find_hours, find_jobs
 from gnomon.cli.output import Output, show
 from gnomon.cli.sources import Source, bundled_name, spell_options
 from gnomon.errors import InputError
@@ -41,8 +41,9 @@ class Cluster:
         Parameter(help="How long an hour of the grid takes in the simulation: 60s, 1h."),
     ] = None
     moving: Annotated[
-        str, Parameter(help="To bring an executor from one application to another: 2s.")
-    ] = "2s"
+        str | None,
+        Parameter(help="To bring an executor to another application: 2s; 0s for logs."),
+    ] = None
     startup: Annotated[str, Parameter(help="To start one that was off or failed: 0s.")] = "0s"
     off_after: Annotated[
         str | None,
@@ -140,7 +141,13 @@ def run(
     hours, notes = find_hours(grid, trial.signal, seed=trial.seed, fill=trial.fill)
     maker, said = find_jobs(jobs, njobs, mean_s=arrival, sizes_gb=sizes, seed=trial.seed)
     experiment = _experiment(
-        cluster, trial, specs, maker, count=cluster.executors or 100, hour=cluster.hour or "60s"
+        cluster,
+        trial,
+        specs,
+        maker,
+        count=_given(cluster.executors, 100),
+        hour=_given(cluster.hour, "60s"),
+        moving="2s",
     )
     given = {"jobs": jobs, "grid": grid or None, "policy": policy, "njobs": njobs,
              "arrival": arrival, "sizes": sizes}  # fmt: skip
@@ -183,6 +190,10 @@ def whatif(
         raise InputError("which event logs?", hint="gnomon batch whatif /var/spark-events ...")
     if (njobs is None) != (arrival is None):
         raise InputError("--njobs and --arrival belong together")
+    if njobs is not None and arrival is not None:
+        check_draw(njobs, arrival)
+    if len({path.resolve() for path in log}) < len(log):
+        raise InputError("a log is named twice")
     specs = parse_policies(policy)
     hours, notes = find_hours(grid, trial.signal, seed=trial.seed, fill=trial.fill)
     trace = spark_jobs(read_spark_logs(list(log)))
@@ -192,10 +203,12 @@ def whatif(
         from gnomon.datasets.batch_jobs import sample_jobs
 
         maker = functools.partial(sample_jobs, trace.kinds, njobs, mean_s=arrival)
-    count = cluster.executors or trace.executors
+    count = _given(cluster.executors, trace.executors)
     if count < 1:
         raise InputError("--executors: the logs do not say how many there were")
-    experiment = _experiment(cluster, trial, specs, maker, count=count, hour=cluster.hour or "1h")
+    experiment = _experiment(
+        cluster, trial, specs, maker, count=count, hour=_given(cluster.hour, "1h"), moving="0s"
+    )
     given = {"grid": grid or None, "policy": policy, "njobs": njobs, "arrival": arrival}
     _answer(
         "whatif", experiment, hours, given, cluster, trial, output,
@@ -223,20 +236,43 @@ def policies(*, json: _Flag = False) -> None:
     print("\n".join(map(str, about)))
 
 
+_T = TypeVar("_T")
+
+
+def _given(value: _T | None, default: _T) -> _T:
+    return default if value is None else value
+
+
 def _about(trace: BatchTrace, count: int) -> list[str]:
     said = [f"Jobs: {len(trace.jobs):,} of {trace.where}, {trace.jobs.task_count:,} tasks; "
             f"{count} executors."]  # fmt: skip
+    seen = [int(level) for level in trace.kinds.levels]
+    if not seen[0] / 1.5 <= count <= 1.5 * seen[-1]:
+        known = f"{seen[0]}" if len(seen) == 1 else f"{seen[0]} to {seen[-1]}"
+        said.append(
+            f"The log shows tasks beside {known} executors only: how they take longer or shorter "
+            f"with {count} is not known, and is left out."
+        )
     said += [f"Left out: {many:,} {why}." for why, many in trace.left_out.items()]
     return said + list(trace.notes)
 
 
 def _experiment(
-    cluster: Cluster, trial: Trials, specs: tuple[str, ...], maker: Any, *, count: int, hour: str
+    cluster: Cluster,
+    trial: Trials,
+    specs: tuple[str, ...],
+    maker: Any,
+    *,
+    count: int,
+    hour: str,
+    moving: str,
 ) -> Experiment:
     from gnomon.systems.batch.measure import Power
     from gnomon.systems.batch.trial import Experiment
     from gnomon.units import parse_duration
 
+    if not 1 <= trial.trials <= 100_000:
+        raise InputError(f"--trials {trial.trials}: from 1 to 100,000")
     hour_ns = parse_duration(hour)
     if hour_ns < 1:
         raise InputError(f"--hour {hour}: an hour of the grid takes time")
@@ -247,13 +283,13 @@ def _experiment(
     if cluster.finish_within is not None and not 1.0 <= cluster.finish_within < 100:
         raise InputError(f"--finish-within {cluster.finish_within:g}: 1 or more times")
     return Experiment(
-        policies=specs, make_jobs=maker, executors=_executors(cluster, count), power=power,
+        policies=specs, make_jobs=maker, executors=_executors(cluster, count, moving), power=power,
         hour_ns=hour_ns, forecast=trial.forecast, finish_within=cluster.finish_within,
         guard=_guard(cluster, hour_ns), controls=trial.controls,
     )  # fmt: skip
 
 
-def _executors(cluster: Cluster, count: int) -> Executors:
+def _executors(cluster: Cluster, count: int, moving: str) -> Executors:
     from gnomon.sim.cluster import Executors
     from gnomon.units import parse_duration
 
@@ -266,7 +302,7 @@ def _executors(cluster: Cluster, count: int) -> Executors:
         raise InputError(f"--executor-failures {cluster.executor_failures:g}: zero or more")
     off = cluster.off_after
     return Executors(
-        count=count, moving_delay_ns=parse_duration(cluster.moving),
+        count=count, moving_delay_ns=parse_duration(_given(cluster.moving, moving)),
         startup_ns=parse_duration(cluster.startup),
         off_after_ns=None if off is None else parse_duration(off),
         straggler_chance=cluster.stragglers, task_failure_chance=cluster.failures,

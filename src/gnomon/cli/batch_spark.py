@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from pathlib import Path
@@ -63,6 +62,7 @@ def spark_agent(
     zone: str | None = None,
     handshake: Path | None = None,
     executors: int | None = None,
+    drivers: int = 1,
     signal: Path | None = None,
     provider: str | None = None,
     scope: Literal["lifecycle", "direct"] = "lifecycle",
@@ -84,7 +84,8 @@ def spark_agent(
         policy: cap:..., pcaps:..., pcaps+:..., suspend:..., guard:... around them.
         zone: The grid: DE, CAISO ...
         handshake: The file that the application's driver writes (`gnomon batch spark-conf`).
-        executors: The most that the application may have; as many as it has now unless given.
+        executors: The most that the application may have; cap needs it, with Kubernetes too.
+        drivers: With --kubernetes, pods of the namespace that are no executors.
         signal: A file of hours to come, or past ones to forecast from.
         provider: A live forecast: electricitymaps, watttime, uk, carbon-aware-sdk.
         scope: Life-cycle or direct intensity of the zone.
@@ -111,25 +112,21 @@ def spark_agent(
         if executors is None:
             raise InputError("--executors: how many pods at most?")
         return _on_kubernetes(
-            LiveRule(policy, grid, executors), kubernetes, period_s, until, apply=apply
+            LiveRule(policy, grid, executors), kubernetes, drivers, period_s, until, apply=apply
         )
     if handshake is None:
         raise InputError(
             "--handshake: which application?", hint="gnomon batch spark-conf --handshake FILE"
         )
-    LiveRule(policy, grid, executors or 1)  # refuses before it waits
-    return _on_spark(
-        policy, grid, handshake, executors, parse_duration(wait) / 1e9, period_s, until,
-        apply=apply,
-    )  # fmt: skip
+    rule = LiveRule(policy, grid, executors)
+    return _on_spark(rule, handshake, parse_duration(wait) / 1e9, period_s, until, apply=apply)
 
 
 def _on_spark(
-    policy: str, grid: LiveGrid, handshake: Path, executors: int | None, wait_s: float,
-    period_s: float, until: float | None, *, apply: bool,
+    rule: LiveRule, handshake: Path, wait_s: float, period_s: float, until: float | None, *,
+    apply: bool,
 ) -> int:  # fmt: skip
     from gnomon.act.spark import SparkDriver, run_agent
-    from gnomon.systems.batch.live import LiveRule
 
     with SparkDriver.connect(handshake, wait_s=wait_s, watch=not apply) as driver:
         if period_s > driver.hello.lease_s / 2:
@@ -137,9 +134,7 @@ def _on_spark(
                 f"--period {period_s:g}s: the driver gives all back after "
                 f"{driver.hello.lease_s:g}s of silence", hint="look at least twice in that time",
             )  # fmt: skip
-        most = executors or max(1, len(driver.state().executors))
-        rule = LiveRule(policy, grid, most)
-        print(f"gnomon: {driver.hello.describe()}; at most {most} executors", file=sys.stderr)
+        print(f"gnomon: {driver.hello.describe()}; {rule.describe()}", file=sys.stderr)
         if not apply:
             print("gnomon: only saying what would be done; --apply does it", file=sys.stderr)
             return _only_say(driver, rule, period_s, until)
@@ -174,28 +169,38 @@ def _only_say(driver: SparkDriver, rule: LiveRule, period_s: float, until: float
 
 
 def _on_kubernetes(
-    rule: LiveRule, place: str, period_s: float, until: float | None, *, apply: bool
+    rule: LiveRule, place: str, drivers: int, period_s: float, until: float | None, *, apply: bool
 ) -> int:
     """CAP as a limit on pods: what runs runs on, and no more start."""
     from gnomon.act.kubernetes import quota_patch
     from gnomon.act.process import interrupted_by_signals
+    from gnomon.errors import ActuationError
 
     namespace, _, name = place.partition("/")
     if not name:
         raise InputError(f"--kubernetes {place}: write NAMESPACE/NAME")
+    if drivers < 0:
+        raise InputError(f"--drivers {drivers}: zero or more")
+    rule.pods(time.time())  # refuses a policy that is no quota before anything is set
     if not apply:
         print("gnomon: only saying what would be done; --apply does it", file=sys.stderr)
     limit = _PodLimit(apply)
-    with contextlib.suppress(KeyboardInterrupt), interrupted_by_signals():
-        while until is None or time.time() < until:
-            try:
-                pods, why = rule.pods(time.time())
-                limit.set(quota_patch(namespace, name, pods=pods, reason=why))
-            except InputError as error:  # the grid is not known: as if nobody had been there
-                print(f"gnomon: {error}", file=sys.stderr)
-                limit.give_back()
-            time.sleep(period_s)
-    limit.give_back()
+    try:
+        with interrupted_by_signals():
+            while until is None or time.time() < until:
+                try:
+                    pods, why = rule.pods(time.time())
+                    limit.set(quota_patch(namespace, name, pods=pods + drivers, reason=why))
+                except InputError as error:  # the grid is not known: as if nobody had been there
+                    print(f"gnomon: {error}", file=sys.stderr)
+                    limit.give_back()
+                except ActuationError as error:
+                    print(f"gnomon: not set, tried again: {error}", file=sys.stderr)
+                time.sleep(period_s)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        limit.give_back()
     return 0
 
 

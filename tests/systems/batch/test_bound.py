@@ -47,11 +47,11 @@ def test_prop_no_other_way_is_cleaner(columns):
 
 @pytest.mark.parametrize("spec", ["fifo", "fair", "cap:fifo", "pcaps"])
 @given(
-    jobs=cases.batches(min_jobs=1, with_after=False), many=cases.executors(), grid=cases.grids(),
+    jobs=cases.batches(min_jobs=1, with_after=True), many=cases.executors(), grid=cases.grids(),
     seed=st.integers(0, 99),
 )  # fmt: skip
 def test_prop_no_run_is_cleaner_than_the_bound(spec, jobs, many, grid, seed):
     run = simulate(spec, jobs, many, grid=grid, seed=seed)
     assume(0 < run.end_ns <= grid.actual.size * grid.step_ns and run.work_ns > 0)
-    bound = cleanest_mean(run, grid, many.count, run.end_ns)
+    bound = cleanest_mean(run, jobs, grid, many.count, run.end_ns)
     assert bound <= run.weighted.sum() / run.work_ns + 1e-6

@@ -16,8 +16,9 @@ positive = st.floats(1e-3, 1e3)
 
 def measured(carbon_g, energy_kwh, jct_s=1.0):
     return Measured(
-        carbon_g, energy_kwh, carbon_g / 2, energy_kwh / 2, 1.0, jct_s, jct_s, 2 * jct_s, 1.0, 0, 0
-    )
+        carbon_g, energy_kwh, carbon_g / 2, energy_kwh / 2, 1.0, jct_s, jct_s, 2 * jct_s, 1.0, 0, 0,
+        energy_kwh, carbon_g,
+    )  # fmt: skip
 
 
 def trials(*rows):
@@ -35,19 +36,42 @@ def trials(*rows):
     ]  # fmt: skip
 
 
-def test_ratios_of_sums():
+def test_changes_are_of_each_trial():
     first, other = compare(trials(((100, 2), (60, 2)), ((300, 4), (180, 2))), "DE")
     assert (first.policy, other.policy, other.grid, other.trials) == ("fifo", "cap:fifo", "DE", 2)
     assert first.figures["carbon_pct"].mid == 0.0
     assert other.figures["carbon_pct"].mid == pytest.approx(-40.0)
-    assert other.figures["work_pct"].mid == pytest.approx(100 * (4 / 6 - 1))
-    assert other.figures["intensity_pct"].mid == pytest.approx(100 * (60 / (400 / 6) - 1))
-    # A bound of 10 g a kWh, against 400 g over 6 kWh.
-    assert other.figures["oracle_pct"].mid == pytest.approx(100 * (10 / (400 / 6) - 1))
+    assert other.figures["work_pct"].mid == pytest.approx(100 * (0.5**0.5 - 1))
+    assert other.figures["intensity_pct"].mid == pytest.approx(100 * (0.6 / 0.5**0.5 - 1))
+    # A bound of 10 g a kWh, against 50 and 75.
+    assert other.figures["oracle_pct"].mid == pytest.approx(100 * (10 / (50 * 75) ** 0.5 - 1))
     assert other.figures["carbon_kg"].mid == pytest.approx(0.12)
     assert "placebo_pct" not in other.figures
     assert other.quota_share is None
     assert set(other.figures) <= set(FIELDS)
+
+
+def test_less_work_in_dirty_trials_is_no_cleaner_hour():
+    _, other = compare(trials(((1000, 2), (500, 1)), ((10, 2), (10, 2))), "DE")
+    assert other.figures["intensity_pct"].mid == pytest.approx(0.0, abs=1e-9)
+
+
+def test_hours_that_emit_nothing_change_nothing():
+    _, other = compare(trials(((0, 2), (0, 1))), "DE")
+    assert other.figures["carbon_pct"].mid == 0.0
+
+
+def test_the_same_grid_under_other_names_is_no_surer():
+    rows = [((100, 2), (60 + 7 * i, 2)) for i in range(8)]
+    one = compare(trials(*rows), "DE")[1].figures["carbon_pct"]
+    named = [
+        msgspec.structs.replace(outcome, grid=name)
+        for name in ("DE", "AT", "CH")
+        for outcome in trials(*rows)
+    ]
+    three = compare(named, "all")[1].figures["carbon_pct"]
+    assert three.mid == pytest.approx(one.mid)
+    assert three.width == pytest.approx(one.width, rel=0.15)
 
 
 pairs = st.tuples(positive, positive)

@@ -67,12 +67,22 @@ def test_a_forecast_is_not_what_comes():
 
 def test_a_placebo_has_the_same_hours_at_other_times():
     grid = Hours.of("x", signal(waves(200))).steps(0, 100, MINUTE_NS)
-    mixed = shuffled(grid, np.random.default_rng(0))
-    np.testing.assert_array_equal(mixed.steps.actual, grid.steps.actual)
-    assert sorted(mixed.steps.seen) == sorted(grid.steps.actual)
-    assert (mixed.steps.seen != grid.steps.actual).mean() > 0.9
-    # It looks ahead in its own order.
-    np.testing.assert_array_equal(mixed.steps.outlook[:50, 3], mixed.steps.seen[3:53])
+    mixed = shuffled(grid, 60, np.random.default_rng(0)).steps
+    np.testing.assert_array_equal(mixed.actual, grid.steps.actual)
+    assert sorted(mixed.seen[:60]) == sorted(grid.steps.actual[:60])
+    assert (mixed.seen[:60] != grid.steps.actual[:60]).mean() > 0.9
+    np.testing.assert_array_equal(mixed.seen[60:], grid.steps.seen[60:])
+    # What was known at an hour goes with it.
+    where = [int(np.flatnonzero(grid.steps.seen == value)[0]) for value in mixed.seen]
+    np.testing.assert_array_equal(mixed.outlook, grid.steps.outlook[where])
+    np.testing.assert_array_equal(mixed.high, grid.steps.high[where])
+
+
+@pytest.mark.parametrize("method", ["known", "persistence", "seasonal", "fitted"])
+def test_a_flat_grid_leaves_nothing_to_decide(method):
+    steps = Hours.of("x", signal(np.full(2000, 300.1))).steps(1500, 60, MINUTE_NS, method).steps
+    assert (steps.outlook == steps.seen[0]).all()
+    assert (steps.low == steps.high).all()
 
 
 def test_a_zone_has_the_years_of_its_profile():

@@ -46,8 +46,8 @@ def test_cap_follows_the_grid():
     rule = LiveRule("cap:fifo", grid([500.0, 100.0, 300.0, *[200.0] * 60]), 10)
     quotas = [rule.decide(application(*PAIR), T0 + 3600 * h).quota for h in range(3)]
     assert quotas[0] == 2  # a fifth of ten at the dirtiest
-    assert quotas[1] == 10  # all at the cleanest
-    assert 2 <= quotas[2] <= 10
+    assert quotas[1] is None  # all at the cleanest: Spark has what it would have
+    assert 2 <= quotas[2] < 10
     assert "executors" in rule.decide(application(*PAIR), T0).reasons["quota"]
 
 
@@ -137,7 +137,8 @@ def test_hours_that_end_are_told():
 @pytest.mark.parametrize(
     ("spec", "said"),
     [("fifo", "does not look at the grid"), ("wait-awhile:fifo", "no live form"),
-     ("green-hadoop", "no live form"), ("carbon-scaler:fair", "no live form")],
+     ("green-hadoop", "no live form"), ("carbon-scaler:fair", "no live form"),
+     ("pcaps:decima", "Decima has no live form")],
 )  # fmt: skip
 def test_policies_without_a_live_form_are_told(spec, said):
     with pytest.raises(InputError, match=said):
@@ -150,3 +151,31 @@ def test_pods_need_cap():
     pods, why = LiveRule("cap:fifo", grid([100.0, 500.0, *[200.0] * 50]), 10).pods(T0)
     assert pods == 10
     assert "100 g/kWh" in why
+
+
+def test_a_quota_is_of_a_known_number():
+    with pytest.raises(InputError, match="of how many executors"):
+        LiveRule("cap:fifo", grid([100.0] * 60), None)
+    rule = LiveRule("pcaps:path-softmax", grid([100.0] * 60), None)
+    assert rule.decide(application(*PAIR), T0).quota is None
+    assert "sharpness 5" in rule.describe()
+
+
+def test_the_least_of_two_quotas_counts():
+    values = [500.0, *[100.0] * 60]
+    for spec in ("cap?least=0.5:cap?least=0.2:fifo", "cap?least=0.2:cap?least=0.5:fifo"):
+        assert LiveRule(spec, grid(values), 10).decide(application(*PAIR), T0).quota == 2
+
+
+def test_hours_that_are_played_fast_are_asked_for_in_time():
+    asked = []
+
+    def ask(start_ns, end_ns):
+        asked.append(start_ns)
+        hours = (end_ns - start_ns) // HOUR_NS
+        line = Signal.regular(start_ns, HOUR_NS, [100.0] * hours, unit="gCO2e/kWh", kind="c")
+        return Outlook(line, "a profile")
+
+    live = LiveGrid(ask, hour_s=1.0, start_ns=0)
+    lengths = [live.now(T0 + s).coming.size for s in range(0, 200, 7)]
+    assert min(lengths) >= 40

@@ -75,13 +75,32 @@ def test_power_is_checked(wrong):
 
 def test_no_schedule_is_cleaner_than_the_bound():
     hours = grid(300.0, 100.0, 200.0, 50.0, 400.0)
-    run = simulate("fifo", jobs(3, apart_s=60), Executors(count=2, moving_delay_ns=0), grid=hours)
+    three = jobs(3, apart_s=60)
+    run = simulate("fifo", three, Executors(count=2, moving_delay_ns=0), grid=hours)
     own = float(run.weighted.sum() / run.busy_ns.sum())
-    same = cleanest_mean(run, hours, 2, run.end_ns)
-    later = cleanest_mean(run, hours, 2, 5 * 60 * S)
+    same = cleanest_mean(run, three, hours, 2, run.end_ns)
+    later = cleanest_mean(run, three, hours, 2, 5 * 60 * S)
     assert later < same <= own
     # Four executor minutes fit into two hours of two: the first job's two into 100 g, then
     # two into 50 g, and two are left for 200 g.
     assert later == pytest.approx((100 + 50 + 200) / 3)
     with pytest.raises(Infeasible):
-        cleanest_mean(run, hours, 1, run.end_ns)
+        cleanest_mean(run, three, hours, 1, run.end_ns)
+
+
+def test_waiting_inside_a_task_draws_what_an_idle_executor_does():
+    run = simulate("fifo", jobs(cpu_s=10), Executors(count=2, moving_delay_ns=0))
+    got = measure(run, grid(100.0), Power(busy_w=1000.0, idle_w=100.0), 2)
+    # Two executors for a minute, all of it in tasks: 40 s of CPU, 80 s of waiting.
+    assert got.energy_kwh == pytest.approx(120 / 3600)
+    assert got.cpu_energy_kwh == pytest.approx((40 + 8) / 3600)
+    assert (got.busy_kwh, got.busy_g) == pytest.approx((got.energy_kwh, got.carbon_g))
+
+
+def test_a_job_after_another_could_have_come_earlier():
+    kinds = jobs().kinds
+    chain = BatchJobs.of(kinds, [0, 0], [0, 0], after=[-1, 0])
+    hours = grid(10.0, 500.0)
+    run = simulate("fifo", chain, Executors(count=2, moving_delay_ns=0), grid=hours)
+    # A faster first job would have let the second into the clean hour.
+    assert cleanest_mean(run, chain, hours, 4, run.end_ns) == pytest.approx(10.0)

@@ -16,6 +16,8 @@ class Capabilities(msgspec.Struct, frozen=True):
         dynamic_ceiling: Spark scales by itself, and its ceiling can be moved.
         priority: Stages can be served in another order.
         hold: Stages can be made to wait.
+        barrier: Jobs that wait for the slots of a barrier stage can be seen, and a quota leaves
+            them executors enough.
     """
 
     set_target: bool = False
@@ -23,6 +25,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     dynamic_ceiling: bool = False
     priority: bool = False
     hold: bool = False
+    barrier: bool = False
 
     @property
     def can_scale(self) -> bool:
@@ -152,6 +155,7 @@ class DriverState(msgspec.Struct, frozen=True):
         degraded: What failed in the driver, where something did; all was given back then.
         finished_tasks: Tasks that ended well, since the application began.
         failed_tasks: Tasks that failed.
+        above_target: Why more executors than the target are left, where it is so.
     """
 
     application: str
@@ -169,6 +173,7 @@ class DriverState(msgspec.Struct, frozen=True):
     degraded: str
     finished_tasks: int
     failed_tasks: int
+    above_target: str = ""
 
     def why_missing(self, capability: str) -> str:
         """Why something cannot be done, in the driver's words."""

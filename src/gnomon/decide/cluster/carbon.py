@@ -55,10 +55,14 @@ class Cap(msgspec.Struct, frozen=True):
 
 @cluster_policies.register("quota")
 class FixedQuota(msgspec.Struct, frozen=True):
-    """A share of the executors at all hours: what CAP saves without knowing the grid."""
+    """A share of the executors at all hours: what CAP saves without knowing the grid.
+
+    With `narrows`, a job's limit shrinks by as much, as CAP's does.
+    """
 
     inner: ClusterPolicy | PythonPolicy
     share: float = 0.5
+    narrows: bool = True
 
     def __post_init__(self) -> None:
         _check_share("quota", "share", self.share)
@@ -67,7 +71,7 @@ class FixedQuota(msgspec.Struct, frozen=True):
         """The same quota for every hour."""
         grid, count = _grid_of("quota", setting), setting.executors.count
         quota = np.full(grid.seen.size, max(1, round(self.share * count)), dtype=np.int32)
-        return _with_quota(self.inner, setting, quota, narrows=True)
+        return _with_quota(self.inner, setting, quota, narrows=self.narrows)
 
 
 @cluster_policies.register("suspend")

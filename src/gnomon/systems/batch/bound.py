@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.errors import Infeasible
+from gnomon.graph.jobs import BatchJobs
 from gnomon.sim.cluster import ClusterRun, GridSteps
 
 __all__ = ["cleanest_mean"]
@@ -19,17 +20,20 @@ __all__ = ["cleanest_mean"]
 Floats = NDArray[np.float64]
 
 
-def cleanest_mean(run: ClusterRun, grid: GridSteps, executors: int, end_ns: int) -> float:
+def cleanest_mean(
+    run: ClusterRun, jobs: BatchJobs, grid: GridSteps, executors: int, end_ns: int
+) -> float:
     """The least mean intensity at which a run's jobs could have been done by a time.
 
     Args:
-        run: Its jobs' arrivals and work are taken.
+        run: The work of its jobs is taken.
+        jobs: Their arrivals; one after another could have come as soon as that one had.
         grid: The hours.
         executors: At most so many work at once.
         end_ns: When all has to be done.
     """
     last = min(-(-end_ns // grid.step_ns), grid.actual.size)
-    hour = np.minimum(run.arrival_ns // grid.step_ns, last - 1)
+    hour = np.minimum(_earliest(jobs) // grid.step_ns, last - 1)
     arrived: Floats = np.cumsum(
         np.bincount(hour, run.busy_ns / grid.step_ns, last), dtype=np.float64
     )
@@ -37,6 +41,14 @@ def cleanest_mean(run: ClusterRun, grid: GridSteps, executors: int, end_ns: int)
     room[-1] *= max(end_ns - (last - 1) * grid.step_ns, 1) / grid.step_ns
     done = fill_cleanest(grid.actual[:last], arrived, np.minimum(room, executors))
     return float(done @ grid.actual[:last]) / float(arrived[-1])
+
+
+def _earliest(jobs: BatchJobs) -> NDArray[np.int64]:
+    """When each job could have come, had those before it taken no time."""
+    earliest = jobs.arrival_ns.copy()
+    for job in np.flatnonzero(jobs.after >= 0):  # what it is after comes before it
+        earliest[job] += earliest[jobs.after[job]]
+    return earliest
 
 
 def fill_cleanest(intensity: Floats, arrived: Floats, room: Floats) -> Floats:

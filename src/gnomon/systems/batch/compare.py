@@ -18,6 +18,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _RESAMPLES = 2_000
 _COVERAGE = 0.95
+_NOTHING = 1e-12
 
 #: Figures of a policy: label and unit.
 FIELDS = {
@@ -61,15 +62,15 @@ class Comparison(msgspec.Struct, frozen=True):
 def compare(outcomes: Sequence[TrialOutcome], grid: str, *, seed: int = 0) -> list[Comparison]:
     """Every policy against the first, over these trials.
 
-    Over several grids changes are the geometric mean of those of each: a sum over them would be
-    the dirtiest grid's, and a shift of work between grids would look like cleaner hours.
+    A change is the geometric mean of each trial's. A ratio of sums would be that of the dirtiest
+    trials, and less work in those would look like cleaner hours.
     """
     specs = list(outcomes[0].policies)
-    rng = np.random.default_rng([seed, len(outcomes)])
+    # All figures of all policies on the same sets of trials. Those of one number have the same
+    # jobs on every grid: they are drawn together.
     names = np.array([outcome.grid for outcome in outcomes])
     groups = [np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())]
-    # All figures of all policies on the same sets of trials.
-    estimator = _Estimator(groups, rng)
+    estimator = _Estimator(groups, np.random.default_rng([seed, len(outcomes)]))
     first = [outcome.policies[specs[0]].measured for outcome in outcomes]
     return [
         _comparison(spec, grid, [o.policies[spec] for o in outcomes], first, estimator)
@@ -124,39 +125,28 @@ class _Estimator:
     """Means over trials and their range, by sets of trials drawn again from each grid."""
 
     def __init__(self, groups: Sequence[Ints], rng: np.random.Generator) -> None:
-        self.whole = [group[None, :] for group in groups]
-        self.samples = [
-            group[rng.integers(0, group.size, (_RESAMPLES, group.size))] for group in groups
-        ]
+        drawn = {
+            size: rng.integers(0, size, (_RESAMPLES, size))
+            for size in dict.fromkeys(group.size for group in groups)
+        }
+        self.samples = np.concatenate([group[drawn[group.size]] for group in groups], axis=1)
         self.is_single = all(group.size == 1 for group in groups)
 
-    def mean(self, values: Sequence[float]) -> Estimate:
-        column = np.array(values)
-
-        def means(picks: Sequence[Ints]) -> Floats:
-            each = [column[pick].mean(axis=-1) for pick in picks]
-            return np.asarray(np.mean(each, axis=0), dtype=np.float64)
-
-        return self._range(means)
+    def mean(self, values: Sequence[float] | Floats) -> Estimate:
+        return self._estimate(np.asarray(values, dtype=np.float64), lambda mean: mean)
 
     def change(self, top: Floats, bottom: Floats, top0: Floats, bottom0: Floats) -> Estimate:
-        """Per cent by which the ratio of sums differs from the first policy's."""
+        """Per cent by which a ratio differs from the first policy's, trial by trial."""
+        # Hours may emit nothing; nothing against nothing is no change.
+        logs = [np.log(np.maximum(column, _NOTHING)) for column in (top, bottom, top0, bottom0)]
+        return self._estimate(
+            logs[0] - logs[1] - logs[2] + logs[3], lambda mean: 100.0 * np.expm1(mean)
+        )
 
-        def ratio(picks: Sequence[Ints]) -> Floats:
-            logs = [
-                np.log(top[pick].sum(axis=-1) / bottom[pick].sum(axis=-1))
-                - np.log(top0[pick].sum(axis=-1) / bottom0[pick].sum(axis=-1))
-                for pick in picks
-            ]
-            change: Floats = 100.0 * np.expm1(np.mean(logs, axis=0))
-            return change
-
-        return self._range(ratio)
-
-    def _range(self, statistic: Callable[[Sequence[Ints]], Floats]) -> Estimate:
-        mid = float(statistic(self.whole)[0])
+    def _estimate(self, column: Floats, scale: Callable[[Floats], Floats]) -> Estimate:
+        mid = float(scale(column.mean(keepdims=True))[0])
         if self.is_single:
             return Estimate.exact(mid)
         tail = (1.0 - _COVERAGE) / 2.0
-        low, high = np.quantile(statistic(self.samples), [tail, 1.0 - tail])
+        low, high = np.quantile(scale(column[self.samples].mean(axis=1)), [tail, 1.0 - tail])
         return Estimate(min(float(low), mid), mid, max(float(high), mid))

@@ -8,15 +8,15 @@ from gnomon.decide.cluster import cluster_policies
 from gnomon.graph.jobs import BatchJobs
 from gnomon.sim.cluster import ClusterRun
 from gnomon.systems.batch.grids import KnownGrid
-from gnomon.systems.batch.measure import Power
+from gnomon.systems.batch.measure import J_PER_KWH, Power
 from gnomon.systems.batch.trial import TrialRunner
 
 __all__ = ["HELD_UNITS", "HeldRow", "explain_holds", "held_rows"]
 
-_J_PER_KWH = 3.6e6
 HeldRow = dict[str, str | int | float]
 HELD_UNITS = {
-    "held_h": "h", "saved_g": "g", "lost_s": "s", "grid_then": "g/kWh", "grid_when_run": "g/kWh",
+    "held_at_h": "h", "saved_g": "g", "lost_s": "s", "grid_then": "g/kWh",
+    "grid_when_run": "g/kWh",
 }  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def held_rows(
     did to other stages is in the policy's totals alone.
     """
     held, hour_ns = run.held, grid.steps.step_ns
-    busy_kwh = held.busy_ns / 1e9 * power.busy_w * power.pue / _J_PER_KWH
+    busy_kwh = held.busy_ns / 1e9 * power.busy_w * power.pue / J_PER_KWH
     hour = np.minimum(held.held_ns // hour_ns, grid.steps.actual.size - 1)
     then = grid.steps.actual[hour]
     mean = held.weighted / np.maximum(held.busy_ns, 1)
@@ -49,11 +49,11 @@ def held_rows(
             "job": int(held.job[i]),
             "kind": kinds.names[int(jobs.kind[held.job[i]])],
             "stage": int(held.stage[i]),
-            "held_h": float(held.held_ns[i]) / hour_ns,
+            "held_at_h": float(held.held_ns[i]) / hour_ns,
             "because": _because(held.importance[i], held.threshold[i], held.intensity[i]),
             "grid_then": float(then[i]),
             "grid_when_run": float(mean[i]),
-            "saved_g": float(saved_g[i]),
+            "saved_g": round(float(saved_g[i]), 9),
             "lost_s": float(held.resumed_ns[i] - held.held_ns[i]) / 1e9,
         }
         for i in first
@@ -64,5 +64,6 @@ def _because(importance: float, threshold: float, seen: float) -> str:
     if importance > 0.0:
         return f"importance {importance:.2f} allows {threshold:.0f} g/kWh, the grid had {seen:.0f}"
     if threshold > 0.0:
-        return f"quota of {threshold:.0f} executors at {seen:.0f} g/kWh"
+        noun = "executor" if round(threshold) == 1 else "executors"
+        return f"quota of {threshold:.0f} {noun} at {seen:.0f} g/kWh"
     return f"cleaner hours than {seen:.0f} g/kWh were expected in time"

@@ -21,6 +21,8 @@ _HOUR_NS = 3_600 * 10**9
 HORIZON_H = 48
 #: History that a fitted forecast needs before a trial may start.
 _HISTORY_H = 60 * 24
+#: Of grams a kWh: what computers make of sums is no cleaner hour.
+_DIGITS = 6
 
 Floats = NDArray[np.float64]
 #: What is known of the hours to come: all, or what a method expects from those before.
@@ -59,7 +61,7 @@ class Hours(msgspec.Struct, frozen=True, eq=False):
         if end - start < 24 * _HOUR_NS:
             raise InputError("the signal has less than a day of whole hours", where=name)
         hourly = signal.slice(start, end).resample(_HOUR_NS, start)
-        return cls(name, hourly)
+        return cls(name, hourly.replace(values=hourly.values.round(_DIGITS)))
 
     @property
     def count(self) -> int:
@@ -97,13 +99,15 @@ class Hours(msgspec.Struct, frozen=True, eq=False):
         expected = outlooks(self.signal, start, looked, horizon - 1, forecast)
         # Past the end of the signal nothing was measured to forecast from.
         mid, high = (
-            np.concatenate([steps.seen[:, None], _pad(part, count)], axis=1)
+            np.concatenate([steps.seen[:, None], _pad(part, count)], axis=1).round(_DIGITS)
             for part in (expected.mid, expected.high)
         )
         low = np.concatenate([steps.seen[:, None], _pad(expected.low, count)], axis=1)
         return KnownGrid(
             steps.replace(
-                low=low.min(axis=1), high=high.max(axis=1), outlook=np.ascontiguousarray(mid)
+                low=low.min(axis=1).round(_DIGITS),
+                high=high.max(axis=1),
+                outlook=np.ascontiguousarray(mid),
             ),
             high,
         )
@@ -123,15 +127,20 @@ def hours_of_zone(zone: str, *, seed: int = 0) -> Hours:
     return Hours.of(zone, zone_signal(zone, profile.start_ns, profile.end_ns, seed=seed))
 
 
-def shuffled(grid: KnownGrid, rng: np.random.Generator) -> KnownGrid:
-    """The same hours in an order of chance, for decisions alone: emissions stay where they are.
+def shuffled(grid: KnownGrid, hours: int, rng: np.random.Generator) -> KnownGrid:
+    """The first hours in an order of chance, for decisions alone: emissions stay where they are.
 
-    What is to come is known in the new order too, so that only the grid's own time is missing.
+    What was known at an hour goes with it, so that a policy decides as often as it did on each
+    hour, and only its time is wrong.
     """
     steps = grid.steps
-    order = rng.permutation(steps.seen.size)
-    mixed = GridSteps.known(steps.actual[order], steps.step_ns, horizon=steps.outlook.shape[1])
-    return KnownGrid(mixed.replace(actual=steps.actual), mixed.outlook)
+    order = np.arange(steps.seen.size)
+    rng.shuffle(order[:hours])
+    mixed = steps.replace(
+        seen=steps.seen[order], low=steps.low[order], high=steps.high[order],
+        outlook=steps.outlook[order],
+    )  # fmt: skip
+    return KnownGrid(mixed, grid.high[order])
 
 
 assert set(get_args(Forecast)) == {"known", *METHODS}

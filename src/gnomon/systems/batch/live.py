@@ -23,7 +23,7 @@ from gnomon.decide.cluster import (
     SuspendResume,
     cluster_policies,
 )
-from gnomon.decide.cluster.orders import PathSoftmax
+from gnomon.decide.cluster.orders import Fair, Fifo, PathSoftmax
 from gnomon.decide.cluster.rules import cap_quota, pcaps_threshold, runs_now
 from gnomon.errors import InputError
 from gnomon.systems.batch.live_grid import GridNow, LiveGrid
@@ -40,17 +40,19 @@ class LiveRule:
     Args:
         spec: A policy by name: cap:..., pcaps:..., pcaps+:..., suspend:..., guard:... around them.
         grid: Where the grid's hours come from.
-        executors: The most that the application may have.
+        executors: The most that the application may have, which a quota is a share of.
 
     Raises:
-        InputError: The policy has no live form.
+        InputError: The policy has no live form, or is a quota of nobody knows what.
     """
 
-    def __init__(self, spec: str, grid: LiveGrid, executors: int) -> None:
-        if executors < 1:
+    def __init__(self, spec: str, grid: LiveGrid, executors: int | None) -> None:
+        if executors is not None and executors < 1:
             raise InputError(f"{executors} executors", hint="at least one")
-        self.grid, self.executors = grid, executors
         self._layers = _layers(cluster_policies.create(spec), spec)
+        if executors is None and any(isinstance(layer, Cap) for layer in self._layers):
+            raise InputError(f"{spec}: of how many executors?", hint="give --executors")
+        self.spec, self.grid, self._executors = spec, grid, executors
         inner = self._layers[-1]
         self._sharpness = inner.sharpness if isinstance(inner, PathSoftmax) else 5.0
         # A quota alone leaves the order of stages to Spark.
@@ -70,8 +72,11 @@ class LiveRule:
         held: dict[int, str] = {}
         for layer in self._layers:
             if isinstance(layer, Cap):
-                quota = quota_now(layer, grid, self.executors)
-                reasons["quota"] = _quota_reason(grid, quota, self.executors)
+                allowed = quota_now(layer, grid, self._all)
+                reasons["quota"] = _quota_reason(grid, allowed, self._all)
+                # All of them is no quota: Spark has what it would have without us.
+                if allowed < self._all:
+                    quota = allowed if quota is None else min(quota, allowed)
             elif isinstance(layer, Pcaps):
                 held |= _hold_pcaps(layer, grid, ready)
             elif isinstance(layer, PcapsPlus):
@@ -93,8 +98,22 @@ class LiveRule:
         if not caps:
             raise InputError("a quota of pods needs cap", hint="--policy cap:fifo")
         grid = self.grid.now(now_s)
-        quota = min(quota_now(layer, grid, self.executors) for layer in caps)
-        return quota, _quota_reason(grid, quota, self.executors)
+        quota = min(quota_now(layer, grid, self._all) for layer in caps)
+        return quota, _quota_reason(grid, quota, self._all)
+
+    @property
+    def _all(self) -> int:
+        assert self._executors is not None
+        return self._executors
+
+    def describe(self) -> str:
+        """What it does here, in words."""
+        parts = []
+        if self._executors is not None:
+            parts.append(f"at most {self._executors} executors")
+        if self._orders:
+            parts.append(f"stages by their way to the end, sharpness {self._sharpness:g}")
+        return ", ".join([self.spec, *parts])
 
     def _hold_ahead(
         self, layer: PcapsPlus, grid: GridNow, ready: _Ready, now_s: float
@@ -105,7 +124,7 @@ class LiveRule:
         for stage in ready.stages:
             waited_h = (now_s - ready.submitted_s[stage.stage]) / hour_s
             left = max(0, int(layer.window_h - waited_h))
-            queue_s = ready.work_s / max(1.0, layer.spread * self.executors)
+            queue_s = ready.work_s / max(1.0, layer.spread * ready.slots)
             needed = math.ceil(layer.careful * max(ready.way_s[stage.stage], queue_s) / hour_s)
             if not runs_now(grid.intensity, coming[:left], needed_h=needed, margin=layer.margin):
                 held[stage.stage] = (
@@ -146,7 +165,7 @@ class _Ready:
             if count
             else _UNSEEN_TASK_S
         )
-        slots = max(1, sum(executor.cores for executor in state.executors))
+        slots = self.slots = max(1, sum(executor.cores for executor in state.executors))
         own_s = {number: _stage_s(stage, usual_s, slots) for number, stage in by_number.items()}
         self.work_s = sum(
             stage.remaining * (stage.mean_task_ms / 1e3 or usual_s) for stage in state.stages
@@ -242,6 +261,12 @@ def _layers(policy: ClusterPolicy | PythonPolicy, spec: str) -> list[ClusterPoli
                 f"{type(layer).__name__} has no live form", where=spec,
                 hint="cap, pcaps, pcaps+, suspend, and guard around them",
             )  # fmt: skip
+    inner = layers[-1]
+    if len(layers) > 1 and not isinstance(inner, Fifo | Fair | PathSoftmax):
+        raise InputError(
+            f"{type(inner).__name__} has no live form", where=spec,
+            hint="inside: fifo or fair (Spark's own order), or path-softmax",
+        )  # fmt: skip
     if len(layers) == 1:
         raise InputError(
             f"{spec} does not look at the grid", hint=f"cap:{spec}, pcaps:path-softmax"

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from gnomon.errors import InputError
 from gnomon.ingest.outlook import Outlook
 from gnomon.series import Signal
+from gnomon.systems.batch.grids import HORIZON_H
 
 __all__ = ["GridNow", "LiveGrid"]
 
 _HOUR_NS = 3_600 * 10**9
-_HORIZON_H = 48
 
 
 class GridNow(msgspec.Struct, frozen=True, eq=False):
@@ -56,7 +56,8 @@ class LiveGrid:
         self, ask: Callable[[int, int], Outlook], *, refresh_s: float = 300.0,
         hour_s: float = 3600.0, start_ns: int | None = None,
     ) -> None:  # fmt: skip
-        self._ask, self._refresh_s = ask, refresh_s
+        # Played faster, hours are used up faster.
+        self._ask, self._refresh_s = ask, min(refresh_s, hour_s)
         self._hour_s, self._start_ns = hour_s, start_ns
         self._asked_s = -math.inf
         self._began_s: float | None = None
@@ -81,11 +82,12 @@ class LiveGrid:
         if self._known is None or now_s - self._asked_s >= self._refresh_s:
             self._renew(at, now_s)
         assert self._known is not None
+        if not self._known.start_ns <= at < self._known.end_ns:
+            self._renew(at, now_s)
         signal = self._known
         if not signal.start_ns <= at < signal.end_ns:
-            self._asked_s = -math.inf
             raise InputError(f"the hours known do not reach to now ({self.basis})")
-        hours = min(_HORIZON_H, int((signal.end_ns - at - 1) // _HOUR_NS))
+        hours = min(HORIZON_H, int((signal.end_ns - at - 1) // _HOUR_NS))
         times = at + _HOUR_NS * np.arange(1, hours + 1)
         coming = signal.at(times)
         upper = signal
@@ -94,7 +96,7 @@ class LiveGrid:
         return GridNow(float(signal.at(at)), coming, upper.at(times))
 
     def _renew(self, at: int, now_s: float) -> None:
-        outlook = self._ask(at, at + (_HORIZON_H + 2) * _HOUR_NS)
+        outlook = self._ask(at, at + (HORIZON_H + 2) * _HOUR_NS)
         self.basis = outlook.basis
         if outlook.signal is None:
             raise InputError(f"the grid is not known: {outlook.basis}")

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from gnomon.errors import InputError
 from gnomon.sim.cluster import ClusterRun, GridSteps
 
-__all__ = ["Measured", "Power", "measure"]
+__all__ = ["J_PER_KWH", "Measured", "Power", "measure"]
 
-_J_PER_KWH = 3.6e6
+J_PER_KWH = 3.6e6
 
 
 class Power(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +49,8 @@ class Measured(msgspec.Struct, frozen=True):
         jct_p95_s: The time that 95 % of jobs stay under.
         ect_s: When all were done.
         quota_share: Mean share of executors allowed; 1 where nothing was forbidden.
-        holds: Stages that were held.
+        busy_kwh: Of the energy by executor time, what tasks took; the rest is idle or starting.
+        busy_g: The same of the carbon.
     """
 
     carbon_g: float
@@ -63,6 +64,8 @@ class Measured(msgspec.Struct, frozen=True):
     quota_share: float
     decisions: int
     events: int
+    busy_kwh: float
+    busy_g: float
 
 
 def measure(run: ClusterRun, grid: GridSteps, power: Power, executors: int) -> Measured:
@@ -80,11 +83,13 @@ def measure(run: ClusterRun, grid: GridSteps, power: Power, executors: int) -> M
     busy, cpu, on = (
         _padded(column, hours) / 1e9 for column in (run.busy_at_ns, run.cpu_at_ns, run.on_at_ns)
     )
-    idle_j = np.maximum(on - busy, 0.0) * power.idle_w
+    # An executor that waits inside a task draws what an idle one does.
+    idle_j, waiting_j = (np.maximum(on - used, 0.0) * power.idle_w for used in (busy, cpu))
     # Starts are spread as executors' time is: which hour each fell into was not kept.
     start_j = run.starts * power.startup_j * busy / max(busy.sum(), 1e-9)
-    by_time = (busy * power.busy_w + idle_j + start_j) * power.pue / _J_PER_KWH
-    by_cpu = (cpu * power.busy_w + idle_j + start_j) * power.pue / _J_PER_KWH
+    by_task = busy * power.busy_w * power.pue / J_PER_KWH
+    by_time = (busy * power.busy_w + idle_j + start_j) * power.pue / J_PER_KWH
+    by_cpu = (cpu * power.busy_w + waiting_j + start_j) * power.pue / J_PER_KWH
     intensity = grid.actual[:hours]
     done_s = run.completion_ns / 1e9
     span = run.end_ns * executors
@@ -93,7 +98,7 @@ def measure(run: ClusterRun, grid: GridSteps, power: Power, executors: int) -> M
         float(by_cpu.sum()), float(busy.sum()), float(done_s.mean()),
         float(np.quantile(done_s, 0.95)), run.end_ns / 1e9,
         float(run.quota_at_ns.sum()) / span if len(run.quota_at_ns) and span else 1.0,
-        run.decisions, run.events,
+        run.decisions, run.events, float(by_task.sum()), float(by_task @ intensity),
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from gnomon.report import (
     ScatterChart,
     hash_input,
 )
-from gnomon.systems.batch.compare import Comparison
+from gnomon.systems.batch.compare import FIELDS, Comparison
 from gnomon.systems.batch.explain import HELD_UNITS
 from gnomon.systems.batch.logs import Replayed
 from gnomon.systems.batch.pipeline import Answer
@@ -31,11 +31,6 @@ __all__ = ["to_result", "to_script"]
 _COLUMNS = (
     "carbon_pct", "work_pct", "intensity_pct", "oracle_pct", "placebo_pct", "quota_pct",
     "cpu_carbon_pct", "jct_mean_s", "jct_p95_s", "ect_s", "jct_pct", "ect_pct", "carbon_kg",
-)  # fmt: skip
-_PROMISED = (
-    "carbon_kg", "carbon_pct", "work_pct", "intensity_pct", "oracle_pct", "placebo_pct",
-    "quota_pct", "placebo_intensity_pct", "cpu_carbon_pct", "cpu_work_pct", "jct_mean_s",
-    "jct_p95_s", "ect_s", "jct_pct", "ect_pct",
 )  # fmt: skip
 
 
@@ -84,7 +79,7 @@ def to_script(answer: Answer, replayed: Replayed | None = None) -> dict[str, Any
 
 def _spoken(own: Comparison) -> dict[str, Any]:
     told: dict[str, Any] = {
-        name: _range(own.figures[name]) if name in own.figures else None for name in _PROMISED
+        name: _range(own.figures[name]) if name in own.figures else None for name in FIELDS
     }
     return told | {"trials": own.trials, "quota_share": own.quota_share}
 
@@ -118,7 +113,8 @@ def _policies(answer: Answer) -> Table:
     first = answer.experiment.policies[0]
     return Table.from_rows(
         "policies", rows, units=units,
-        caption=f"changes against {first}; carbon = work and cleaner hours together",
+        caption=f"changes against {first}; carbon: work times intensity; jct: a job from arrival "
+        "to its end, ect: until all are done",
     )  # fmt: skip
 
 
@@ -165,7 +161,10 @@ def _figures(answer: Answer, replayed: Replayed | None) -> list[Figure]:
     best = min(answer.overall, key=lambda own: own.figures["carbon_pct"].mid)
     cleaner = min(answer.overall, key=lambda own: own.figures["intensity_pct"].mid)
     figures += [
-        Figure("least_carbon", "Least carbon", best.policy),
+        Figure("least_carbon", "Least carbon", best.policy,
+               note=f"{best.figures['work_pct'].mid:+.0f} % work, "
+               f"{best.figures['intensity_pct'].mid:+.0f} % a unit of it, jobs "
+               f"{best.figures['jct_pct'].mid:+.0f} % longer"),
         Figure("least_carbon_pct", "against the first", best.figures["carbon_pct"], "%",
                better="lower"),
         Figure("cleanest", "Cleanest hours", cleaner.policy),
@@ -178,7 +177,7 @@ def _figures(answer: Answer, replayed: Replayed | None) -> list[Figure]:
         name = "".join(c if c.isalnum() else "_" for c in grid.lower())
         figures.append(
             Figure(f"bound_{name}_pct", f"Bound in {grid}", bound["tenth"], "%",
-                   note="no schedule of the first policy's work emits less, a tenth later done")
+                   note="no schedule of the first policy's work emits less, done a tenth later")
         )  # fmt: skip
     return figures
 
@@ -226,23 +225,54 @@ def _how(answer: Answer) -> list[str]:
         "inside a task costs nothing.",
         "The oracle's hours: the least intensity at which the same work could have been done by "
         "the same time, all arrivals and hours known and nothing waiting for anything else.",
-        "The placebo decides on the same hours in an order of chance: what it saves is not saved "
-        "by knowing the grid. The fixed quota is blind to the grid; it allows as many executors "
-        "on average as the policy did, or costs as much executor time.",
+        "The placebo decides on the hours of the run in an order of chance, each with what was "
+        "known at it: what it saves is not saved by knowing the time. The fixed quota is blind to "
+        "the grid; it allows as many executors on average as the policy did, or costs as much "
+        "executor time.",
+        "A change is the geometric mean of each trial's, so that dirty trials count no more.",
     ]
 
 
 def _warnings(answer: Answer) -> list[str]:
-    """Savings that are no saving of hours are said to be none."""
+    """Savings that are none of hours are said to be none; so is what else a reader should know."""
     said = []
     for own in answer.overall:
-        placebo = own.figures.get("placebo_pct")
-        carbon = own.figures["carbon_pct"]
-        if placebo is None or carbon.mid >= -1.0:
+        carbon, hours = own.figures["carbon_pct"], own.figures["intensity_pct"]
+        placebo = own.figures.get("placebo_intensity_pct")
+        if placebo is None or carbon.mid >= -1.0 or placebo.mid - hours.mid >= 1.0:
             continue
-        if placebo.mid - carbon.mid < 1.0:
-            said.append(
-                f"{own.policy}: {-carbon.mid:.1f} % less carbon, and its placebo saves "
-                f"{-placebo.mid:.1f} % too: it runs less work, not cleaner hours."
-            )
-    return said
+        said.append(
+            f"{own.policy}: {-carbon.mid:.1f} % less carbon, but its hours are no cleaner than "
+            f"its placebo's: it causes less work."
+        )
+    starts = {(outcome.grid, outcome.start) for outcome in answer.outcomes}
+    if len(starts) < len(answer.outcomes):
+        said.append(
+            f"Only {len(starts)} different start hours for {len(answer.outcomes)} trials: the "
+            "signal is short, and ranges are too narrow."
+        )
+    longest = max(outcome.hours for outcome in answer.outcomes)
+    if longest < 2.0:
+        said.append(
+            f"The jobs took {longest:.2g} hours of the grid: there is next to nothing to shift. A "
+            "shorter hour (--hour) or more jobs would show more."
+        )
+    return said + _late(answer)
+
+
+def _late(answer: Answer) -> list[str]:
+    """Who did not keep to the deadline that was asked for."""
+    within = answer.experiment.finish_within
+    if within is None:
+        return []
+    first = answer.experiment.policies[0]
+    worst: dict[str, float] = {}
+    for outcome in answer.outcomes:
+        for spec, own in outcome.policies.items():
+            times = own.measured.ect_s / outcome.policies[first].measured.ect_s
+            worst[spec] = max(worst.get(spec, 0.0), times)
+    return [
+        f"{spec} took up to {times:.2f} times as long as {first}, more than {within:g}."
+        for spec, times in worst.items()
+        if times > within + 0.005
+    ]

@@ -10,9 +10,11 @@ import msgspec
 import numpy as np
 
 from gnomon.decide.cluster import (
+    Cap,
     ClusterPolicy,
     FixedQuota,
     Guarded,
+    Pcaps,
     PythonPolicy,
     cluster_policies,
     simulate,
@@ -22,7 +24,7 @@ from gnomon.errors import InputError
 from gnomon.graph.jobs import BatchJobs
 from gnomon.sim.cluster import ClusterRun, Executors, Guard
 from gnomon.systems.batch.bound import cleanest_mean
-from gnomon.systems.batch.grids import Forecast, Hours, KnownGrid, shuffled
+from gnomon.systems.batch.grids import Forecast, Hours, shuffled
 from gnomon.systems.batch.measure import Measured, Power, measure
 
 __all__ = [
@@ -33,7 +35,7 @@ __all__ = [
 #: Runs that find the fixed quota of as much work: it is known to a few per cent then.
 _QUOTA_RUNS = 5
 #: Hours of the grid beyond which a run is taken to be stuck.
-_MOST_HOURS = 24 * 366
+_MOST_HOURS = 24 * 3_660
 
 
 class JobMaker(Protocol):
@@ -151,6 +153,12 @@ def base_of(policy: ClusterPolicy | PythonPolicy) -> ClusterPolicy | PythonPolic
     return policy if inner is None else base_of(inner)
 
 
+def _narrows(policy: ClusterPolicy | PythonPolicy) -> bool:
+    """Whether it shrinks jobs' limits: so does what it is controlled by."""
+    inner = getattr(policy, "inner", None)
+    return isinstance(policy, Cap | Pcaps) or (inner is not None and _narrows(inner))
+
+
 def run_trial(experiment: Experiment, trial: Trial) -> TrialOutcome:
     """Every policy on one trial's jobs and hours, with its controls."""
     runner = TrialRunner(experiment, trial)
@@ -198,22 +206,35 @@ class TrialRunner:
         return self._run(policy, self.experiment.guard)
 
     def _reach(self, count: int) -> None:
+        if count > _MOST_HOURS:
+            raise InputError(
+                f"the jobs take more than {_MOST_HOURS // 24} days of the grid's hours",
+                hint="fewer jobs, or more time for an hour of the grid (--hour)",
+            )
         self.count = count
         experiment = self.experiment
         self.grid = self.hours.steps(self.start, count, experiment.hour_ns, experiment.forecast)
-        self.mixed = shuffled(self.grid, np.random.default_rng([self.seed, 1]))
 
     def outcome(self, policy: ClusterPolicy | PythonPolicy) -> PolicyOutcome:
         """A policy with its controls."""
-        is_first = policy == cluster_policies.create(self.experiment.policies[0])
-        run = self.first if is_first else self.run(policy)
+        run = self.first if self._is_first(policy) else self.run(policy)
         measured = self.measured(run)
-        bound = self.bound(run, run.end_ns)
+        # Tasks could have run in the cleanest hours; what idles and starts is left as it was.
+        least_g = self.bound(run, run.end_ns) * measured.busy_kwh
+        bound = (least_g + measured.carbon_g - measured.busy_g) / measured.energy_kwh
         if not self.experiment.controls or not knows_grid(policy):
             return PolicyOutcome(measured, bound)
-        placebo = self.measured(self.run(policy, placebo=True))
+        placebo = self.measured(self.run(policy, shuffle_hours=self._hours_of(run.end_ns)))
+        if not isinstance(base_of(policy), ClusterPolicy):
+            return PolicyOutcome(measured, bound, placebo)
         share, quota = self._fixed_quota(policy, measured)
         return PolicyOutcome(measured, bound, placebo, quota, share)
+
+    def _is_first(self, policy: ClusterPolicy | PythonPolicy) -> bool:
+        return policy == cluster_policies.create(self.experiment.policies[0])
+
+    def _hours_of(self, end_ns: int) -> int:
+        return -(-end_ns // self.experiment.hour_ns)
 
     def measured(self, run: ClusterRun) -> Measured:
         """The figures of a run on this trial's hours."""
@@ -222,55 +243,67 @@ class TrialRunner:
 
     def bound(self, run: ClusterRun, end_ns: int) -> float:
         """The least mean intensity of a run's work, done by a time."""
-        return cleanest_mean(run, self.grid.steps, self.experiment.executors.count, end_ns)
+        if self._hours_of(end_ns) > self.count:
+            self._reach(self._hours_of(end_ns))
+        return cleanest_mean(
+            run, self.jobs, self.grid.steps, self.experiment.executors.count, end_ns
+        )
 
     def run(
-        self, policy: ClusterPolicy | PythonPolicy, *, placebo: bool = False,
+        self, policy: ClusterPolicy | PythonPolicy, *, shuffle_hours: int = 0,
         log_holds: bool = False,
     ) -> ClusterRun:  # fmt: skip
-        """A policy to the end; one that knows the grid is to keep to the deadline."""
+        """A policy to the end; all but the first are to keep to the deadline.
+
+        Args:
+            policy: Who decides.
+            shuffle_hours: For a placebo, how many hours are seen in an order of chance.
+            log_holds: Keep every stage that was held.
+        """
         within, guard = self.experiment.finish_within, self.experiment.guard
-        if within is not None:
+        if within is not None and not self._is_first(policy):
             guard = tighter(guard, Guard(finish_by_ns=round(self.first.end_ns * within)))
-        return self._run(policy, guard, placebo=placebo, log_holds=log_holds)
+        return self._run(policy, guard, shuffle_hours=shuffle_hours, log_holds=log_holds)
 
     def _run(
-        self, policy: ClusterPolicy | PythonPolicy, guard: Guard, *, placebo: bool = False,
+        self, policy: ClusterPolicy | PythonPolicy, guard: Guard, *, shuffle_hours: int = 0,
         log_holds: bool = False,
     ) -> ClusterRun:  # fmt: skip
         """With as many hours of the grid as it takes."""
         while True:
-            known: KnownGrid = self.mixed if placebo else self.grid
+            known = self.grid
+            if shuffle_hours:
+                known = shuffled(known, shuffle_hours, np.random.default_rng([self.seed, 1]))
             run = simulate(
                 policy, self.jobs, self.experiment.executors, grid=known.steps,
                 outlook_high=known.high, guard=guard, seed=self.seed, log_holds=log_holds,
             )  # fmt: skip
             if run.end_ns <= self.count * self.experiment.hour_ns:
                 return run
-            if self.count > _MOST_HOURS:
-                raise InputError(f"{policy!r} takes more than a year of the grid's hours")
-            self._reach(2 * max(self.count, -(-run.end_ns // self.experiment.hour_ns)))
+            self._reach(2 * max(self.count, self._hours_of(run.end_ns)))
 
     def _fixed_quota(
         self, policy: ClusterPolicy | PythonPolicy, measured: Measured
     ) -> tuple[float, Measured]:
         """Its base under a fixed quota: of the same mean, or that costs as much executor time."""
         base = base_of(policy)
+        narrows = _narrows(policy)
         if measured.quota_share < 1.0:
             share = measured.quota_share
-            return share, self.measured(self.run(FixedQuota(base, share)))
+            return share, self.measured(self.run(FixedQuota(base, share, narrows)))
+        # All executors cost what the base does; fewer usually less, as tasks share less.
         count = self.experiment.executors.count
+        best = 1.0, self.measured(self.run(FixedQuota(base, 1.0, narrows)))
         low, high = 1, count
-        best: tuple[float, Measured] | None = None
         for _ in range(_QUOTA_RUNS):
-            middle = (low + high) // 2
-            found = middle / count, self.measured(self.run(FixedQuota(base, middle / count)))
-            off = abs(found[1].work_s - measured.work_s)
-            if best is None or off < abs(best[1].work_s - measured.work_s):
-                best = found
-            # More executors, more executor time: tasks take longer beside more others.
-            low, high = (middle + 1, high) if found[1].work_s < measured.work_s else (low, middle)
-            if low >= high:
+            if low >= high or best[1].work_s == measured.work_s:
                 break
-        assert best is not None
+            middle = (low + high) // 2
+            found = (
+                middle / count,
+                self.measured(self.run(FixedQuota(base, middle / count, narrows))),
+            )
+            if abs(found[1].work_s - measured.work_s) < abs(best[1].work_s - measured.work_s):
+                best = found
+            low, high = (middle + 1, high) if found[1].work_s < measured.work_s else (low, middle)
         return best
