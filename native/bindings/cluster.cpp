@@ -290,10 +290,10 @@ void bind_orders(nb::module_& m) {
     m.def("path_softmax_order", [](double sharpness) -> std::shared_ptr<ProbabilisticOrder> {
         return std::make_shared<PathSoftmaxOrder>(sharpness);
     }, nb::arg("sharpness"));
-    m.def("decima_order", [](In<float> parameters, bool records) {
+    m.def("decima_order", [](In<float> parameters, bool records, bool can_have_enough) {
         require(parameters.size() == Decima::parameter_count, "Decima has 4,770 parameters");
-        return std::make_shared<DecimaOrder>(view(parameters), records);
-    }, nb::arg("parameters").noconvert(), nb::arg("records") = false);
+        return std::make_shared<DecimaOrder>(view(parameters), can_have_enough, records);
+    }, nb::arg("parameters").noconvert(), nb::arg("records") = false, nb::arg("can_have_enough") = false);
     m.def("pcaps_order", [](std::shared_ptr<ProbabilisticOrder> inner, double gamma, int narrowing) -> std::shared_ptr<Order> {
         require(narrowing >= 0 && narrowing <= 3, "no such way to narrow");
         return std::make_shared<PcapsOrder>(std::move(inner), gamma, static_cast<Narrowing>(narrowing));

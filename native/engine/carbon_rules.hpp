@@ -31,7 +31,7 @@ enum class Narrowing : std::uint8_t {
 
 inline std::int32_t narrowed(std::int32_t limit, Narrowing how, double gamma, double intensity,
                              double low, double high) {
-    if (how == Narrowing::kNone || gamma <= 0.0) return limit;
+    if (how == Narrowing::kNone || gamma <= 0.0 || limit <= 1) return limit;
     double exponent = gamma * (low - intensity);
     if (how == Narrowing::kDimensionless) exponent = high > low ? exponent / (high - low) : 0.0;
     const double released = how == Narrowing::kReleased ? std::min(0.9, gamma) : gamma;

@@ -60,6 +60,20 @@ void DecimaOrder::look(const ClusterState& state) {
     }
 }
 
+/// Changes whenever a job comes or goes or a stage is done.
+std::int64_t DecimaOrder::moment(const ClusterState& state) {
+    std::int64_t sum = static_cast<std::int64_t>(state.job(state.active().back()).job) << 32;
+    for (const auto slot : state.active()) sum += state.job(slot).stages_left + 1;
+    return sum;
+}
+
+bool DecimaOrder::wants_more(const ClusterState& state, std::int32_t slot) const {
+    if (static_cast<std::size_t>(slot) >= enough_.size() || state.busy() == 0) return true;
+    const auto& then = enough_[static_cast<std::size_t>(slot)];
+    const auto& job = state.job(slot);
+    return then.job != job.job || job.executors < then.limit || moment(state) != then.moment;
+}
+
 void DecimaOrder::weigh(const ClusterState& state) {
     look(state);
     const auto chances = network_.stage_probabilities(
@@ -69,7 +83,7 @@ void DecimaOrder::weigh(const ClusterState& state) {
 
 std::int32_t DecimaOrder::limit(const ClusterState& state, std::size_t drawn, Rng& rng) {
     const auto slot = candidates_[drawn].slot;
-    lowest_ = state.job(slot).executors + 1;
+    lowest_ = !can_have_enough_ ? state.job(slot).executors + 1 : state.busy() > 0 ? 0 : 1;
     const auto chances = network_.limit_probabilities(job_of_slot_[static_cast<std::size_t>(slot)], lowest_, state.executors());
     double left = rng.uniform();
     std::int32_t limit = state.executors();
@@ -79,6 +93,10 @@ std::int32_t DecimaOrder::limit(const ClusterState& state, std::size_t drawn, Rn
             limit = lowest_ + static_cast<std::int32_t>(i);
             break;
         }
+    }
+    if (limit <= state.job(slot).executors) {
+        if (enough_.size() <= static_cast<std::size_t>(slot)) enough_.resize(static_cast<std::size_t>(slot) + 1);
+        enough_[static_cast<std::size_t>(slot)] = {state.job(slot).job, limit, moment(state)};
     }
     return limit;
 }

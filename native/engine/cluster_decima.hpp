@@ -27,23 +27,39 @@ struct DecimaRecord {
 
 class DecimaOrder final : public ProbabilisticOrder {
 public:
-    explicit DecimaOrder(std::span<const float> parameters, bool records = false)
-        : network_(parameters), records_(records) {}
-    void begin(const ClusterState&) override { heights_.clear(); }
+    /// `can_have_enough`: a limit may also be what a job holds. It then gets no more until it holds
+    /// fewer, a stage of it is done, or a job comes or goes. Otherwise a limit is always more than a
+    /// job holds, as in the paper.
+    explicit DecimaOrder(std::span<const float> parameters, bool can_have_enough = false, bool records = false)
+        : network_(parameters), can_have_enough_(can_have_enough), records_(records) {}
+    void begin(const ClusterState&) override {
+        heights_.clear();
+        enough_.clear();
+    }
     Choice next(const ClusterState& state, Rng& rng) override;
     std::int32_t limit(const ClusterState& state, std::size_t drawn, Rng& rng) override;
     [[nodiscard]] const DecimaRecord& record() const { return record_; }
 
 protected:
+    [[nodiscard]] bool wants_more(const ClusterState& state, std::int32_t slot) const override;
     void weigh(const ClusterState& state) override;
 
 private:
+    /// When a job was found to have enough.
+    struct Enough {
+        std::int32_t job = -1, limit = 0;
+        std::int64_t moment = -1;
+    };
+
+    static std::int64_t moment(const ClusterState& state);
     void look(const ClusterState& state);
     void write_down(const ClusterState& state, std::size_t drawn, std::int32_t limit);
     void find_heights(const ClusterState& state);
 
     Decima network_;
+    bool can_have_enough_;
     bool records_;
+    std::vector<Enough> enough_;  ///< by slot
     DecimaRecord record_;
     std::vector<std::int32_t> heights_;  ///< of each stage of each kind
     std::vector<std::int32_t> job_first_, child_first_, child_, height_, ready_, node_of_, job_of_slot_;

@@ -116,6 +116,7 @@ std::span<const Candidate> ProbabilisticOrder::gather(const ClusterState& state)
     candidates_.clear();
     for (const auto slot : state.active()) {
         if (!state.is_served(slot) || state.job(slot).executors >= state.executors()) continue;
+        if (!wants_more(state, slot)) continue;
         for (const auto stage : state.job(slot).ready) {
             if (state.is_open(slot, stage)) candidates_.push_back({slot, stage});
         }

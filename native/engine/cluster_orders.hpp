@@ -66,6 +66,8 @@ public:
     virtual std::int32_t limit(const ClusterState& state, std::size_t drawn, Rng& rng) = 0;
 
 protected:
+    /// Whether a job's stages are to be weighed at all.
+    [[nodiscard]] virtual bool wants_more(const ClusterState&, std::int32_t) const { return true; }
     /// Fills `chances_`, one for each of `candidates_`, so that they add up to 1.
     virtual void weigh(const ClusterState& state) = 0;
 

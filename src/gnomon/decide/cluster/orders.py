@@ -108,12 +108,15 @@ class PathSoftmax(msgspec.Struct, frozen=True):
 class Decima(msgspec.Struct, frozen=True):
     """The graph network of Mao et al. (SIGCOMM 2019), 4,770 parameters, in native code.
 
-    `model` names a file of weights; the bundled ones were trained here.
+    `model` names a file of weights; the bundled ones were trained here. With `enough`, a limit may
+    be no more than a job holds, which then gets none until something changes; in the authors'
+    program a limit is always more, so that idle executors have to be given to somebody.
     """
 
     model: str = ""
+    enough: bool = True
 
     def parts(self, setting: Setting) -> Parts:
         """Native."""
         weights = DecimaWeights.load(self.model) if self.model else bundled_decima()
-        return Parts(_core.decima_order(weights.parameters))
+        return Parts(_core.decima_order(weights.parameters, False, self.enough))
