@@ -386,9 +386,12 @@ void Cluster::move_grid() {
 /// left is work on all executors and the longest way; this is looked at again after a step.
 void Cluster::keep_to_the_end() {
     if (input_.guard.finish_by == kNever || hurries_) return;
-    double longest = 0.0;
-    for (const auto slot : active_) longest = std::max(longest, at(slot).way);
-    const double needed = work_left_ / settings_.count + longest + static_cast<double>(grid_.step);
+    double longest = 0.0, left = 0.0;
+    for (const auto slot : active_) {
+        longest = std::max(longest, at(slot).way);
+        left += at(slot).work_left;
+    }
+    const double needed = left / settings_.count + longest + static_cast<double>(grid_.step);
     if (static_cast<double>(now_) + needed < static_cast<double>(input_.guard.finish_by)) return;
     hurries_ = true;
     for (const auto slot : active_) become_urgent(at(slot).job);

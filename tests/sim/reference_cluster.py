@@ -133,6 +133,7 @@ class ReferenceCluster:
         self.now_ns = 0
         self.events: list[tuple[int, int, int]] = []
         self.active: list[Job] = []  # in order of arrival
+        self.hurries = False
         self.source: Job | None = None
         self.executors = [Executor(n) for n in range(executors.count)]
         self.nobodys, self.others, self.off = Pool(), Pool(), Pool()
@@ -223,6 +224,22 @@ class ReferenceCluster:
             urgent_ns = min(urgent_ns, self.now_ns + self.rules.patience_ns)
         if urgent_ns != NEVER_NS:
             self.push(urgent_ns, URGENT, number)
+        job.is_urgent = self.hurries
+        self.keep_to_the_end()
+
+    def keep_to_the_end(self) -> None:
+        """Nothing is held any more once all that is left would just be done in time."""
+        longest = max((max(job.way) for job in self.active), default=0.0)
+        left = 0.0
+        for job in self.active:
+            left += job.work_left
+        step_ns = NEVER_NS if self.rules.quota is None else self.rules.step_ns
+        needed = left / len(self.executors) + longest + float(step_ns)
+        is_late = float(self.now_ns) + needed >= float(self.rules.finish_by_ns)
+        if self.rules.finish_by_ns != NEVER_NS and is_late:
+            self.hurries = True
+            for job in self.active:
+                job.is_urgent = True
 
     def move_grid(self) -> None:
         assert self.grid_step is not None
@@ -232,6 +249,7 @@ class ReferenceCluster:
             self.push(self.now_ns + self.rules.step_ns, GRID, 0)
         else:
             self.grid_step = None  # nothing is known any more
+        self.keep_to_the_end()
 
     def switch_off(self, executor: Executor) -> None:
         after_ns = self.settings.off_after_ns
