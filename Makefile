@@ -15,7 +15,7 @@ JUNIT := build/junit
 
 help:
 	@echo "make tour       run every system on bundled data, leave report/index.html"
-	@echo "make test       every check and test (about seven minutes)"
+	@echo "make test       every check and test (about twelve minutes)"
 	@echo "make install    .venv with the native build and all extras"
 	@echo "make test-slow  property tests with many more examples"
 	@echo "make bench      the engine against its peers"
@@ -87,10 +87,11 @@ ray: install
 spark: install
 	@echo "==> tests on a real Spark"
 	@mkdir -p $(JUNIT)
-	@$(PYTEST) -m spark tests --junitxml $(JUNIT)/spark.xml
+	@$(PYTEST) -m "spark and not slow" tests --junitxml $(JUNIT)/spark.xml
 
 test-slow: install
 	@HYPOTHESIS_PROFILE=thorough $(PYTEST) -n 2 --dist worksteal -m "not ray and not spark" tests --timeout 1800
+	@$(PYTEST) -m "spark and slow" tests
 
 docs: install
 	@echo "==> documentation"

@@ -6,15 +6,24 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import java.util.function.BooleanSupplier;
 import java.util.function.Supplier;
 import java.util.stream.Collectors;
+import org.apache.spark.SparkConf;
+import org.apache.spark.rdd.DeterministicLevel;
+import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
+import org.apache.spark.scheduler.SparkListenerStageCompleted;
+import org.apache.spark.scheduler.SparkListenerStageSubmitted;
 import org.apache.spark.scheduler.StageInfo;
+import org.apache.spark.storage.RDDInfo;
+import org.apache.spark.storage.StorageLevel;
 
 /**
  * The rules on a scheduler made of lists, with a clock that is set by hand. Prints a line for each
@@ -37,7 +46,10 @@ public final class RulesTrial {
     final List<ExecutorView> executors = new ArrayList<>();
     final Map<String, String> capabilities = new LinkedHashMap<>();
     final List<String> retired = new ArrayList<>();
+    final Set<String> withBlocks = new HashSet<>();
+    volatile boolean isTurnedAway;
     boolean canRetireBusy = true;
+    int slotsEach = 1;
     int target = -1;
     int refusals;
     RuntimeException onPark;
@@ -111,6 +123,18 @@ public final class RulesTrial {
       return canRetireBusy;
     }
 
+    public Set<String> withBlocks() {
+      return withBlocks;
+    }
+
+    public int slots(ExecutorView executor) {
+      return slotsEach;
+    }
+
+    public boolean hasBarrierTurnedAway() {
+      return isTurnedAway;
+    }
+
     void executor(String id, int running, long shuffleBytes) {
       executors.add(new ExecutorView(id, "host", 1, running, false, shuffleBytes));
     }
@@ -120,6 +144,7 @@ public final class RulesTrial {
     final int stage;
     final int attempt;
     int running;
+    int finished;
     int priority;
     boolean isParked;
 
@@ -147,7 +172,7 @@ public final class RulesTrial {
     }
 
     public int finished() {
-      return 0;
+      return finished;
     }
 
     public int priority() {
@@ -177,6 +202,45 @@ public final class RulesTrial {
     PretendWork work = new PretendWork(number, 0, running);
     hands.works.add(work);
     return work;
+  }
+
+  /** A job of one barrier stage, as Spark tells of it. */
+  private void barrier(int number, int tasks, int profile) {
+    scala.collection.mutable.ListBuffer<RDDInfo> data =
+        new scala.collection.mutable.ListBuffer<>();
+    data.$plus$eq(rdd(false));
+    data.$plus$eq(rdd(true));
+    StageInfo info =
+        new StageInfo(
+            number, 0, "barrier", tasks, data.toList(), none(), "", null, none(),
+            scala.Option.empty(), profile, false, 0);
+    scala.collection.mutable.ListBuffer<StageInfo> infos =
+        new scala.collection.mutable.ListBuffer<>();
+    infos.$plus$eq(info);
+    long nowMs = System.currentTimeMillis();
+    ledger.onJobStart(new SparkListenerJobStart(number, nowMs, infos.toList(), new Properties()));
+    ledger.onStageSubmitted(new SparkListenerStageSubmitted(info, new Properties()));
+  }
+
+  private static RDDInfo rdd(boolean isBarrier) {
+    return new RDDInfo(
+        0, "data", 1, StorageLevel.NONE(), isBarrier, none(), "", scala.Option.empty(),
+        DeterministicLevel.DETERMINATE());
+  }
+
+  private void end(int job) {
+    ledger.onJobEnd(new SparkListenerJobEnd(job, 1L, null));
+  }
+
+  /** What the executors are asked for is seen to once a second, by another thread. */
+  private void expectAsked(int count, String what) {
+    expectSoon(
+        () -> {
+          pass(1);
+          ask("{'op': 'state'}");
+          return hands.target == count;
+        },
+        what);
   }
 
   private static <T> scala.collection.immutable.List<T> none() {
@@ -331,6 +395,57 @@ public final class RulesTrial {
     expect(held().isEmpty(), "and not taken back");
   }
 
+  void aStageThatWasLetGoIsNotHeldAgainBeforeTheOthersHaveRun() {
+    PretendWork first = stage(1, 0);
+    PretendWork second = stage(2, 0);
+    PretendWork third = stage(3, 0);
+    third.finished = 4;
+    hands.executor("0", 0, 0);
+    for (int look = 0; look < 16; look++) {
+      pass(1);
+      apply("'hold': [2, 3]");
+    }
+    expect(held().equals("3"), "the first of them is let go: " + held());
+    second.running = 1;
+    String why = "";
+    for (int look = 0; look < 20; look++) {
+      pass(1);
+      why = apply("'hold': [2, 3]").at("/items/hold 2").asText();
+    }
+    expect(held().equals("3"), "asked again and again, it still runs: " + held());
+    expect(why.startsWith("let go"), why);
+    expect(state().at("/stages/1/hold_wanted").asBoolean(), "the wish is known");
+    expect(state().path("let_go").asInt() == 1, "let go once");
+    first.finished = 1;
+    pass(0.1);
+    expect(held().equals("2,3"), "another has run: the wish is met again");
+    expect(apply("'hold': [2]").at("/items/hold 2").asText().isEmpty(), "nothing to say");
+  }
+
+  void thoseLetGoByTurnsDoNotEndEachOthersRest() {
+    stage(1, 0);
+    PretendWork second = stage(2, 0);
+    stage(3, 0);
+    stage(4, 0);
+    hands.executor("0", 0, 0);
+    for (int look = 0; look < 32; look++) {
+      pass(1);
+      apply("'hold': [2, 3, 4]");
+    }
+    expect(held().equals("4"), "two are let go, one after the other: " + held());
+    hands.works.remove(second);
+    end(2);
+    pass(0.2);
+    expect(held().equals("4"), "the end of one that was let go changes nothing: " + held());
+    hands.works.remove(0);
+    end(1);
+    pass(0.2);
+    expect(held().equals("4"), "one is kept");
+    stage(5, 1);
+    pass(0.2);
+    expect(held().equals("3,4"), "now something else runs: " + held());
+  }
+
   void withoutExecutorsNobodyIsStuck() {
     stage(1, 0);
     stage(2, 0);
@@ -443,6 +558,143 @@ public final class RulesTrial {
     expect(hands.retired.equals(Collections.singletonList("2")), hands.retired.toString());
   }
 
+  void withoutDecommissionWhoHoldsBlocksStays() {
+    hands.canRetireBusy = false;
+    stage(1, 1);
+    hands.executor("0", 1, 0);
+    hands.executor("1", 0, 0);
+    hands.executor("2", 0, 0);
+    hands.withBlocks.add("2");
+    apply("'target': 2");
+    expect(hands.retired.equals(Collections.singletonList("1")), "not the youngest, which caches");
+    apply("'target': 1");
+    expect(hands.retired.size() == 1, "it stays although it is one too many");
+    hands.withBlocks.clear();
+    expectSoon(
+        () -> {
+          pass(1);
+          ask("{'op': 'state'}");
+          return hands.retired.contains("2");
+        },
+        "until its data are no longer kept");
+  }
+
+  void aBarrierStageKeepsTheExecutorsItNeeds() {
+    hands.slotsEach = 2;
+    for (int each = 0; each < 4; each++) {
+      hands.executor(String.valueOf(each), 0, 0);
+    }
+    barrier(1, 5, 0);
+    String why = apply("'target': 1").at("/items/target").asText();
+    expect(hands.target == 3, "five tasks, two on each: " + hands.target);
+    expect(why.equals("3 executors are left to a barrier stage that starts 5 tasks at once"), why);
+    expect(hands.retired.size() == 1, "one of four leaves");
+    expect(state().path("target").asInt() == 1, "the wish is known");
+    expect(state().path("above_target").asText().equals(why), "and why it is not met");
+    expect(apply("'target': 1").at("/items/target").asText().equals(why), "as often as it is asked");
+    expect(apply("'target': 3").at("/items/target").asText().isEmpty(), "enough is enough");
+    apply("'target': 1");
+    barrier(2, 7, 0);
+    expectAsked(4, "a wider one");
+    end(2);
+    expectAsked(3, "has gone");
+    end(1);
+    expectAsked(1, "the quota is met");
+    expect(state().path("above_target").asText().isEmpty(), "and nothing to say");
+    barrier(3, 5, 0);
+    expectAsked(3, "another");
+    ask("{'op': 'release'}");
+    expectSoon(() -> hands.target == -1, "given back as ever");
+  }
+
+  void whatABarrierStageNeedsMayNotBeKnown() {
+    hands.executor("0", 0, 0);
+    hands.executor("1", 0, 0);
+    barrier(1, 2, 7);
+    String why = apply("'target': 1").at("/items/target").asText();
+    expect(hands.target == -1 && hands.retired.isEmpty(), "another profile: all are left to it");
+    expect(why.contains("not known"), why);
+    end(1);
+    expectAsked(1, "the quota is met");
+    hands.slotsEach = 0;
+    barrier(2, 1, 0);
+    expectAsked(-1, "tasks that take more than cores");
+  }
+
+  void aJobThatBarrierSlotsKeepOutHasAllExecutorsBack() {
+    hands.executor("0", 0, 0);
+    stage(1, 1);
+    apply("'target': 1");
+    expect(hands.target == 1, "a quota");
+    hands.isTurnedAway = true;
+    expectAsked(-1, "given back while a job waits outside");
+    expect(state().path("above_target").asText().contains("waits for slots"), "said");
+    hands.executor("1", 0, 0);
+    hands.isTurnedAway = false;
+    pass(2);
+    expect(hands.target == -1 && hands.retired.isEmpty(), "not taken before the job is known");
+    barrier(2, 2, 0);
+    expectAsked(2, "now it is");
+    end(2);
+    expectAsked(1, "the quota is met again");
+    expect(hands.retired.equals(Collections.singletonList("1")), hands.retired.toString());
+  }
+
+  void aBarrierStageThatHasEndedNeedsNothing() {
+    barrier(1, 5, 0);
+    long nowMs = System.currentTimeMillis();
+    expect(ledger.barrierSlots(nowMs) == 5, "it runs");
+    StageInfo info =
+        new StageInfo(
+            1, 0, "barrier", 5, none(), none(), "", null, none(), scala.Option.empty(), 0, false,
+            0);
+    ledger.onStageCompleted(new SparkListenerStageCompleted(info));
+    expect(ledger.barrierSlots(nowMs) == 0, "its job goes on, without it");
+    stage(2, 1);
+    expect(ledger.barrierSlots(nowMs) == 0, "an ordinary stage");
+  }
+
+  // By name, as Spark's own are reached.
+
+  public static final class PretendManager {
+    public int maxNumExecutors = 6;
+    public int minNumExecutors = 2;
+    public final scala.collection.mutable.HashMap<Object, Object>
+        numExecutorsTargetPerResourceProfileId = new scala.collection.mutable.HashMap<>();
+  }
+
+  public static final class PretendContext {
+    final PretendManager manager = new PretendManager();
+    int asked = -1;
+
+    public scala.Option<PretendManager> executorAllocationManager() {
+      return scala.Option.apply(manager);
+    }
+
+    public boolean requestTotalExecutors(int count, int localityAware, Object hosts) {
+      asked = count;
+      return true;
+    }
+  }
+
+  void theCeilingOfDynamicAllocationIsNeverRaised() {
+    PretendContext context = new PretendContext();
+    PretendManager manager = context.manager;
+    manager.numExecutorsTargetPerResourceProfileId.put(0, 5);
+    Targets targets = new Targets(context, context, new SparkConf(false));
+    expect(targets.whyNoCeiling().isEmpty(), targets.whyNoCeiling());
+    expect(targets.set(10).isEmpty() && manager.maxNumExecutors == 6, "its user's own");
+    expect(manager.minNumExecutors == 2 && context.asked == -1, "nothing changes");
+    targets.set(1);
+    expect(manager.maxNumExecutors == 1 && manager.minNumExecutors == 1, "lowered");
+    expect(context.asked == 1, "and said");
+    targets.set(7);
+    expect(manager.maxNumExecutors == 6 && manager.minNumExecutors == 2, "back, and no further");
+    targets.set(1);
+    targets.restore();
+    expect(manager.maxNumExecutors == 6 && manager.minNumExecutors == 2, "as it was");
+  }
+
   void executorsThatComeUpLateLeaveToo() {
     stage(1, 1);
     hands.executor("0", 1, 0);
@@ -471,7 +723,7 @@ public final class RulesTrial {
     PretendWork second = stage(2, 0);
     apply("'hold': [2]");
     hands.works.remove(second);
-    ledger.onJobEnd(new org.apache.spark.scheduler.SparkListenerJobEnd(2, 1L, null));
+    end(2);
     pass(30);
     expect(state().path("lease_expiries").asInt() == 0, "nothing is held any more");
     expect(state().path("stages").size() == 1, "and nothing is told of it");

@@ -22,11 +22,12 @@ def napping(milliseconds):
     return nap
 
 
-def run_job(context, tasks, ms, reducers=3, pool=None):
+def run_job(context, tasks, ms, reducers=3, pool=None, barrier=False):
     """Two stages with a shuffle between; the sum of all numbers comes out."""
     if pool:
         context.setLocalProperty("spark.scheduler.pool", pool)
-    numbers = context.parallelize(range(tasks * 10), tasks).mapPartitions(napping(ms))
+    numbers = context.parallelize(range(tasks * 10), tasks)
+    numbers = (numbers.barrier() if barrier else numbers).mapPartitions(napping(ms))
     sums = numbers.map(lambda n: (n % 10, n)).reduceByKey(lambda a, b: a + b, reducers)
     return sum(value for _, value in sums.mapPartitions(napping(ms)).collect())
 

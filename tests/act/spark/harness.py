@@ -68,6 +68,9 @@ class Application:
             "spark.driver.extraJavaOptions": _JVM,
             "spark.executor.extraJavaOptions": _JVM,
             "spark.locality.wait": "0s",
+            # A job whose barrier stage lacks slots fails after half a minute, not after ten.
+            "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+            "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "30",
         }
 
     def submit(self, name: str, **job) -> int:

@@ -33,6 +33,7 @@ def test_the_handshake_is_for_its_user_alone(application, watcher):
     assert hello.capabilities.decommission
     assert hello.capabilities.hold
     assert hello.capabilities.priority
+    assert hello.capabilities.barrier
     assert hello.missing == {"dynamic_ceiling": "dynamic allocation is off"}
     assert not watcher.quota_only
     assert hello.spark.split(".")[0].isdigit()
@@ -193,3 +194,31 @@ def test_rubbish_on_the_wire(application, watcher):
                 if "token" in said:
                     assert answers.readline() == b""  # and hung up
     assert watcher.state().degraded == ""
+
+
+def test_a_barrier_stage_finds_its_slots_under_a_quota(application, watcher):
+    """Spark would fail the job: the quota gives way while it must, and is met again after."""
+    until(lambda: staying(watcher.state()) == 3, "all executors are there")
+    failed = watcher.state().failed_tasks
+
+    def decide(state, _now):
+        return plan(SparkDecision(quota=2), state)
+
+    with Agent(application.handshake, decide) as agent:
+        until(lambda: staying(watcher.state()) == 2, "two executors are left")
+        expected = application.submit("a", tasks=3, ms=2000, reducers=1, barrier=True)
+        first = running_stage(watcher)
+        assert stage_of(watcher.state(), first).running == 3  # all at once
+        until(lambda: watcher.state().above_target.startswith("3 exec"), "no more than it needs")
+        assert watcher.state().asked_for == 3
+        with SparkDriver.connect(application.handshake) as driver:
+            refused = driver.apply(SparkPlan(target=2)).refused
+        assert refused == {
+            "target": "3 executors are left to a barrier stage that starts 3 tasks at once"
+        }
+        assert application.result("a") == expected
+        until(lambda: watcher.state().asked_for == 2, "the quota is met again")
+        assert watcher.state().above_target == ""
+    reasons = {state.above_target for state in agent.states}
+    assert "all executors are left to a job whose barrier stage waits for slots" in reasons
+    assert watcher.state().failed_tasks == failed

@@ -14,7 +14,7 @@ from tests.act.spark.harness import (
     waiting_stage,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
 OFF = "switched off by spark.gnomon.disable"
 
 

@@ -61,7 +61,7 @@ final class Controller {
     this.leaseNs = settings.leaseNs;
     this.heardNs = clock.getAsLong();
     this.stages = new Stages(hands, clock, settings);
-    this.quota = new Quota(hands, this::degrade);
+    this.quota = new Quota(hands, new Floor(hands, ledger, clock), this::degrade);
   }
 
   void start() {
@@ -199,6 +199,7 @@ final class Controller {
     } else {
       answer.put("target", target);
     }
+    answer.put("above_target", quota.whyAbove());
     int asked = hands.askedFor();
     if (asked < 0 || asked == Integer.MAX_VALUE) {
       answer.putNull("asked_for");
@@ -334,7 +335,7 @@ final class Controller {
     if (!why.isEmpty() && !can("dynamic_ceiling").isEmpty()) {
       return why;
     }
-    return count.equals(quota.target()) ? "" : quota.set(count);
+    return count.equals(quota.target()) ? quota.whyAbove() : quota.set(count);
   }
 
   private String can(String capability) {

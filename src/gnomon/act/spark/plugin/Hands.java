@@ -2,6 +2,7 @@ package gnomon.spark;
 
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.function.Supplier;
 
 /**
@@ -45,6 +46,15 @@ interface Hands {
 
   /** True where an executor can be told to leave while tasks run on it. */
   boolean canRetireBusy();
+
+  /** Those that hold blocks which would be lost with them: cached data, not copies of a broadcast. */
+  Set<String> withBlocks();
+
+  /** Tasks that an executor has room for at once; 0 where that is not known. */
+  int slots(ExecutorView executor);
+
+  /** True while a job waits outside because its barrier stage did not find slots enough. */
+  boolean hasBarrierTurnedAway();
 
   /** A stage's tasks, in the hands of the scheduler. */
   interface Work {

@@ -20,11 +20,15 @@ import org.apache.spark.scheduler.SparkListenerStageSubmitted;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.StageInfo;
+import org.apache.spark.storage.RDDInfo;
 
 /** What the application has told: active jobs, their stages, executors. Bounded by what is active. */
 final class Ledger extends SparkListener {
   /** A stage that is ready is submitted at once: one that is not by then was computed before. */
   private static final long SKIPPED_AFTER_MS = 2_000;
+  /** The stage wants executors of another kind than the ordinary one. */
+  static final int UNKNOWN_SLOTS = Integer.MAX_VALUE;
+  private static final int ORDINARY_PROFILE = 0;
 
   private final Map<Integer, JobEntry> jobs = new TreeMap<>();
   private final Map<Integer, StageEntry> stages = new TreeMap<>();
@@ -53,6 +57,8 @@ final class Ledger extends SparkListener {
     int failed;
     boolean isSubmitted;
     boolean isDone;
+    /** Tasks that have to start at once; 0 where it is no barrier stage. */
+    int barrierSlots;
     long readyMs;
     long timed;
     long durationMs;
@@ -74,6 +80,7 @@ final class Ledger extends SparkListener {
       same.failed = failed;
       same.isSubmitted = isSubmitted;
       same.isDone = isDone;
+      same.barrierSlots = barrierSlots;
       same.readyMs = readyMs;
       same.timed = timed;
       same.durationMs = durationMs;
@@ -251,6 +258,19 @@ final class Ledger extends SparkListener {
     return new HashSet<>(stages.keySet());
   }
 
+  /** Slots for the widest barrier stage that runs or is to run; 0 where there is none. */
+  synchronized int barrierSlots(long nowMs) {
+    int most = 0;
+    Set<Integer> skipped = null;
+    for (StageEntry stage : stages.values()) {
+      if (stage.barrierSlots > most && !stage.isDone) {
+        skipped = skipped == null ? skipped(new ArrayList<>(stages.values()), nowMs) : skipped;
+        most = skipped.contains(stage.stage) ? most : stage.barrierSlots;
+      }
+    }
+    return most;
+  }
+
   synchronized List<ExecutorEntry> executors() {
     return new ArrayList<>(executors.values());
   }
@@ -288,10 +308,29 @@ final class Ledger extends SparkListener {
     stage.name = info.name();
     stage.attempt = info.attemptNumber();
     stage.tasks = info.numTasks();
+    stage.barrierSlots = barrierSlots(info);
     stage.parents.clear();
     scala.collection.Iterator<Object> parents = info.parentIds().iterator();
     while (parents.hasNext()) {
       stage.parents.add(((Number) parents.next()).intValue());
     }
+  }
+
+  /** "" where Spark tells which stages are barrier stages. */
+  static String whyNoBarriers() {
+    return Reach.missing(RDDInfo.class, "isBarrier");
+  }
+
+  private static int barrierSlots(StageInfo info) {
+    if (!whyNoBarriers().isEmpty()) {
+      return 0;
+    }
+    scala.collection.Iterator<RDDInfo> data = info.rddInfos().iterator();
+    while (data.hasNext()) {
+      if ((Boolean) Reach.call(data.next(), "isBarrier")) {
+        return info.resourceProfileId() == ORDINARY_PROFILE ? info.numTasks() : UNKNOWN_SLOTS;
+      }
+    }
+    return 0;
   }
 }

@@ -21,6 +21,7 @@ final class Quota {
   private static final long PATIENCE_MS = 5_000;
 
   private final Hands hands;
+  private final Floor floor;
   private final Consumer<Throwable> onFailure;
   private final ExecutorService worker =
       Executors.newSingleThreadExecutor(Daemons.named("gnomon-quota"));
@@ -29,15 +30,25 @@ final class Quota {
   /** There was a target of ours, and what was before has yet to be given back. */
   private volatile boolean isOwed;
   private volatile boolean isLooking;
+  /** Why more than the target is asked for. */
+  private volatile String above = "";
+  /** What was last asked for, and agreed to; null where that is nothing of ours. */
+  private Integer asked;
 
-  Quota(Hands hands, Consumer<Throwable> onFailure) {
+  Quota(Hands hands, Floor floor, Consumer<Throwable> onFailure) {
     this.hands = hands;
+    this.floor = floor;
     this.onFailure = onFailure;
   }
 
   /** What is asked for by us; null where nothing is. */
   Integer target() {
     return target;
+  }
+
+  /** Why more executors than the target are left; "" where it is not so. */
+  String whyAbove() {
+    return above;
   }
 
   /** Asks for so many executors; "" or why not. */
@@ -55,10 +66,14 @@ final class Quota {
   Future<String> restoreSoon() {
     isOwed |= target != null;
     target = null;
+    above = "";
     return worker.submit(this::giveBack);
   }
 
-  /** Sees to what came up since: executors above the target, a target not yet given back. */
+  /**
+   * Sees to what came up since: executors above the target, a target not yet given back, a barrier
+   * stage that came or went.
+   */
   void look() {
     if ((target == null && !isOwed) || isLooking) {
       return;
@@ -68,7 +83,7 @@ final class Quota {
         () -> {
           try {
             giveBack();
-            retireSurplus();
+            bringInLine();
           } catch (Throwable failure) {
             onFailure.accept(failure);
           } finally {
@@ -85,9 +100,27 @@ final class Quota {
     if (target == null || target != count) {
       return "overtaken by a later wish";
     }
-    String why = hands.setTarget(count);
+    String why = bringInLine();
+    return why.isEmpty() ? above : why;
+  }
+
+  /** Asks for the target, or for as much above it as has to stay; "" or why not. */
+  private String bringInLine() {
+    Integer wanted = target;
+    if (wanted == null) {
+      return "";
+    }
+    Floor.Need need = floor.now();
+    int allowed = Math.max(wanted, need.executors);
+    String why = "";
+    if (asked == null || asked != allowed) {
+      why = allowed == Floor.ALL ? hands.restoreTarget() : hands.setTarget(allowed);
+      // A cluster that did not agree is asked again at the next look.
+      asked = why.isEmpty() ? allowed : null;
+    }
+    above = need.executors > wanted ? need.why : "";
     if (why.isEmpty()) {
-      retireSurplus();
+      retireSurplus(allowed);
     }
     return why;
   }
@@ -97,16 +130,13 @@ final class Quota {
       return "";
     }
     String why = hands.restoreTarget();
+    asked = null;
     // A cluster that did not answer is asked again at the next look.
     isOwed = !why.isEmpty();
     return why;
   }
 
-  private void retireSurplus() {
-    Integer wanted = target;
-    if (wanted == null) {
-      return;
-    }
+  private void retireSurplus(int allowed) {
     List<ExecutorView> staying = new ArrayList<>();
     Set<String> known = new HashSet<>();
     for (ExecutorView executor : hands.executors()) {
@@ -116,7 +146,7 @@ final class Quota {
       }
     }
     retired.retainAll(known);
-    int surplus = staying.size() - wanted;
+    int surplus = staying.size() - allowed;
     if (surplus <= 0) {
       return;
     }
@@ -125,11 +155,18 @@ final class Quota {
         Comparator.<ExecutorView>comparingInt(executor -> executor.running)
             .thenComparingLong(executor -> executor.shuffleBytes)
             .thenComparing(executor -> executor.id, Comparator.comparingInt(Quota::age).reversed()));
+    if (!hands.canRetireBusy()) {
+      // What it ends with is lost: only those leave that have nothing.
+      Set<String> withBlocks = hands.withBlocks();
+      staying.removeIf(
+          executor ->
+              executor.running > 0
+                  || executor.shuffleBytes > 0
+                  || withBlocks.contains(executor.id));
+    }
     List<String> leaving = new ArrayList<>();
-    for (ExecutorView executor : staying.subList(0, surplus)) {
-      if (hands.canRetireBusy() || (executor.running == 0 && executor.shuffleBytes == 0)) {
-        leaving.add(executor.id);
-      }
+    for (ExecutorView executor : staying.subList(0, Math.min(surplus, staying.size()))) {
+      leaving.add(executor.id);
     }
     if (!leaving.isEmpty()) {
       retired.addAll(hands.retire(leaving));

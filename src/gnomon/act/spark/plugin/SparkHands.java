@@ -29,6 +29,8 @@ final class SparkHands implements Hands {
   private final Targets targets;
   private final Map<String, String> capabilities = new LinkedHashMap<>();
   private final boolean keepsShuffle;
+  /** 0 where tasks take more than cores, so that cores do not tell how many fit. */
+  private final int coresPerTask;
   private Object holdingPool;
   /** The pool that each held task set came from. */
   private final Map<Object, Object> homes = new HashMap<>();
@@ -41,6 +43,10 @@ final class SparkHands implements Hands {
     this.rootPool = Reach.call(scheduler, "rootPool");
     this.targets = new Targets(context, backend, conf);
     this.keepsShuffle = conf.getBoolean("spark.shuffle.service.enabled", false);
+    this.coresPerTask =
+        conf.getAllWithPrefix("spark.task.resource.").length > 0
+            ? 0
+            : conf.getInt("spark.task.cpus", 1);
     Set<String> disabled =
         new HashSet<>(Arrays.asList(conf.get("spark.gnomon.disable", "").trim().split("\\s*,\\s*")));
     capabilities.put("set_target", targets.whyNoTarget());
@@ -48,6 +54,7 @@ final class SparkHands implements Hands {
     capabilities.put("dynamic_ceiling", targets.whyNoCeiling());
     capabilities.put("priority", whyNoPriority());
     capabilities.put("hold", whyNoHold());
+    capabilities.put("barrier", whyNoBarrier());
     for (String name : capabilities.keySet()) {
       if (disabled.contains(name)) {
         capabilities.put(name, "switched off by spark.gnomon.disable");
@@ -256,6 +263,58 @@ final class SparkHands implements Hands {
   @Override
   public boolean canRetireBusy() {
     return can("decommission");
+  }
+
+  @Override
+  public Set<String> withBlocks() {
+    Set<String> found = new HashSet<>();
+    Object master = Reach.call(Reach.call(Reach.call(context, "env"), "blockManager"), "master");
+    if (!Reach.missing(master.getClass(), "getStorageStatus").isEmpty()) {
+      // What cannot be seen may be there.
+      ledger.executors().forEach(executor -> found.add(executor.id));
+      return found;
+    }
+    for (Object status : (Object[]) Reach.call(master, "getStorageStatus")) {
+      Object owner = Reach.call(status, "blockManagerId");
+      scala.collection.Iterator<?> blocks =
+          (scala.collection.Iterator<?>)
+              Reach.call(Reach.call(status, "blocks"), "keysIterator");
+      boolean isFound = false;
+      while (blocks.hasNext() && !isFound) {
+        isFound = !(Boolean) Reach.call(blocks.next(), "isBroadcast");
+      }
+      if (isFound) {
+        found.add((String) Reach.call(owner, "executorId"));
+      }
+    }
+    return found;
+  }
+
+  @Override
+  public int slots(ExecutorView executor) {
+    return coresPerTask == 0 ? 0 : Math.max(1, executor.cores / coresPerTask);
+  }
+
+  // Barrier stages.
+
+  private String whyNoBarrier() {
+    String why = Ledger.whyNoBarriers();
+    if (why.isEmpty()) {
+      why = Reach.missing(context.getClass(), "dagScheduler");
+    }
+    return why.isEmpty()
+        ? Reach.missing(
+            Reach.call(context, "dagScheduler").getClass(), "barrierJobIdToNumTasksCheckFailures")
+        : why;
+  }
+
+  @Override
+  public boolean hasBarrierTurnedAway() {
+    return can("barrier")
+        && !((Map<?, ?>)
+                Reach.call(
+                    Reach.call(context, "dagScheduler"), "barrierJobIdToNumTasksCheckFailures"))
+            .isEmpty();
   }
 
   @Override

@@ -15,10 +15,12 @@ import java.util.function.LongSupplier;
  *
  * <p>A wish is for a stage, not for one attempt of it: what is submitted later under the same
  * number is held as well. Two rules stand above every wish: one stage is always left to run, and
- * when nothing runs a held one is let go.
+ * when nothing runs a held one is let go. One that was let go because the others could not start is
+ * not held again before one of them has run.
  */
 final class Stages {
   private static final String KEPT = "kept: nothing else would run";
+  private static final String EXCUSED = "let go: the others could not start, and have not run since";
 
   private final Hands hands;
   private final LongSupplier clock;
@@ -26,6 +28,10 @@ final class Stages {
   private final Set<Integer> toHold = new HashSet<>();
   private final Map<Integer, Integer> toOrder = new HashMap<>();
   private Set<Integer> kept = Collections.emptySet();
+  /** Let go because those served were stuck. */
+  private final Set<Integer> excused = new HashSet<>();
+  /** Tasks that each of the others had finished by then. */
+  private final Map<Integer, Integer> finishedThen = new HashMap<>();
   private long idleSince = Long.MIN_VALUE;
   private long stuckSince = Long.MIN_VALUE;
   private long letGo;
@@ -63,6 +69,9 @@ final class Stages {
 
   /** "" where a wish to hold is met or will be, else why it is not. */
   synchronized String whyNotHeld(int stage) {
+    if (toHold.contains(stage) && excused.contains(stage)) {
+      return EXCUSED;
+    }
     return kept.contains(stage) ? KEPT : "";
   }
 
@@ -79,6 +88,7 @@ final class Stages {
   synchronized void forget(Set<Integer> known) {
     toHold.retainAll(known);
     toOrder.keySet().retainAll(known);
+    excused.retainAll(known);
   }
 
   /** Brings the scheduler in line with the wishes, as far as the rules let it. */
@@ -86,7 +96,7 @@ final class Stages {
     if (isTouched && hands.locked(this::bringInLine)) {
       hands.revive();
     }
-    isTouched = isActive();
+    isTouched = isActive() || !excused.isEmpty();
   }
 
   /** Everything as Spark had it. */
@@ -94,6 +104,7 @@ final class Stages {
     toHold.clear();
     toOrder.clear();
     kept = Collections.emptySet();
+    excused.clear();
     idleSince = stuckSince = Long.MIN_VALUE;
     hands.locked(
         () -> {
@@ -119,12 +130,16 @@ final class Stages {
         changed = true;
       }
     }
+    // Listed again: the order may just have changed.
+    List<Work> works = hands.works();
+    if (hasOneRunSince(works)) {
+      excused.clear();
+    }
     List<Work> served = new ArrayList<>();
     List<Work> parked = new ArrayList<>();
     List<Work> toPark = new ArrayList<>();
-    // Listed again: the order may just have changed.
-    for (Work work : hands.works()) {
-      boolean wanted = toHold.contains(work.stage());
+    for (Work work : works) {
+      boolean wanted = toHold.contains(work.stage()) && !excused.contains(work.stage());
       if (work.isParked() && !wanted) {
         hands.unpark(work);
         changed = true;
@@ -176,16 +191,40 @@ final class Stages {
       return true;
     }
     if (isStuck && clock.getAsLong() - stuckSince >= settings.stuckNs) {
-      // Those served cannot start, whatever the reason: this one is out of the wish for good,
-      // or it would be taken back at the next look.
+      // Those served cannot start, whatever the reason: the wish rests until one of them has.
       Work first = parked.get(0);
-      toHold.remove(first.stage());
+      excused.add(first.stage());
       hands.unpark(first);
+      finishedThen.clear();
+      noteFinished(served);
+      noteFinished(parked);
       letGo++;
       stuckSince = Long.MIN_VALUE;
       return true;
     }
     return false;
+  }
+
+  private void noteFinished(List<Work> works) {
+    for (Work work : works) {
+      if (!excused.contains(work.stage())) {
+        finishedThen.put(work.stage(), work.finished());
+      }
+    }
+  }
+
+  /** True when a stage that was not let go itself has run since, or has ended. */
+  private boolean hasOneRunSince(List<Work> works) {
+    Set<Integer> ended = new HashSet<>(finishedThen.keySet());
+    for (Work work : works) {
+      ended.remove(work.stage());
+      boolean hasRun =
+          work.running() > 0 || work.finished() > finishedThen.getOrDefault(work.stage(), 0);
+      if (hasRun && !excused.contains(work.stage())) {
+        return true;
+      }
+    }
+    return !ended.isEmpty();
   }
 
   private long since(long before) {

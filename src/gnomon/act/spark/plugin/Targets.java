@@ -5,14 +5,13 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import org.apache.spark.SparkConf;
-import org.apache.spark.SparkContext;
 
 /**
  * How many executors a Spark asks its cluster for. With dynamic allocation Spark moves the number
  * itself, and what is moved here is the ceiling it keeps to.
  */
 final class Targets {
-  private final SparkContext context;
+  private final Object context;
   private final Object backend;
   private final SparkConf conf;
   private final boolean isDynamic;
@@ -21,7 +20,7 @@ final class Targets {
   private int ceilingBefore;
   private int floorBefore;
 
-  Targets(SparkContext context, Object backend, SparkConf conf) {
+  Targets(Object context, Object backend, SparkConf conf) {
     this.context = context;
     this.backend = backend;
     this.conf = conf;
@@ -90,7 +89,10 @@ final class Targets {
       }
       isMoved = true;
     }
-    return isDynamic ? moveCeiling(count, Math.min(floorBefore, count)) : ask(count);
+    // Spark's ceiling is its user's: it is lowered, never raised.
+    return isDynamic
+        ? moveCeiling(Math.min(count, ceilingBefore), Math.min(count, floorBefore))
+        : ask(count);
   }
 
   String restore() {

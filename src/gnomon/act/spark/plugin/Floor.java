@@ -1,0 +1,79 @@
+package gnomon.spark;
+
+import gnomon.spark.Hands.ExecutorView;
+import java.util.concurrent.TimeUnit;
+import java.util.function.LongSupplier;
+
+/**
+ * How many executors a quota has to leave. The tasks of a barrier stage start all at once or not
+ * at all, and Spark fails a job whose barrier stage does not find that many slots in time.
+ */
+final class Floor {
+  /** As many as the application would have without us. */
+  static final int ALL = Integer.MAX_VALUE;
+
+  private static final Need NOTHING = new Need(0, "");
+  /** A job that was turned away is known a moment later than Spark has let it in. */
+  private static final long GRACE_NS = TimeUnit.SECONDS.toNanos(3);
+
+  private final Hands hands;
+  private final Ledger ledger;
+  private final LongSupplier clock;
+  private boolean wasTurnedAway;
+  private long turnedAwayNs;
+
+  /** Executors that have to stay, and why. */
+  static final class Need {
+    final int executors;
+    final String why;
+
+    Need(int executors, String why) {
+      this.executors = executors;
+      this.why = why;
+    }
+  }
+
+  Floor(Hands hands, Ledger ledger, LongSupplier clock) {
+    this.hands = hands;
+    this.ledger = ledger;
+    this.clock = clock;
+  }
+
+  Need now() {
+    boolean isTurnedAway = hands.hasBarrierTurnedAway();
+    if (isTurnedAway) {
+      wasTurnedAway = true;
+      turnedAwayNs = clock.getAsLong();
+    }
+    wasTurnedAway &= clock.getAsLong() - turnedAwayNs < GRACE_NS;
+    int slots = ledger.barrierSlots(System.currentTimeMillis());
+    if (isTurnedAway || (slots == 0 && wasTurnedAway)) {
+      // Spark says that such a job waits, not how many slots it waits for.
+      return new Need(ALL, "all executors are left to a job whose barrier stage waits for slots");
+    }
+    if (slots == 0) {
+      return NOTHING;
+    }
+    wasTurnedAway = false;
+    int each = slotsOfTheSmallest();
+    if (slots == Ledger.UNKNOWN_SLOTS || each == 0) {
+      return new Need(ALL, "all executors are left to a barrier stage whose slots are not known");
+    }
+    int executors = 1 + (slots - 1) / each;
+    return new Need(
+        executors,
+        executors + " executors are left to a barrier stage that starts " + slots + " tasks at once");
+  }
+
+  /** Whichever executors leave, those that stay have at least so many each; 0 if not known. */
+  private int slotsOfTheSmallest() {
+    int fewest = 0;
+    for (ExecutorView executor : hands.executors()) {
+      int slots = hands.slots(executor);
+      if (!executor.leaving) {
+        fewest = fewest == 0 ? slots : Math.min(fewest, slots);
+      }
+    }
+    return fewest;
+  }
+}
