@@ -6,9 +6,10 @@ from cyclopts import App
 
 from gnomon.cli.batch_run import policies, run, whatif
 from gnomon.cli.batch_spark import spark_agent, spark_conf
+from gnomon.cli.batch_train import train_decima
 
 __all__ = ["app"]
 
 app = App(name="batch", help="When should which stage run, given the grid?")
-for command in (run, whatif, spark_agent, spark_conf, policies):
+for command in (run, whatif, spark_agent, spark_conf, train_decima, policies):
     app.command(command)

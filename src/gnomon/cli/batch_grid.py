@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from gnomon.systems.batch.grids import Hours
     from gnomon.systems.batch.trial import JobMaker
 
-__all__ = ["check_draw", "find_hours", "find_jobs"]
+__all__ = ["check_draw", "find_hours", "find_jobs", "read_kinds"]
 
 #: Kinds that made-up jobs are drawn from; enough for the means to be steady.
 _TPCH_QUERIES = 22
+_TPCH_SIZES = (2.0, 10.0, 50.0)
 _ALIBABA_KINDS = 100
 
 
@@ -60,25 +61,15 @@ def find_jobs(
     jobs: str, count: int, *, mean_s: float, sizes_gb: Sequence[float] | None, seed: int
 ) -> tuple[JobMaker, list[str]]:
     """Jobs of a trial: made up, or drawn from a file of kinds."""
-    import numpy as np
-
-    from gnomon.datasets.batch_jobs import alibaba_like, sample_jobs, tpch_like
+    from gnomon.datasets.batch_jobs import sample_jobs
 
     check_draw(count, mean_s)
-    rng = np.random.default_rng(seed)
-    kinds: JobKinds
     if jobs == "tpch":
-        sizes = tuple(sizes_gb) if sizes_gb else (2.0, 10.0, 50.0)
-        kinds = tpch_like(rng, queries=_TPCH_QUERIES, sizes_gb=sizes)
-        said = (
-            "Jobs: made up, like TPC-H on Spark at " + ", ".join(f"{s:g}" for s in sizes) + " GB."
-        )
+        sizes = tuple(sizes_gb) if sizes_gb else _TPCH_SIZES
+        kinds, said = _like_tpch(sizes, seed)
         sizes_gb = None
-    elif jobs == "alibaba":
-        kinds = alibaba_like(rng, kinds=_ALIBABA_KINDS, time_scale=1 / 60)
-        said = "Jobs: made up, like Alibaba's of 2018, sixty times as fast."
     else:
-        kinds, said = _read_kinds(Path(jobs))
+        kinds, said = read_kinds(jobs, seed)
     maker = functools.partial(sample_jobs, kinds, count, mean_s=mean_s, sizes_gb=sizes_gb)
     return maker, [said]
 
@@ -91,17 +82,47 @@ def check_draw(count: int, mean_s: float) -> None:
         raise InputError(f"--arrival {mean_s:g}: seconds between jobs, over 0 and under a billion")
 
 
-def _read_kinds(path: Path) -> tuple[JobKinds, str]:
+def read_kinds(jobs: str, seed: int) -> tuple[JobKinds, str]:
+    """Shapes of jobs by a name or a path, and what is to be said of them."""
+    import numpy as np
+
+    from gnomon.datasets.batch_jobs import alibaba_like
+
+    if jobs == "tpch":
+        return _like_tpch(_TPCH_SIZES, seed)
+    if jobs == "alibaba":
+        rng = np.random.default_rng(seed)
+        made = alibaba_like(rng, kinds=_ALIBABA_KINDS, time_scale=1 / 60)
+        return made, "Jobs: made up, like Alibaba's of 2018, sixty times as fast."
+    return _kinds_of_file(Path(jobs))
+
+
+def _like_tpch(sizes_gb: tuple[float, ...], seed: int) -> tuple[JobKinds, str]:
+    import numpy as np
+
+    from gnomon.datasets.batch_jobs import tpch_like
+
+    made = tpch_like(np.random.default_rng(seed), queries=_TPCH_QUERIES, sizes_gb=sizes_gb)
+    listed = ", ".join(f"{size:g}" for size in sizes_gb)
+    return made, f"Jobs: made up, like TPC-H on Spark at {listed} GB."
+
+
+def _kinds_of_file(path: Path) -> tuple[JobKinds, str]:
     from gnomon.ingest.alibaba_dag import looks_like_alibaba, read_alibaba
     from gnomon.ingest.decima_tpch import read_tpch
+    from gnomon.ingest.spark_jobs import spark_jobs
+    from gnomon.ingest.spark_log import read_spark_logs
+    from gnomon.ingest.spark_log_files import looks_like_spark_log
     from gnomon.ingest.text import read_head
 
     if not path.exists():
         raise InputError(
             "no such file", where=str(path), hint="--jobs tpch, alibaba, or a file of jobs"
         )
-    if looks_like_alibaba(read_head(path)):
-        trace = read_alibaba(path)
-        return trace.kinds, f"Jobs: drawn from {len(trace.kinds):,} of {path.name}."
-    kinds = read_tpch(path)
+    if path.is_dir() or looks_like_spark_log(path):
+        kinds = spark_jobs(read_spark_logs(path)).kinds
+    elif looks_like_alibaba(read_head(path)):
+        kinds = read_alibaba(path).kinds
+    else:
+        kinds = read_tpch(path)
     return kinds, f"Jobs: drawn from {len(kinds):,} kinds of {path.name}."

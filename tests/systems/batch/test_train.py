@@ -1,0 +1,113 @@
+"""Training Decima: it learns, goes on where it stopped, and is the same for the same seed."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from gnomon.cli import main
+from gnomon.errors import InputError
+from gnomon.graph.jobs import JobKinds, Stage, Waves
+from gnomon.model.decima import DecimaWeights
+from gnomon.sim.cluster import Executors, run_cluster
+from gnomon.systems.batch.train import Training, _cost_to_go, train_decima
+from tests.cli.refusal import refused
+
+S = 10**9
+#: Long and short jobs, one stage each, of tasks that never wait for each other.
+KINDS = JobKinds.build(
+    {
+        "long": [Stage(40, {4: Waves(first=[10 * S])})],
+        "short": [Stage(2, {4: Waves(first=[S])})],
+    }
+)
+SMALL = Training(iterations=4, rollouts=3, executors=4, first_jobs=4, last_jobs=6, decisions=50)
+
+
+def test_costs_to_go_are_times_in_the_system():
+    from gnomon import _core
+    from gnomon.graph.jobs import BatchJobs
+
+    jobs = BatchJobs.of(KINDS, [0, 1, 1], [0, 5 * S, 300 * S])
+    run = run_cluster(jobs, Executors(count=4), _core.fifo_order(4, False), seed=0)
+    when = np.array([0, 3 * S, 100 * S, int(run.finish_ns.max()) + 1], dtype=np.int64)
+    by_hand = [
+        sum(max(0, f - max(a, t)) for f, a in zip(run.finish_ns.tolist(), run.arrival_ns.tolist()))
+        / 1e9
+        for t in when.tolist()
+    ]
+    np.testing.assert_allclose(_cost_to_go(run, when), by_hand)
+
+
+def test_the_same_seed_trains_the_same_network(tmp_path):
+    one, two = (train_decima(KINDS, tmp_path / f"{n}.npz", SMALL) for n in "ab")
+    np.testing.assert_array_equal(one.parameters, two.parameters)
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+    assert not (tmp_path / "a.npz.training").exists()
+    np.testing.assert_array_equal(
+        DecimaWeights.load(tmp_path / "a.npz").parameters, one.parameters
+    )
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_what_was_stopped_goes_on(tmp_path):
+    whole = train_decima(KINDS, tmp_path / "whole.npz", SMALL)
+    seen = []
+
+    def stop(progress):
+        seen.append(progress.iteration)
+        if progress.iteration == 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        train_decima(KINDS, tmp_path / "part.npz", SMALL, tell=stop)
+    rest = train_decima(
+        KINDS, tmp_path / "part.npz", SMALL, tell=lambda p: seen.append(p.iteration)
+    )
+    assert seen == [1, 2, 3, 4]
+    np.testing.assert_array_equal(rest.parameters, whole.parameters)
+
+
+def test_another_training_is_not_mixed_up(tmp_path):
+    def stop(progress):
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        train_decima(KINDS, tmp_path / "a.npz", SMALL, tell=stop)
+    with pytest.raises(InputError, match="other settings"):
+        train_decima(KINDS, tmp_path / "a.npz", msgspec.structs.replace(SMALL, seed=1))
+    (tmp_path / "a.npz.training").write_bytes(b"rubbish")
+    with pytest.raises(InputError, match="cannot be gone on from"):
+        train_decima(KINDS, tmp_path / "a.npz", SMALL)
+
+
+def test_it_learns_to_serve_the_short_jobs(tmp_path):
+    """Long jobs first cost everybody: after some steps the short ones wait less."""
+    told = []
+    training = Training(
+        iterations=40, rollouts=8, executors=4, first_jobs=8, last_jobs=8, mean_s=1.0,
+        learning_rate=5e-3, decisions=200, entropy=0.0,
+    )  # fmt: skip
+    train_decima(KINDS, tmp_path / "a.npz", training, tell=told.append)
+    ratio = [progress.jct_s / progress.fair_s for progress in told]
+    assert np.mean(ratio[-10:]) < 0.95 * np.mean(ratio[:10])
+
+
+@pytest.mark.parametrize("wrong", [{"rollouts": 1}, {"iterations": 0}, {"last_jobs": 1}], ids=str)
+def test_settings_are_checked(wrong):
+    with pytest.raises(InputError):
+        Training(**wrong)
+
+
+def test_by_its_command(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["batch", "train-decima", "-o", "m.npz", "--iterations", "2", "--rollouts", "2",
+             "--executors", "10"]  # fmt: skip
+    assert main(words) == 0
+    assert "decima" in capsys.readouterr().out
+    assert len(DecimaWeights.load("m.npz").parameters) == 4770
+    assert "none.json: no such file" in refused(capsys, *words, "--jobs", "none.json")
