@@ -5,89 +5,27 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import shutil
 import ssl
 import stat
+import subprocess
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
+import msgspec
 import pytest
 
 from gnomon.act import kubernetes
 from gnomon.act.kubernetes import KubeApi, Kubectl, apply, find_cluster, quota_patch
 from gnomon.errors import ActuationError, InputError
-
-TOKEN = "a-token-nobody-should-see"
-
-
-class FakeCluster(BaseHTTPRequestHandler):
-    """Behaves as the API does for one quota: merge patches, versions, refusals."""
-
-    quota: dict
-    seen: list
-    answer: tuple[int, bytes] | None
-
-    def log_message(self, *_):
-        pass
-
-    def _reply(self, code, body):
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _is_welcome(self):
-        self.seen.append((self.command, self.path, self.headers["Content-Type"]))
-        if self.answer is not None:
-            self._reply(*self.answer)
-        elif self.headers["Authorization"] != f"Bearer {TOKEN}":
-            self._reply(401, b'{"kind": "Status", "message": "Unauthorized"}')
-        elif self.path != "/api/v1/namespaces/spark/resourcequotas/executors":
-            self._reply(404, b'{"kind": "Status", "message": "resourcequotas \\"x\\" not found"}')
-        else:
-            return True
-        return False
-
-    def do_GET(self):
-        if self._is_welcome():
-            self._reply(200, json.dumps(self.quota).encode())
-
-    def do_PATCH(self):
-        patch = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self._is_welcome():
-            merge(self.quota, patch)
-            self._reply(200, json.dumps(self.quota).encode())
-
-
-def merge(target: dict, patch: dict) -> None:
-    """RFC 7396."""
-    for key, value in patch.items():
-        if value is None:
-            target.pop(key, None)
-        elif isinstance(value, dict):
-            merge(target.setdefault(key, {}), value)
-        else:
-            target[key] = value
+from tests.act.fake_cluster import TOKEN, FakeCluster, kubeconfig, serving
 
 
 @pytest.fixture
 def cluster():
-    handler = type("Handler", (FakeCluster,), {
-        "quota": {"kind": "ResourceQuota", "metadata": {"name": "executors"},
-                  "spec": {"hard": {"pods": "20", "limits.memory": "64Gi"}}},
-        "seen": [], "answer": None,
-    })  # fmt: skip
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    handler.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with serving() as handler:
         yield handler
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def test_a_patch_changes_what_it_names_and_can_be_undone(cluster):
@@ -189,16 +127,6 @@ def test_tokens_travel_over_https_only(server):
         KubeApi(server, TOKEN)
 
 
-def kubeconfig(path, server, *, user=None, cluster=None):
-    path.write_text(json.dumps({
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": server, **(cluster or {})}}],
-        "users": [{"name": "u", "user": {"token": TOKEN} if user is None else user}],
-    }))  # fmt: skip
-    return path
-
-
 def test_a_kubeconfig_leads_to_the_cluster(cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(kubernetes.shutil, "which", lambda _: None)
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "config", cluster.url)))
@@ -231,18 +159,66 @@ def test_kubeconfigs_that_do_not_do(tmp_path):
             )
 
 
-def test_an_authority_of_its_own_is_loaded(tmp_path, monkeypatch):
-    """The certificate in a kubeconfig is the one that the connection is checked against."""
-    given = []
-    real = ssl.create_default_context
-    monkeypatch.setattr(
-        ssl, "create_default_context", lambda cadata=None: given.append(cadata) or real()
-    )
-    data = base64.b64encode(b"-----BEGIN CERTIFICATE-----").decode()
-    KubeApi.from_kubeconfig(
-        kubeconfig(tmp_path / "c", "https://c", cluster={"certificate-authority-data": data})
-    )
-    assert given == ["-----BEGIN CERTIFICATE-----"]
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    """A certificate that this address shows and vouches for, and its key."""
+    place = tmp_path_factory.mktemp("tls")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+         "-nodes", "-days", "2", "-subj", "/CN=cluster", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-keyout", str(place / "key.pem"), "-out", str(place / "cert.pem")],
+        check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+    return place
+
+
+def tls(authority):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority / "cert.pem", authority / "key.pem")
+    return context
+
+
+#: The real one, where there is one.
+WAYS = [KubeApi.from_kubeconfig]
+if shutil.which("kubectl"):
+    WAYS.append(lambda config: Kubectl(shutil.which("kubectl"), str(config)))
+
+
+@pytest.mark.parametrize("way", WAYS, ids=["api", "kubectl"][: len(WAYS)])
+def test_limits_and_notes_over_tls(way, authority, tmp_path):
+    plan = quota_patch("spark", "executors", pods=3)
+    noted = msgspec.structs.replace(plan, annotations={"gnomon/x": "1"})
+    with serving(tls(authority)) as cluster:
+        trusted = {"certificate-authority": str(authority / "cert.pem")}
+        here = way(kubeconfig(tmp_path / "c", cluster.url, cluster=trusted))
+        applied = apply(noted, here)
+        assert (applied.before["pods"], applied.after["pods"]) == ("20", "3")
+        assert here.read(plan).annotations == {"gnomon/x": "1"}
+        gone = msgspec.structs.replace(applied.undo(), annotations={"gnomon/x": None})
+        assert apply(gone, here).after == applied.before
+        assert here.read(plan).annotations == {}
+        status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403}
+        cluster.answer = (403, json.dumps(status | {"message": "not yours"}).encode())
+        with pytest.raises(ActuationError, match="not yours"):
+            apply(plan, here)
+
+
+def test_the_authority_of_a_kubeconfig_is_who_is_trusted(authority, tmp_path):
+    context = tls(authority)
+    plan = quota_patch("spark", "executors", pods=3)
+    pem = base64.b64encode((authority / "cert.pem").read_bytes()).decode()
+    with serving(context) as cluster:
+        for trusted in (
+            {"certificate-authority-data": pem},
+            {"certificate-authority": str(authority / "cert.pem")},
+        ):
+            config = kubeconfig(tmp_path / "c", cluster.url, cluster=trusted)
+            assert apply(plan, KubeApi.from_kubeconfig(config)).after["pods"] == "3"
+        unknown = KubeApi.from_kubeconfig(kubeconfig(tmp_path / "c", cluster.url))
+        with pytest.raises(
+            ActuationError, match=r"cannot be reached: .*CERTIFICATE_VERIFY_FAILED"
+        ):
+            apply(plan, unknown)
 
 
 def test_no_way_to_a_cluster(tmp_path, monkeypatch):

@@ -35,6 +35,7 @@ __all__ = [
     "Cluster",
     "KubeApi",
     "Kubectl",
+    "Quota",
     "QuotaApplied",
     "QuotaPlan",
     "apply",
@@ -58,16 +59,21 @@ class QuotaPlan(msgspec.Struct, frozen=True):
         name: The quota's name; it must exist.
         hard: Limits to set, as Kubernetes writes them; None takes one away. Others stay.
         reason: Why, in words.
+        annotations: Notes to set on it, or to take away with None.
     """
 
     namespace: str
     name: str
     hard: dict[str, str | None]
     reason: str = ""
+    annotations: dict[str, str | None] = {}
 
     def body(self) -> bytes:
         """The merge patch, as it is sent."""
-        return msgspec.json.encode({"spec": {"hard": self.hard}})
+        patch: dict[str, Any] = {"spec": {"hard": self.hard}}
+        if self.annotations:
+            patch["metadata"] = {"annotations": self.annotations}
+        return msgspec.json.encode(patch)
 
     def describe(self) -> str:
         """The plan in a line.
@@ -81,6 +87,18 @@ class QuotaPlan(msgspec.Struct, frozen=True):
         )
         text = f"quota {self.namespace}/{self.name}: {changes}"
         return f"{text} ({self.reason})" if self.reason else text
+
+
+class Quota(msgspec.Struct, frozen=True):
+    """A ResourceQuota as it stands.
+
+    Attributes:
+        hard: Its limits.
+        annotations: Notes on it, by whoever left them.
+    """
+
+    hard: dict[str, str]
+    annotations: dict[str, str] = {}
 
 
 class QuotaApplied(msgspec.Struct, frozen=True):
@@ -143,11 +161,11 @@ def _cores(cpu: float) -> str:
 class Cluster(Protocol):
     """A way to a cluster."""
 
-    def read(self, plan: QuotaPlan) -> dict[str, str]:
-        """The quota's limits now."""
+    def read(self, plan: QuotaPlan) -> Quota:
+        """The quota as it stands."""
 
-    def patch(self, plan: QuotaPlan) -> dict[str, str]:
-        """Changes the limits; answers all of them."""
+    def patch(self, plan: QuotaPlan) -> Quota:
+        """Changes it; answers with what it is then."""
 
 
 def apply(plan: QuotaPlan, cluster: Cluster | None = None) -> QuotaApplied:
@@ -162,8 +180,8 @@ def apply(plan: QuotaPlan, cluster: Cluster | None = None) -> QuotaApplied:
         InputError: There is no way to a cluster.
     """
     way = cluster or find_cluster()
-    before = way.read(plan)
-    return QuotaApplied(plan, before, way.patch(plan))
+    before = way.read(plan).hard
+    return QuotaApplied(plan, before, way.patch(plan).hard)
 
 
 def find_cluster(kubeconfig: Path | str | None = None) -> Cluster:
@@ -196,10 +214,17 @@ class _Spec(msgspec.Struct):
     hard: dict[str, str] = {}
 
 
+class _Metadata(msgspec.Struct):
+    """What is said about a quota."""
+
+    annotations: dict[str, str] = {}
+
+
 class _Quota(msgspec.Struct):
     """A ResourceQuota, what we read of it."""
 
     spec: _Spec = msgspec.field(default_factory=_Spec)
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
 
 
 class _Status(msgspec.Struct):
@@ -208,9 +233,10 @@ class _Status(msgspec.Struct):
     message: str = ""
 
 
-def _limits(answer: bytes, whence: str) -> dict[str, str]:
+def _quota(answer: bytes, whence: str) -> Quota:
     try:
-        return msgspec.json.decode(answer, type=_Quota).spec.hard
+        found = msgspec.json.decode(answer, type=_Quota)
+        return Quota(found.spec.hard, found.metadata.annotations)
     except msgspec.DecodeError as error:
         raise ActuationError(f"{whence} did not answer with a quota: {error}") from None
 
@@ -226,16 +252,16 @@ class Kubectl(msgspec.Struct, frozen=True):
     program: str
     kubeconfig: str | None = None
 
-    def read(self, plan: QuotaPlan) -> dict[str, str]:
-        """The quota's limits now."""
+    def read(self, plan: QuotaPlan) -> Quota:
+        """The quota as it stands."""
         return self._run(plan, "get", "resourcequota", plan.name)
 
-    def patch(self, plan: QuotaPlan) -> dict[str, str]:
-        """Changes the limits; answers all of them."""
+    def patch(self, plan: QuotaPlan) -> Quota:
+        """Changes it; answers with what it is then."""
         patch = plan.body().decode()
         return self._run(plan, "patch", "resourcequota", plan.name, "--type=merge", "-p", patch)
 
-    def _run(self, plan: QuotaPlan, *arguments: str) -> dict[str, str]:
+    def _run(self, plan: QuotaPlan, *arguments: str) -> Quota:
         config = ["--kubeconfig", self.kubeconfig] if self.kubeconfig else []
         command = [self.program, *config, "-n", plan.namespace, *arguments, "-o", "json"]
         try:
@@ -251,7 +277,7 @@ class Kubectl(msgspec.Struct, frozen=True):
             said = done.stderr.decode(errors="replace").strip().splitlines()
             why = said[-1] if said else f"it ended with {done.returncode}"
             raise ActuationError(f"kubectl refused: {why}")
-        return _limits(done.stdout, "kubectl")
+        return _quota(done.stdout, "kubectl")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -333,15 +359,15 @@ class KubeApi:
             authority=(_SERVICE_ACCOUNT / "ca.crt").read_text(),
         )  # fmt: skip
 
-    def read(self, plan: QuotaPlan) -> dict[str, str]:
-        """The quota's limits now."""
+    def read(self, plan: QuotaPlan) -> Quota:
+        """The quota as it stands."""
         return self._ask(plan, "GET", None)
 
-    def patch(self, plan: QuotaPlan) -> dict[str, str]:
-        """Changes the limits; answers all of them."""
+    def patch(self, plan: QuotaPlan) -> Quota:
+        """Changes it; answers with what it is then."""
         return self._ask(plan, "PATCH", plan.body())
 
-    def _ask(self, plan: QuotaPlan, method: str, body: bytes | None) -> dict[str, str]:
+    def _ask(self, plan: QuotaPlan, method: str, body: bytes | None) -> Quota:
         url = f"{self._server}/api/v1/namespaces/{plan.namespace}/resourcequotas/{plan.name}"
         headers = {
             "Authorization": f"Bearer {self._token}", "Accept": "application/json",
@@ -350,7 +376,7 @@ class KubeApi:
         request = urllib.request.Request(url, data=body, headers=headers, method=method)
         try:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
-                return _limits(answer.read(_MOST_BYTES), self._host)
+                return _quota(answer.read(_MOST_BYTES), self._host)
         except urllib.error.HTTPError as error:
             with error:
                 raise ActuationError(f"{self._host} refused: {_why(error)}") from None

@@ -208,32 +208,28 @@ class _PodLimit:
     """A quota that is set when it changes, and given back as it was found."""
 
     def __init__(self, apply: bool) -> None:
-        self._apply = apply
-        self._before: QuotaPlan | None = None
+        from gnomon.act.held_quota import HeldQuota
+
+        self._held = HeldQuota() if apply else None
         self._said = ""
 
     def set(self, wish: QuotaPlan) -> None:
         if (text := wish.describe()) == self._said:
             return
         print(text, flush=True)
-        if self._apply:
-            from gnomon.act import kubernetes
-
-            applied = kubernetes.apply(wish)
-            self._before = self._before or applied.undo()
+        if self._held is not None:
+            self._held.set(wish)
         self._said = text
 
     def give_back(self) -> None:
-        from gnomon.act import kubernetes
         from gnomon.errors import ActuationError
 
         self._said = ""
-        if self._before is None:
+        if self._held is None:
             return
         try:
-            kubernetes.apply(self._before)
-            print(f"given back: {self._before.describe()}", flush=True)
-            self._before = None
+            if given := self._held.give_back():
+                print(f"given back: {given.describe()}", flush=True)
         except ActuationError as error:
             print(f"gnomon: the quota was not given back: {error}", file=sys.stderr)
 

@@ -1,0 +1,113 @@
+"""One quota as the API of Kubernetes shows it, on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+TOKEN = "a-token-nobody-should-see"
+
+
+KINDS = {
+    "/version": {"major": "1", "minor": "32"},
+    "/api": {"kind": "APIVersions", "versions": ["v1"]},
+    "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
+    "/api/v1": {
+        "kind": "APIResourceList", "groupVersion": "v1",
+        "resources": [{
+            "name": "resourcequotas", "singularName": "resourcequota", "kind": "ResourceQuota",
+            "namespaced": True, "verbs": ["get", "patch"],
+        }],
+    },
+}  # fmt: skip
+
+
+class FakeCluster(BaseHTTPRequestHandler):
+    """Behaves as the API does for one quota: merge patches, versions, refusals."""
+
+    quota: dict
+    seen: list
+    answer: tuple[int, bytes] | None
+
+    def log_message(self, *_):
+        pass
+
+    def _reply(self, code, body):
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _is_welcome(self):
+        path = self.path.partition("?")[0]
+        self.seen.append((self.command, path, self.headers["Content-Type"]))
+        if self.answer is not None:
+            self._reply(*self.answer)
+        elif self.headers["Authorization"] != f"Bearer {TOKEN}":
+            self._reply(401, b'{"kind": "Status", "message": "Unauthorized"}')
+        elif path != "/api/v1/namespaces/spark/resourcequotas/executors":
+            self._reply(404, b'{"kind": "Status", "message": "resourcequotas \\"x\\" not found"}')
+        else:
+            return True
+        return False
+
+    def do_GET(self):
+        # kubectl asks first what there is.
+        if (told := KINDS.get(self.path.partition("?")[0])) is not None:
+            self._reply(200, json.dumps(told).encode())
+        elif self._is_welcome():
+            self._reply(200, json.dumps(self.quota).encode())
+
+    def do_PATCH(self):
+        patch = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self._is_welcome():
+            merge(self.quota, patch)
+            self._reply(200, json.dumps(self.quota).encode())
+
+
+def merge(target: dict, patch: dict) -> None:
+    """RFC 7396."""
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, dict):
+            merge(target.setdefault(key, {}), value)
+        else:
+            target[key] = value
+
+
+@contextlib.contextmanager
+def serving(context: ssl.SSLContext | None = None):
+    """The handler's class, with the address in `url`; over TLS where a context is given."""
+    handler = type("Handler", (FakeCluster,), {
+        "quota": {"kind": "ResourceQuota", "apiVersion": "v1",
+                  "metadata": {"name": "executors", "namespace": "spark"},
+                  "spec": {"hard": {"pods": "20", "limits.memory": "64Gi"}}},
+        "seen": [], "answer": None,
+    })  # fmt: skip
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    handler.url = f"http{'s' if context else ''}://127.0.0.1:{server.server_port}"
+    try:
+        yield handler
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def kubeconfig(path, server, *, user=None, cluster=None):
+    path.write_text(json.dumps({
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server, **(cluster or {})}}],
+        "users": [{"name": "u", "user": {"token": TOKEN} if user is None else user}],
+    }))  # fmt: skip
+    return path
