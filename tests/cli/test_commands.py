@@ -294,6 +294,18 @@ def test_help_names_every_option(capsys):
     assert main(["training", "replay", "some.json", "--help"]) == 0
 
 
+def test_help_says_what_holds_when_nothing_is_given(capsys):
+    assert main(["batch", "run", "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for part in (
+        "Jobs of a trial. [50]", "[known]", "between two arrivals on average. [30]",
+        "[on; --no-controls turns it off]",
+    ):  # fmt: skip
+        assert part in said
+    assert "None" not in said
+    assert "False" not in said
+
+
 @pytest.mark.parametrize(
     "words", [["--help"], ["training", "--help"], ["training", "replay", "--help"]]
 )

@@ -125,6 +125,18 @@ def test_a_folder_of_logs(tmp_path):
         check_small(log)
 
 
+def test_folders_of_folders(tmp_path):
+    day = tmp_path / "2026" / "11"
+    rolling = day / "eventlog_v2_app-b"
+    rolling.mkdir(parents=True)
+    write(day, lines(SMALL), "app-a")
+    write(rolling, lines(SMALL), "events_1_app-b")
+    (day / "again").symlink_to(tmp_path)
+    (tmp_path / ".trash").mkdir()
+    write(tmp_path / ".trash", lines(SMALL), "app-old")
+    assert find_spark_logs(tmp_path) == [day / "app-a", rolling]
+
+
 @pytest.mark.parametrize(
     ("pack", "cut"), [(bytes, 30), (gzip.compress, 60), (zstd, 30)], ids=["plain", "gzip", "zstd"]
 )

@@ -44,7 +44,7 @@ class Cluster:
         str | None,
         Parameter(help="To bring an executor to another application: 2s; 0s for logs."),
     ] = None
-    startup: Annotated[str, Parameter(help="To start one that was off or failed: 0s.")] = "0s"
+    startup: Annotated[str, Parameter(help="To start one that was off or failed.")] = "0s"
     off_after: Annotated[
         str | None,
         Parameter(help="Executors idle for so long are switched off; all stay on unless given."),

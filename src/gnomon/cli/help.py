@@ -9,6 +9,7 @@ import re
 import shutil
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from gnomon.cli.commands import EPILOGUE
@@ -58,7 +59,7 @@ def _verb(command: Any, path: list[str]) -> list[str]:
         if argument.required:
             required.append((name.removeprefix("--").upper(), text))
         else:
-            options.append((f"{name}{_placeholder(argument)}", text))
+            options.append((f"{name}{_placeholder(argument)}", f"{text} {_default(argument)}"))
     usage = " ".join(["Usage:", *path, *(name for name, _ in required), "[OPTIONS]"])
     lines = [usage, "", _summary(command.help)]
     if about.long_description:
@@ -82,6 +83,18 @@ def _placeholder(argument: Any) -> str:
     return " TEXT"
 
 
+def _default(argument: Any) -> str:
+    """What holds when nothing is given, where that says something."""
+    value = argument.field_info.default
+    if value is True:
+        return f"[on; {argument.names[0].replace('--', '--no-', 1)} turns it off]"
+    if isinstance(value, tuple):
+        value = ",".join(str(part) for part in value)
+    if not isinstance(value, str | int | float | Path) or value is False or value == "":
+        return ""
+    return f"[{value:g}]" if isinstance(value, float) else f"[{value}]"
+
+
 def _summary(text: str | None) -> str:
     return " ".join((text or "").strip().split("\n\n")[0].split())
 
@@ -91,7 +104,9 @@ def _table(rows: Sequence[tuple[str, str]]) -> list[str]:
     columns = max(shutil.get_terminal_size().columns, width + 30)
     lines = []
     for name, text in rows:
-        folded = textwrap.wrap(" ".join(text.split()), columns - width) or [""]
+        folded = textwrap.wrap(
+            " ".join(text.split()), columns - width, break_long_words=False, break_on_hyphens=False
+        ) or [""]
         lines.append(f"{' ' * _INDENT}{name}".ljust(width) + folded[0])
         lines += [" " * width + more for more in folded[1:]]
     return lines

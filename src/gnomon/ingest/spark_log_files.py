@@ -37,9 +37,9 @@ def looks_like_spark_log(path: str | os.PathLike[str]) -> bool:
 
 
 def find_spark_logs(path: str | os.PathLike[str]) -> list[Path]:
-    """The logs at a path: itself, or those in a folder, by name.
+    """The logs at a path: itself, or those in a folder and in folders inside, by name.
 
-    Files that hold something else, and hidden ones, are passed over.
+    Files that hold something else, hidden ones, and links to folders are passed over.
 
     Raises:
         InputError: Nothing is there, or no log among it.
@@ -49,12 +49,22 @@ def find_spark_logs(path: str | os.PathLike[str]) -> list[Path]:
         raise InputError("does not exist", where=str(path), hint="check the path")
     if not place.is_dir() or _parts(place):
         return [place]
-    inside = sorted(entry for entry in place.iterdir() if not entry.name.startswith("."))
-    found = [entry for entry in inside if looks_like_spark_log(entry)]
+    found = list(_logs_in(place))
     if not found:
         hint = "spark.eventLog.dir names the folder that Spark writes them to"
         raise InputError("holds no Spark event logs", where=str(path), hint=hint)
     return found
+
+
+def _logs_in(folder: Path) -> Iterator[Path]:
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith("."):
+            continue
+        if not entry.is_dir() or _parts(entry):
+            if looks_like_spark_log(entry):
+                yield entry
+        elif not entry.is_symlink():  # which may lead round in a circle
+            yield from _logs_in(entry)
 
 
 def is_in_progress(path: Path) -> bool:
