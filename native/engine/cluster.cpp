@@ -88,7 +88,7 @@ public:
           executors_(static_cast<std::size_t>(input.executors.count)),
           between_(place_levels(input.kinds.levels, input.executors.count)) {
         gates_.assign(gates.begin(), gates.end());
-        quota_ = input.executors.count;
+        quota_ = task_quota_ = input.executors.count;
         longest_hold_ = input.guard.longest_hold;
     }
 
@@ -399,9 +399,13 @@ void Cluster::keep_to_the_end() {
 
 void Cluster::update_quota() {
     note_quota();
-    quota_ = settings_.count;
+    quota_ = task_quota_ = settings_.count;
     if (past_grid_) return;
-    for (auto* gate : gates_) quota_ = std::min(quota_, gate->quota(*this));
+    for (auto* gate : gates_) {
+        const auto quota = gate->quota(*this);
+        quota_ = std::min(quota_, quota);
+        if (gate->asks_each_task()) task_quota_ = std::min(task_quota_, quota);
+    }
 }
 
 void Cluster::note_quota() {
@@ -489,8 +493,8 @@ void Cluster::finish_task(std::int32_t number) {
 /// An executor goes on with its stage unasked, unless the grid says otherwise.
 bool Cluster::continues(const JobState& job, std::int32_t slot, std::int32_t stage) const {
     if (gates_.empty() || is_due(slot, stage)) return true;
-    if (busy_ > quota_) return false;
-    if (job.executors > limit_for(slot, settings_.count)) return false;
+    if (busy_ > task_quota_) return false;
+    if (job.executors > limit_for(slot, settings_.count, true)) return false;
     return is_admitted(slot, stage);
 }
 
@@ -620,7 +624,7 @@ std::int32_t Cluster::assign(const Choice& choice) {
     const bool is_free = is_due(choice.slot, choice.stage);
     const auto limit = is_free ? choice.limit : limit_for(choice.slot, choice.limit);
     auto want = std::min({stage.unstarted, limit - job.executors, choice.most});
-    if (!is_free) want = std::min(want, quota_ - busy_);
+    if (!is_free) want = std::min(want, task_quota_ - busy_);
     std::int32_t given = 0;
     for (; given < want; ++given) {
         const auto number = take_idle(job.application);
@@ -815,9 +819,12 @@ bool ClusterState::is_admitted(std::int32_t slot, std::int32_t position) const {
     return stage.admitted;
 }
 
-std::int32_t ClusterState::limit_for(std::int32_t slot, std::int32_t limit) const {
+std::int32_t ClusterState::limit_for(std::int32_t slot, std::int32_t limit, bool goes_on) const {
     if (past_grid_) return limit;
-    for (auto* gate : gates_) limit = std::min(limit, gate->limit(*this, slot, limit));
+    for (auto* gate : gates_) {
+        if (goes_on && !gate->asks_each_task()) continue;
+        limit = std::min(limit, gate->limit(*this, slot, limit));
+    }
     return limit;
 }
 

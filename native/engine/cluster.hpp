@@ -184,7 +184,8 @@ public:
         return j.urgent || j.stage[static_cast<std::size_t>(stage)].due;
     }
     /// What gates leave of a limit.
-    [[nodiscard]] std::int32_t limit_for(std::int32_t slot, std::int32_t limit) const;
+    /// `goes_on`: for an executor that already works on a stage of it.
+    [[nodiscard]] std::int32_t limit_for(std::int32_t slot, std::int32_t limit, bool goes_on = false) const;
     /// Notes that a stage was not run though it could have been.
     void note_held(std::int32_t slot, std::int32_t stage, double importance, double threshold) const;
 
@@ -202,7 +203,7 @@ protected:
     GridColumns grid_;
     std::vector<Gate*> gates_;
     std::int64_t now_ = 0;
-    std::int32_t idle_ = 0, busy_ = 0, quota_ = 0, source_ = -1;
+    std::int32_t idle_ = 0, busy_ = 0, quota_ = 0, task_quota_ = 0, source_ = -1;
     std::size_t grid_step_ = 0;
     bool past_grid_ = false;
     std::uint32_t round_ = 0;
@@ -242,6 +243,9 @@ public:
     [[nodiscard]] virtual std::int32_t limit(const ClusterState&, std::int32_t, std::int32_t limit) {
         return limit;
     }
+    /// Whether its quota and limit hold for every task that starts. If not, they are looked at before
+    /// a decision, which may go beyond; its executors then go on until the stage has none to start.
+    [[nodiscard]] virtual bool asks_each_task() const { return true; }
 };
 
 struct HeldStage {

@@ -1,6 +1,7 @@
 #include "engine/cluster_decima.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace gnomon {
 
@@ -28,7 +29,7 @@ void DecimaOrder::look(const ClusterState& state) {
     tasks_.clear();
     job_executors_.clear();
     source_ = -1;
-    free_ = static_cast<float>(state.idle());
+    free_ = static_cast<float>(offered());
     auto candidate = candidates_.begin();
     for (const auto slot : state.active()) {
         const auto& job = state.job(slot);
@@ -67,6 +68,25 @@ std::int64_t DecimaOrder::moment(const ClusterState& state) {
     return sum;
 }
 
+/// Jobs may share an application: what is idle there is kept only if none of them could use it.
+std::int32_t DecimaOrder::offer(const ClusterState& state) {
+    auto offered = state.idle();
+    if (!can_have_enough_) return offered;
+    ++round_;
+    for (const auto slot : state.active()) {
+        const auto& job = state.job(slot);
+        const auto application = static_cast<std::size_t>(job.application);
+        if (kept_.size() <= application) kept_.resize(application + 1);
+        auto& kept = kept_[application];
+        if (kept.round != round_) {
+            kept = {round_, state.idle_of(job.application)};
+            offered -= kept.executors;
+        }
+        if (!job.ready.empty()) offered += std::exchange(kept.executors, 0);
+    }
+    return offered;
+}
+
 bool DecimaOrder::wants_more(const ClusterState& state, std::int32_t slot) const {
     if (static_cast<std::size_t>(slot) >= enough_.size() || state.busy() == 0) return true;
     const auto& then = enough_[static_cast<std::size_t>(slot)];
@@ -83,7 +103,7 @@ void DecimaOrder::weigh(const ClusterState& state) {
 
 std::int32_t DecimaOrder::limit(const ClusterState& state, std::size_t drawn, Rng& rng) {
     const auto slot = candidates_[drawn].slot;
-    lowest_ = !can_have_enough_ ? state.job(slot).executors + 1 : state.busy() > 0 ? 0 : 1;
+    lowest_ = can_have_enough_ ? 1 : state.job(slot).executors + 1;
     const auto chances = network_.limit_probabilities(job_of_slot_[static_cast<std::size_t>(slot)], lowest_, state.executors());
     double left = rng.uniform();
     std::int32_t limit = state.executors();
@@ -106,7 +126,7 @@ Choice DecimaOrder::next(const ClusterState& state, Rng& rng) {
     const auto drawn = draw(rng);
     const auto most = limit(state, drawn, rng);
     if (records_) write_down(state, drawn, most);
-    return {candidates_[drawn].slot, candidates_[drawn].stage, most};
+    return {candidates_[drawn].slot, candidates_[drawn].stage, most, offered()};
 }
 
 void DecimaOrder::write_down(const ClusterState& state, std::size_t drawn, std::int32_t limit) {

@@ -27,9 +27,11 @@ struct DecimaRecord {
 
 class DecimaOrder final : public ProbabilisticOrder {
 public:
-    /// `can_have_enough`: a limit may also be what a job holds. It then gets no more until it holds
-    /// fewer, a stage of it is done, or a job comes or goes. Otherwise a limit is always more than a
-    /// job holds, as in the paper.
+    /// `can_have_enough`: a limit may be no more than a job holds. It then gets none until it holds
+    /// fewer than that, a stage is done, or a job comes or goes; and executors that are idle because
+    /// their job has nothing to start before another of its stages is done stay with it: to come
+    /// back would cost more than they could do elsewhere meanwhile. Otherwise, as in the paper, a
+    /// limit is always more than a job holds and all idle executors have to go somewhere.
     explicit DecimaOrder(std::span<const float> parameters, bool can_have_enough = false, bool records = false)
         : network_(parameters), can_have_enough_(can_have_enough), records_(records) {}
     void begin(const ClusterState&) override {
@@ -41,6 +43,7 @@ public:
     [[nodiscard]] const DecimaRecord& record() const { return record_; }
 
 protected:
+    [[nodiscard]] std::int32_t offer(const ClusterState& state) override;
     [[nodiscard]] bool wants_more(const ClusterState& state, std::int32_t slot) const override;
     void weigh(const ClusterState& state) override;
 
@@ -51,6 +54,12 @@ private:
         std::int64_t moment = -1;
     };
 
+    /// Idle executors of an application that are not offered, as of a round.
+    struct Kept {
+        std::int64_t round = 0;
+        std::int32_t executors = 0;
+    };
+
     static std::int64_t moment(const ClusterState& state);
     void look(const ClusterState& state);
     void write_down(const ClusterState& state, std::size_t drawn, std::int32_t limit);
@@ -59,7 +68,9 @@ private:
     Decima network_;
     bool can_have_enough_;
     bool records_;
-    std::vector<Enough> enough_;  ///< by slot
+    std::vector<Enough> enough_;      ///< by slot
+    std::vector<Kept> kept_;          ///< by application
+    std::int64_t round_ = 0;
     DecimaRecord record_;
     std::vector<std::int32_t> heights_;  ///< of each stage of each kind
     std::vector<std::int32_t> job_first_, child_first_, child_, height_, ready_, node_of_, job_of_slot_;

@@ -114,6 +114,9 @@ Choice CriticalPathOrder::next(const ClusterState& state, Rng&) {
 
 std::span<const Candidate> ProbabilisticOrder::gather(const ClusterState& state) {
     candidates_.clear();
+    chances_.clear();
+    offered_ = offer(state);
+    if (offered_ <= 0) return candidates_;
     for (const auto slot : state.active()) {
         if (!state.is_served(slot) || state.job(slot).executors >= state.executors()) continue;
         if (!wants_more(state, slot)) continue;
@@ -139,7 +142,7 @@ Choice ProbabilisticOrder::next(const ClusterState& state, Rng& rng) {
     if (gather(state).empty()) return {};
     const auto drawn = draw(rng);
     const auto& candidate = candidates_[drawn];
-    return {candidate.slot, candidate.stage, limit(state, drawn, rng)};
+    return {candidate.slot, candidate.stage, limit(state, drawn, rng), offered_};
 }
 
 void PathSoftmaxOrder::weigh(const ClusterState& state) {
@@ -166,7 +169,7 @@ Choice PcapsOrder::next(const ClusterState& state, Rng& rng) {
     const auto& candidate = candidates[drawn];
     const auto limit = inner_->limit(state, drawn, rng);
     if (!state.has_grid() || state.is_due(candidate.slot, candidate.stage)) {
-        return {candidate.slot, candidate.stage, limit};
+        return {candidate.slot, candidate.stage, limit, inner_->offered()};
     }
     const auto chances = inner_->chances();
     const double most = *std::max_element(chances.begin(), chances.end());
@@ -177,7 +180,8 @@ Choice PcapsOrder::next(const ClusterState& state, Rng& rng) {
         // What the guard wants served does not wait for the draw to fall on it.
         for (std::size_t i = 0; i < candidates.size(); ++i) {
             if (state.is_due(candidates[i].slot, candidates[i].stage)) {
-                return {candidates[i].slot, candidates[i].stage, inner_->limit(state, i, rng)};
+                return {candidates[i].slot, candidates[i].stage, inner_->limit(state, i, rng),
+                        inner_->offered()};
             }
         }
         Choice held;
@@ -185,7 +189,7 @@ Choice PcapsOrder::next(const ClusterState& state, Rng& rng) {
         return held;
     }
     const auto used = narrowed(limit, narrowing_, gamma_, state.intensity(), state.low(), state.high());
-    return {candidate.slot, candidate.stage, used};
+    return {candidate.slot, candidate.stage, used, inner_->offered()};
 }
 
 }  // namespace gnomon

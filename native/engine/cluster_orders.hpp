@@ -60,12 +60,16 @@ public:
     /// All stages that could be served now, with a chance each; empty where there is none.
     std::span<const Candidate> gather(const ClusterState& state);
     std::span<const double> chances() const { return chances_; }
+    /// Of the idle executors those that may be given out now, as of the last `gather`.
+    [[nodiscard]] std::int32_t offered() const { return offered_; }
     /// The place of the one that is drawn.
     std::size_t draw(Rng& rng) const;
     /// How many executors its job may hold.
     virtual std::int32_t limit(const ClusterState& state, std::size_t drawn, Rng& rng) = 0;
 
 protected:
+    /// How many of the idle executors may be given out.
+    [[nodiscard]] virtual std::int32_t offer(const ClusterState& state) { return state.idle(); }
     /// Whether a job's stages are to be weighed at all.
     [[nodiscard]] virtual bool wants_more(const ClusterState&, std::int32_t) const { return true; }
     /// Fills `chances_`, one for each of `candidates_`, so that they add up to 1.
@@ -73,6 +77,7 @@ protected:
 
     std::vector<Candidate> candidates_;
     std::vector<double> chances_;
+    std::int32_t offered_ = 0;
 };
 
 /// A softmax over the ways to the end, each as a share of the longest: `sharpness` times that.

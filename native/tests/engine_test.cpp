@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/decima.hpp"
+#include "engine/decima_gradient.hpp"
 #include "engine/event_queue.hpp"
 #include "engine/perfetto.hpp"
 #include "engine/placement.hpp"
@@ -518,6 +519,7 @@ void decima_stays_in_bounds() {
     std::vector<float> parameters(gnomon::Decima::parameter_count);
     for (float& p : parameters) p = static_cast<float>(rng.uniform() - 0.5);
     gnomon::Decima kept(parameters);
+    gnomon::DecimaGradient gradient(parameters);
     for (int round = 0; round < 60; ++round) {
         const RandomJobs random(rng);
         const auto jobs = static_cast<std::int32_t>(random.executors.size());
@@ -532,7 +534,14 @@ void decima_stays_in_bounds() {
         const auto limits = kept.limit_probabilities(job, 1, highest);
         expect(limits.size() == static_cast<std::size_t>(highest) && is_distribution(limits),
                "limits have probabilities");
+        if (p.empty() || highest == 0) continue;
+        const auto chosen = static_cast<std::int32_t>(rng.below(p.size()));
+        gradient.add(view, {chosen, job, 1, 1, highest}, 0.5F, 0.1F);
     }
+    const auto sum = gradient.sum();
+    expect(sum.size() == parameters.size() && std::all_of(sum.begin(), sum.end(), [](double x) { return std::isfinite(x); }),
+           "a gradient of numbers");
+    expect(std::any_of(sum.begin(), sum.end(), [](double x) { return x != 0.0; }), "a gradient that points somewhere");
     bool refused = false;
     try {
         const gnomon::Decima short_of_one{std::span<const float>(parameters).first(parameters.size() - 1)};

@@ -34,6 +34,7 @@ class Rules:
     step_ns: int = NEVER_NS
     patience_ns: int = NEVER_NS
     finish_by_ns: int = NEVER_NS
+    each_task: bool = True  # the quota holds for tasks, not only for decisions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -352,7 +353,7 @@ class ReferenceCluster:
 
     def continues(self, job: Job) -> bool:
         """An executor goes on with its stage unasked, unless the quota fell."""
-        if self.rules.quota is None or job.is_urgent:
+        if self.rules.quota is None or job.is_urgent or not self.rules.each_task:
             return True
         return self.busy <= self.quota and job.executors <= self.narrowed(self.settings.count)
 
@@ -494,7 +495,8 @@ class ReferenceCluster:
         stage = job.stages[position]
         if not job.is_urgent:
             limit = self.narrowed(limit)
-            most = min(most, self.quota - self.busy)
+            if self.rules.each_task:
+                most = min(most, self.quota - self.busy)
         given = 0
         for _ in range(min(stage.tasks_left, limit - job.executors, most)):
             executor = self.take(job.application)

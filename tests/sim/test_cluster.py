@@ -67,15 +67,16 @@ def limited(draw, name):
     """Rules with a quota, and the native gate, grid and guard of the same."""
     many = draw(cases.executors())
     quota = draw(st.lists(st.integers(0, many.count + 1), min_size=1, max_size=8))
-    narrows, step_ns = draw(st.booleans()), draw(st.integers(1, 15))
+    narrows, each_task = draw(st.booleans()), draw(st.booleans())
+    step_ns = draw(st.integers(1, 15))
     patience_ns = draw(st.sampled_from([NEVER_NS, 0, 5, 40]))
     finish_by_ns = draw(st.sampled_from([NEVER_NS, 60]))
     base = ORDERS[name][0]
     rules = Rules(
         base.order, base.per_job, base.keeps, base.exponent, quota, narrows, step_ns, patience_ns,
-        finish_by_ns,
+        finish_by_ns, each_task,
     )  # fmt: skip
-    gate = _core.quota_gate(np.array(quota, np.int32), narrows)
+    gate = _core.quota_gate(np.array(quota, np.int32), narrows, each_task)
     grid = GridSteps.known(np.zeros(len(quota)), step_ns, horizon=1)
     guard = Guard(patience_ns=patience_ns, finish_by_ns=finish_by_ns)
     return many, rules, gate, grid, guard
@@ -331,8 +332,32 @@ WEIGHTS = DecimaWeights.initial(np.random.default_rng(2)).parameters
 MAKERS = {
     **{name: make for name, (_, make) in ORDERS.items()},
     "decima": lambda: _core.decima_order(WEIGHTS),
+    "decima-enough": lambda: _core.decima_order(WEIGHTS, False, True),
     "pcaps": lambda: _core.pcaps_order(_core.decima_order(WEIGHTS), 0.5, 3),
+    "pcaps-enough": lambda: _core.pcaps_order(_core.decima_order(WEIGHTS, False, True), 0.5, 3),
 }
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_executors_stay_with_a_job_that_waits_for_its_own_stage(seed, wrapped):
+    """Nothing of it can start for 100: whoever left would have to come back."""
+    slow, quick = Stage(1, {4: Waves(first=[100])}), Stage(3, {4: Waves(first=[10])})
+    last = Stage(4, {4: Waves(first=[10])}, parents=(0, 1))
+    kinds = JobKinds.build({"waits": [slow, quick, last], "wide": [quick]})
+    jobs = BatchJobs.of(kinds, [0, 1, 1], [0, 30, 31])
+    order = _core.decima_order(WEIGHTS, False, True)
+    if wrapped:
+        order = _core.pcaps_order(order, 0.5, 3)
+    many = Executors(count=4, moving_delay_ns=1)
+    run = run_cluster(jobs, many, order, seed=seed, log_tasks=True)
+    served = run.log.executor[(run.log.job == 0) & (run.log.stage < 2)]
+    left = (run.log.job > 0) & (run.log.start_ns < 100) & np.isin(run.log.executor, served)
+    assert not left.any()
+    assert (run.log.job == 0).sum() == 8
+    # As in the paper, all that is idle goes to whoever can use it.
+    greedy = run_cluster(jobs, many, _core.decima_order(WEIGHTS), seed=seed, log_tasks=True)
+    assert greedy.log.start_ns[greedy.log.job > 0].min() == 31
 
 
 @pytest.mark.parametrize("name", MAKERS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -18,19 +18,22 @@ if TYPE_CHECKING:
 
 __all__ = ["train_decima"]
 
+_SETS = 8
+
 
 def train_decima(
     *,
     out: Annotated[Path, Parameter(name=["--out", "-o"])],
     jobs: str = "tpch",
     executors: int = 100,
-    iterations: int = 300,
+    iterations: int = 1000,
     rollouts: int = 8,
     arrival: float = 25.0,
     start: Path | None = None,
+    gradients: Literal["native", "torch"] = "native",
     seed: int = 0,
 ) -> None:
-    """Train Decima on a kind of jobs, with PyTorch: `decima?model=FILE` then uses it.
+    """Train Decima on a kind of jobs: `decima?model=FILE` then uses it.
 
     `gnomon batch train-decima -o mine.npz --jobs /var/spark-events --executors 40`. What was
     interrupted goes on with the same command. At the end it is set beside fair shares and FIFO on
@@ -40,10 +43,11 @@ def train_decima(
         out: Where the weights go.
         jobs: tpch or alibaba (made up), event logs of Spark, or a file of kinds.
         executors: Of the cluster.
-        iterations: Steps; a few hundred beat FIFO, more is better.
+        iterations: Steps; a thousand take some minutes, and more is better.
         rollouts: Of the same jobs in a step.
-        arrival: Seconds between two jobs on average; half of the episodes have all at once.
+        arrival: Seconds between two jobs on average, more and less of it being tried too.
         start: Weights to begin with, as bundled ones or earlier ones.
+        gradients: Whose: native code, or PyTorch (the same, some times slower).
         seed: Of everything.
     """
     from gnomon.model.decima import DecimaWeights
@@ -51,10 +55,12 @@ def train_decima(
     from gnomon.systems.batch.train import train_decima as train
 
     kinds, said = read_kinds(jobs, seed)
+    sets = _many_like_tpch(seed) if jobs == "tpch" else [kinds]
     print(f"gnomon: {said}", file=sys.stderr)
     training = Training(
-        iterations=iterations, rollouts=rollouts, executors=executors, mean_s=arrival, seed=seed
-    )
+        iterations=iterations, rollouts=rollouts, executors=executors, mean_s=arrival,
+        gradients=gradients, seed=seed,
+    )  # fmt: skip
     began = time.monotonic()
 
     def tell(progress: Progress) -> None:
@@ -66,10 +72,22 @@ def train_decima(
             )  # fmt: skip
 
     weights = train(
-        kinds, out, training, start=DecimaWeights.load(start) if start else None, tell=tell
+        sets, out, training, start=DecimaWeights.load(start) if start else None, tell=tell
     )
     print(f"wrote {out}")
     print(_compared(weights, out, kinds, executors, arrival, seed))
+
+
+def _many_like_tpch(seed: int) -> list[JobKinds]:
+    """More made-up jobs than one set has: what is learned should not be one set's."""
+    import numpy as np
+
+    from gnomon.datasets.batch_jobs import tpch_like
+
+    sizes = (2, 5, 10, 20, 50, 80, 100)
+    return [
+        tpch_like(np.random.default_rng([seed, number]), sizes_gb=sizes) for number in range(_SETS)
+    ]
 
 
 def _compared(

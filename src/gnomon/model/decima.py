@@ -1,9 +1,9 @@
 """Decima's network: its weights, where they come from, and what it thinks of a cluster.
 
 Decima (Mao et al., "Learning scheduling algorithms for data processing clusters", SIGCOMM 2019)
-chooses the stage that free executors go to, and how many its job may hold. The forward pass is
-native (`native/engine/decima.hpp`); `decima_torch` is the same network for those who want to
-differentiate it in torch.
+chooses the stage that free executors go to, and how many its job may hold. The network and its
+gradient are native (`native/engine/decima.hpp`, `decima_gradient.hpp`); `decima_torch` is the
+same in PyTorch.
 """
 
 from __future__ import annotations

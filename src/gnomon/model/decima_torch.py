@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gnomon.errors import MissingExtra
 from gnomon.model.decima import NETS
 
-__all__ = ["Likelihood", "likelihood", "torch_module"]
+__all__ = ["Likelihood", "gradient", "likelihood", "select_decisions", "torch_module"]
 
 _SLOPE = 0.2
 Record = Mapping[str, NDArray[Any]]
@@ -27,8 +27,34 @@ def torch_module() -> Any:
     return torch
 
 
+def gradient(
+    parameters: NDArray[np.float32], record: Record, decisions: NDArray[np.int64],
+    advantage: NDArray[np.float32], entropy_weight: float,
+) -> tuple[NDArray[np.float64], float, float]:  # fmt: skip
+    """What `_core.decima_gradient` gives, by PyTorch's own differentiation.
+
+    Of -advantage x log p - entropy_weight x entropy over some decisions; also the sums of log p
+    and of entropies.
+    """
+    torch = torch_module()
+    leaf = torch.tensor(parameters, requires_grad=True)
+    found = likelihood(leaf, select_decisions(record, decisions))
+    log_chance = found.log_chance @ torch.tensor(advantage)
+    (-log_chance - entropy_weight * found.entropy.sum()).backward()
+    return (
+        leaf.grad.numpy().astype(np.float64),
+        float(found.log_chance.detach().sum()),
+        float(found.entropy.detach().sum()),
+    )
+
+
 class Likelihood(NamedTuple):
-    """Of each decision: the log of its chance, and the entropy of what it was drawn from."""
+    """Of each decision: the log of its chance, and how open it was.
+
+    Attributes:
+        log_chance: Of what was drawn.
+        entropy: Of the stages plus that of the limits, each as a share of that of even chances.
+    """
 
     log_chance: Any
     entropy: Any
@@ -119,7 +145,10 @@ def _softmax(torch: Any, scores: Any, group: Any, groups: int) -> _Drawn:
     shifted = scores - most[group]
     total = torch.zeros(groups).index_add(0, group, torch.exp(shifted))
     log = shifted - torch.log(total)[group]
-    return _Drawn(log, -torch.zeros(groups).index_add(0, group, torch.exp(log) * log))
+    entropy = -torch.zeros(groups).index_add(0, group, torch.exp(log) * log)
+    choices = torch.bincount(group, minlength=groups)
+    # Of one choice the entropy is none, whatever it is divided by.
+    return _Drawn(log, entropy / torch.log(choices.clamp(min=2).to(torch.float32)))
 
 
 class _Seen:
@@ -177,3 +206,32 @@ class _Seen:
             parts = (nodes, place[parent[mine]], child[mine])
             levels.append(tuple(torch.tensor(part) for part in parts))
         return levels
+
+
+def select_decisions(record: Record, chosen: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """Only some decisions of a record."""
+    part: dict[str, NDArray[Any]] = {}
+    columns = {
+        "first_job": ("job_nodes", "job_executors"),
+        "first_node": ("work_ms", "tasks", "height"),
+        "first_edge": ("edge_parent", "edge_child"),
+        "first_ready": ("ready",),
+    }
+    for offset, names in columns.items():
+        first = record[offset]
+        many = np.diff(first)[chosen]
+        begin = np.concatenate([[0], np.cumsum(many)])
+        rows = np.arange(begin[-1]) - np.repeat(begin[:-1] - first[chosen], many)
+        part[offset] = begin
+        part |= {name: record[name][rows] for name in names}
+    single = (
+        "source_job",
+        "free_executors",
+        "chosen",
+        "job",
+        "limit",
+        "lowest",
+        "highest",
+        "time",
+    )
+    return part | {name: record[name][chosen] for name in single}

@@ -145,6 +145,25 @@ def test_pcaps_by_its_command_and_a_kill(logged, watching, tmp_path):
     assert watching.state().failed_tasks == 0
 
 
+def test_decima_weighs_the_stages_of_a_real_spark(logged, watching, tmp_path):
+    """Every hour is the dirtiest: of two jobs the likelier runs, the other waits for it."""
+    expected = [logged.submit("long", tasks=60, ms=150, reducers=20)]
+    first = running_stage(watching)
+    expected.append(logged.submit("short", tasks=12, ms=150))
+    second = waiting_stage(watching, first)
+    agent = Command(logged.handshake, "pcaps?gamma=1:decima", [*[500] * 30, 100], tmp_path)
+    try:
+        until(
+            lambda: any(s.held for s in watching.state().stages if s.stage in (first, second)),
+            "one of them is held", 30,
+        )  # fmt: skip
+        until(lambda: any(plan.get("priority") for plan in agent.plans), "an order is given", 10)
+        assert [logged.result("long"), logged.result("short")] == expected
+    finally:
+        agent.end()
+    assert watching.state().failed_tasks == 0
+
+
 def test_without_apply_it_only_says_what_it_would_do(logged, watching, tmp_path):
     before = watching.state().target
     expected = logged.submit("a", tasks=12, ms=150)

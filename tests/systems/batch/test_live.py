@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from msgspec import UNSET
 
+from gnomon import _core
 from gnomon.act.spark.state import ExecutorState, JobState
 from gnomon.errors import InputError
+from gnomon.graph.jobs import BatchJobs, JobKinds, Stage, Waves
 from gnomon.ingest.outlook import Outlook
+from gnomon.model.decima import DecimaWeights, bundled_decima
 from gnomon.series import Signal
+from gnomon.sim.cluster import Executors, run_cluster
 from gnomon.systems.batch.live import LiveRule
 from gnomon.systems.batch.live_grid import LiveGrid
+from gnomon.systems.batch.live_stages import ReadyStages, decima_chances, decima_view
 from tests.act.spark.states import stage, state
 
 HOUR_NS = 3_600 * 10**9
@@ -138,11 +144,79 @@ def test_hours_that_end_are_told():
     ("spec", "said"),
     [("fifo", "does not look at the grid"), ("wait-awhile:fifo", "no live form"),
      ("green-hadoop", "no live form"), ("carbon-scaler:fair", "no live form"),
-     ("pcaps:decima", "Decima has no live form")],
+     ("pcaps:shortest-job", "ShortestJob has no live form"),
+     ("pcaps:decima?model=none.npz", "none.npz")],
 )  # fmt: skip
 def test_policies_without_a_live_form_are_told(spec, said):
     with pytest.raises(InputError, match=said):
         LiveRule(spec, grid([100.0] * 60), 4)
+
+
+def test_decima_sees_an_application_as_it_sees_a_simulated_cluster():
+    """Two jobs, nothing started: the view is what the native order recorded of its first look."""
+    s = 10**9
+    kinds = JobKinds.build(
+        {
+            "a": [
+                Stage(40, {4: Waves(first=[2 * s])}),
+                Stage(3, {4: Waves(first=[5 * s])}),
+                Stage(9, {4: Waves(first=[s])}, parents=(0, 1)),
+                Stage(2, {4: Waves(first=[s])}, parents=(2,)),
+            ],
+            "b": [
+                Stage(7, {4: Waves(first=[3 * s])}),
+                Stage(1, {4: Waves(first=[s])}, parents=(0,)),
+            ],
+        }
+    )
+    weights = DecimaWeights.initial(np.random.default_rng(3))
+    order = _core.decima_order(weights.parameters, True, True)
+    jobs = BatchJobs.of(kinds, [0, 1], [0, 0])
+    run_cluster(jobs, Executors(count=4), order, seed=0)
+    record = order.record()
+
+    def like(number, tasks, seconds, job, parents=(), submitted=True):
+        return stage(number, tasks=tasks, mean_task_ms=seconds * 1e3, timed_tasks=1, jobs=(job,),
+                     parents=parents, submitted=submitted)  # fmt: skip
+
+    spark = state(
+        like(0, 40, 2, 0), like(1, 3, 5, 0), like(2, 9, 1, 0, (0, 1), False),
+        like(3, 2, 1, 0, (2,), False), like(4, 7, 3, 1), like(5, 1, 1, 1, (4,), False),
+        jobs=(JobState(0, 0, (0, 1, 2, 3)), JobState(1, 0, (4, 5))),
+        executors=tuple(ExecutorState(str(i), "h", 2, 0, False) for i in range(2)),
+    )  # fmt: skip
+    view, numbers = decima_view(ReadyStages(spark))
+    assert numbers == [0, 1, 4]
+    first = slice(0, len(view.tasks))
+    assert np.diff(view.job_first).tolist() == record["job_nodes"][:2].tolist()
+    assert view.work_ms == pytest.approx(record["work_ms"][first])
+    assert view.tasks.tolist() == record["tasks"][first].tolist()
+    assert view.heights().tolist() == record["height"][first].tolist()
+    assert view.ready.tolist() == record["ready"][:3].tolist()
+    assert view.job_executors.tolist() == record["job_executors"][:2].tolist()
+    assert (view.source_job, view.free_executors) == (-1, record["free_executors"][0])
+
+
+def test_decima_weighs_the_stages_of_an_application():
+    rule = LiveRule("pcaps?gamma=1:decima", grid([500.0, *[100.0] * 60]), 4)
+    short = msgspec.structs.replace(PAIR[1], jobs=(1,))
+    running = msgspec.structs.replace(PAIR[0], running=3, finished=5)
+    shared = msgspec.structs.replace(PAIR[2], jobs=(0, 1))
+    nobodys = stage(9, tasks=4, jobs=(7,))
+    spark = msgspec.structs.replace(
+        application(running, short, shared, nobodys),
+        jobs=(JobState(0, T0 * 1000, (1, 3)), JobState(1, T0 * 1000 + 5, (2, 3))),
+    )
+    chances = decima_chances(ReadyStages(spark), weights=bundled_decima())
+    assert set(chances) == {1, 2}
+    assert sum(chances.values()) == pytest.approx(1.0, abs=1e-5)
+    decision = rule.decide(spark, T0)
+    most = max(chances, key=chances.get)
+    assert decision.order == (most, ({1, 2} - {most}).pop())
+    assert decision.hold == {1, 2} - {most}  # the likeliest runs at any hour
+    assert rule.decide(spark, T0 + 3600).hold == frozenset()
+    assert "Decima's chances" in rule.describe()
+    assert rule.decide(application(), T0).order == ()
 
 
 def test_pods_need_cap():

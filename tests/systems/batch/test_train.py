@@ -10,8 +10,7 @@ from gnomon.cli import main
 from gnomon.errors import InputError
 from gnomon.graph.jobs import JobKinds, Stage, Waves
 from gnomon.model.decima import DecimaWeights
-from gnomon.sim.cluster import Executors, run_cluster
-from gnomon.systems.batch.train import Training, _cost_to_go, train_decima
+from gnomon.systems.batch.train import Training, train_decima
 from tests.cli.refusal import refused
 
 S = 10**9
@@ -23,21 +22,6 @@ KINDS = JobKinds.build(
     }
 )
 SMALL = Training(iterations=4, rollouts=3, executors=4, first_jobs=4, last_jobs=6, decisions=50)
-
-
-def test_costs_to_go_are_times_in_the_system():
-    from gnomon import _core
-    from gnomon.graph.jobs import BatchJobs
-
-    jobs = BatchJobs.of(KINDS, [0, 1, 1], [0, 5 * S, 300 * S])
-    run = run_cluster(jobs, Executors(count=4), _core.fifo_order(4, False), seed=0)
-    when = np.array([0, 3 * S, 100 * S, int(run.finish_ns.max()) + 1], dtype=np.int64)
-    by_hand = [
-        sum(max(0, f - max(a, t)) for f, a in zip(run.finish_ns.tolist(), run.arrival_ns.tolist()))
-        / 1e9
-        for t in when.tolist()
-    ]
-    np.testing.assert_allclose(_cost_to_go(run, when), by_hand)
 
 
 def test_the_same_seed_trains_the_same_network(tmp_path):
@@ -97,7 +81,43 @@ def test_it_learns_to_serve_the_short_jobs(tmp_path):
     assert np.mean(ratio[-10:]) < 0.95 * np.mean(ratio[:10])
 
 
-@pytest.mark.parametrize("wrong", [{"rollouts": 1}, {"iterations": 0}, {"last_jobs": 1}], ids=str)
+def test_torch_trains_the_same_network(tmp_path):
+    pytest.importorskip("torch")
+    few = msgspec.structs.replace(SMALL, iterations=2)
+    by_torch = msgspec.structs.replace(few, gradients="torch")
+    one = train_decima(KINDS, tmp_path / "a.npz", few)
+    two = train_decima(KINDS, tmp_path / "b.npz", by_torch)
+    # Adam divides by the gradient's size: where that is next to nothing, rounding decides.
+    apart = np.abs(one.parameters - two.parameters)
+    assert np.median(apart) < 0.01 * few.learning_rate
+    assert apart.max() <= 4.0 * few.learning_rate
+
+
+def test_it_begins_where_it_is_told_to(tmp_path):
+    start = DecimaWeights.initial(np.random.default_rng(5))
+    one = msgspec.structs.replace(SMALL, iterations=1)
+    near = train_decima(KINDS, tmp_path / "a.npz", one, start=start)
+    # Adam's first step moves every parameter by no more than the learning rate.
+    assert np.abs(near.parameters - start.parameters).max() <= 1.001 * one.learning_rate
+    assert not np.array_equal(near.parameters, start.parameters)
+
+
+def test_several_sets_of_kinds_are_all_learned_on(tmp_path):
+    only_long = JobKinds.build({"long": [Stage(40, {4: Waves(first=[10 * S])})]})
+    only_short = JobKinds.build({"short": [Stage(2, {4: Waves(first=[S])})]})
+    told, more = [], msgspec.structs.replace(SMALL, iterations=12)
+    train_decima([only_long, only_short], tmp_path / "a.npz", more, tell=told.append)
+    times = [progress.fair_s for progress in told]
+    assert max(times) > 10 * min(times)
+    with pytest.raises(InputError, match="no jobs to learn on"):
+        train_decima([], tmp_path / "b.npz", SMALL)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"rollouts": 1}, {"iterations": 0}, {"last_jobs": 1}, {"reach_s": 0.0}, {"mean_s": -1.0}],
+    ids=str,
+)
 def test_settings_are_checked(wrong):
     with pytest.raises(InputError):
         Training(**wrong)

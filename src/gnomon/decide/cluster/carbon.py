@@ -5,7 +5,7 @@ Hours are hours of the grid. `GridSteps` says how long one takes in the simulati
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -26,9 +26,12 @@ from gnomon.errors import InputError
 from gnomon.sim.cluster import NEVER_NS, GridSteps, Guard
 
 __all__ = [
-    "Cap", "CarbonScaler", "FixedQuota", "GreenHadoop", "Guarded", "Pcaps", "PcapsPlus",
+    "Binding", "Cap", "CarbonScaler", "FixedQuota", "GreenHadoop", "Guarded", "Pcaps", "PcapsPlus",
     "SuspendResume", "WaitAwhile",
 ]  # fmt: skip
+
+#: When a quota holds: for every task that starts, or before a decision, whatever that gives.
+Binding = Literal["task", "decision"]
 
 
 @cluster_policies.register("cap")
@@ -36,21 +39,26 @@ class Cap(msgspec.Struct, frozen=True):
     """CAP: as many executors as the grid is clean, at least a share of `least` (section 4.2).
 
     Nothing is stopped: while more are busy than may be, none starts. A job's limit shrinks by as
-    much as the quota did.
+    much as the quota did (`narrows`). That holds for every `task` that starts, as the paper says.
+    In the authors' program limits do not shrink on Decima, and the quota is tested before a
+    `decision` alone, which may then go beyond it: `narrows=false&binding=decision`.
     """
 
     inner: ClusterPolicy | PythonPolicy
     least: float = 0.2
+    narrows: bool = True
+    binding: Binding = "task"
 
     def __post_init__(self) -> None:
         _check_share("cap", "least", self.least)
+        _check_binding("cap", self.binding)
 
     def parts(self, setting: Setting) -> Parts:
         """A quota for every hour."""
         grid, count = _grid_of("cap", setting), setting.executors.count
         least = max(1, round(self.least * count))
         quota = cap_quota(grid.seen, grid.low, grid.high, least=least, executors=count)
-        return _with_quota(self.inner, setting, quota, narrows=True)
+        return _with_quota(self.inner, setting, quota, narrows=self.narrows, binding=self.binding)
 
 
 @cluster_policies.register("quota")
@@ -63,15 +71,17 @@ class FixedQuota(msgspec.Struct, frozen=True):
     inner: ClusterPolicy | PythonPolicy
     share: float = 0.5
     narrows: bool = True
+    binding: Binding = "task"
 
     def __post_init__(self) -> None:
         _check_share("quota", "share", self.share)
+        _check_binding("quota", self.binding)
 
     def parts(self, setting: Setting) -> Parts:
         """The same quota for every hour."""
         grid, count = _grid_of("quota", setting), setting.executors.count
         quota = np.full(grid.seen.size, max(1, round(self.share * count)), dtype=np.int32)
-        return _with_quota(self.inner, setting, quota, narrows=self.narrows)
+        return _with_quota(self.inner, setting, quota, narrows=self.narrows, binding=self.binding)
 
 
 @cluster_policies.register("suspend")
@@ -289,9 +299,10 @@ def _with_gate(parts: Parts, gate: Any) -> Parts:
 
 def _with_quota(
     inner: ClusterPolicy | PythonPolicy, setting: Setting, quota: NDArray[np.int32],
-    *, narrows: bool,
+    *, narrows: bool, binding: Binding = "task",
 ) -> Parts:  # fmt: skip
-    return _with_gate(_parts_of(inner, setting), _core.quota_gate(quota, narrows))
+    gate = _core.quota_gate(quota, narrows, binding == "task")
+    return _with_gate(_parts_of(inner, setting), gate)
 
 
 def _guarded(parts: Parts, guard: Guard) -> Parts:
@@ -315,6 +326,11 @@ def _grid_of(name: str, setting: Setting) -> GridSteps:
 
 def _hours(grid: GridSteps, hours: float) -> int:
     return round(hours * grid.step_ns)
+
+
+def _check_binding(name: str, binding: str) -> None:
+    if binding not in get_args(Binding):
+        raise InputError(f"{name}: binding is {' or '.join(get_args(Binding))}, not {binding}")
 
 
 def _check_share(name: str, field: str, value: float) -> None:

@@ -109,8 +109,9 @@ class Decima(msgspec.Struct, frozen=True):
     """The graph network of Mao et al. (SIGCOMM 2019), 4,770 parameters, in native code.
 
     `model` names a file of weights; the bundled ones were trained here. With `enough`, a limit may
-    be no more than a job holds, which then gets none until something changes; in the authors'
-    program a limit is always more, so that idle executors have to be given to somebody.
+    be no more than a job holds, which then gets none until something changes, and executors that
+    are idle because their job waits for another of its stages stay with it; in the authors'
+    program a limit is always more, and idle executors have to be given to somebody.
     """
 
     model: str = ""
@@ -118,5 +119,8 @@ class Decima(msgspec.Struct, frozen=True):
 
     def parts(self, setting: Setting) -> Parts:
         """Native."""
-        weights = DecimaWeights.load(self.model) if self.model else bundled_decima()
-        return Parts(_core.decima_order(weights.parameters, False, self.enough))
+        return Parts(_core.decima_order(self.weights().parameters, False, self.enough))
+
+    def weights(self) -> DecimaWeights:
+        """Those of the file, or the bundled ones."""
+        return DecimaWeights.load(self.model) if self.model else bundled_decima()

@@ -7,12 +7,13 @@ executors, so each is tested.
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from gnomon.act.spark import DriverState, SparkDecision, SparkPlan, plan
-from gnomon.act.spark.state import StageState
 from gnomon.decide.cluster import (
     Cap,
     ClusterPolicy,
@@ -23,15 +24,16 @@ from gnomon.decide.cluster import (
     SuspendResume,
     cluster_policies,
 )
-from gnomon.decide.cluster.orders import Fair, Fifo, PathSoftmax
+from gnomon.decide.cluster.orders import Decima, Fair, Fifo, PathSoftmax
 from gnomon.decide.cluster.rules import cap_quota, pcaps_threshold, runs_now
 from gnomon.errors import InputError
 from gnomon.systems.batch.live_grid import GridNow, LiveGrid
+from gnomon.systems.batch.live_stages import ReadyStages, decima_chances, path_chances
 
 __all__ = ["LiveRule", "quota_now"]
 
-#: Taken for the tasks of an application of which none has ended yet.
-_UNSEEN_TASK_S = 1.0
+#: A chance for each stage that could run.
+Weigh = Callable[[ReadyStages], dict[int, float]]
 
 
 class LiveRule:
@@ -54,7 +56,7 @@ class LiveRule:
             raise InputError(f"{spec}: of how many executors?", hint="give --executors")
         self.spec, self.grid, self._executors = spec, grid, executors
         inner = self._layers[-1]
-        self._sharpness = inner.sharpness if isinstance(inner, PathSoftmax) else 5.0
+        self._weigh, self._weighs_by = _weighing(inner)
         # A quota alone leaves the order of stages to Spark.
         self._orders = any(isinstance(layer, Pcaps | PcapsPlus) for layer in self._layers)
         self._held_since: dict[int, float] = {}
@@ -68,7 +70,8 @@ class LiveRule:
         grid = self.grid.now(now_s)
         quota: int | None = None
         reasons: dict[str, str] = {}
-        ready = _Ready(state, self._sharpness)
+        ready = ReadyStages(state)
+        chances = self._weigh(ready) if self._orders else {}
         held: dict[int, str] = {}
         for layer in self._layers:
             if isinstance(layer, Cap):
@@ -78,14 +81,14 @@ class LiveRule:
                 if allowed < self._all:
                     quota = allowed if quota is None else min(quota, allowed)
             elif isinstance(layer, Pcaps):
-                held |= _hold_pcaps(layer, grid, ready)
+                held |= _hold_pcaps(layer, grid, chances)
             elif isinstance(layer, PcapsPlus):
                 held |= self._hold_ahead(layer, grid, ready, now_s)
             elif isinstance(layer, SuspendResume):
                 held |= _hold_all(layer, grid, ready)
         held = self._bounded(held, ready, now_s)
         reasons |= {str(stage): why for stage, why in held.items()}
-        order = ready.order if self._orders else ()
+        order = tuple(sorted(chances, key=lambda stage: (-chances[stage], stage)))
         return SparkDecision(quota, frozenset(held), order, reasons)
 
     def pods(self, now_s: float) -> tuple[int, str]:
@@ -112,11 +115,11 @@ class LiveRule:
         if self._executors is not None:
             parts.append(f"at most {self._executors} executors")
         if self._orders:
-            parts.append(f"stages by their way to the end, sharpness {self._sharpness:g}")
+            parts.append(f"stages by {self._weighs_by}")
         return ", ".join([self.spec, *parts])
 
     def _hold_ahead(
-        self, layer: PcapsPlus, grid: GridNow, ready: _Ready, now_s: float
+        self, layer: PcapsPlus, grid: GridNow, ready: ReadyStages, now_s: float
     ) -> dict[int, str]:
         coming = grid.coming + layer.caution * np.maximum(grid.high - grid.coming, 0.0)
         hour_s = self.grid.hour_s
@@ -133,7 +136,7 @@ class LiveRule:
                 )
         return held
 
-    def _bounded(self, held: dict[int, str], ready: _Ready, now_s: float) -> dict[int, str]:
+    def _bounded(self, held: dict[int, str], ready: ReadyStages, now_s: float) -> dict[int, str]:
         """What is left of the holds after the guards: a job's patience, a stage's longest hold."""
         for stage in list(self._held_since):
             if stage not in held:
@@ -153,70 +156,20 @@ class LiveRule:
         return held
 
 
-class _Ready:
-    """Stages that could run, how far each is from the end of its job, and how likely each is."""
-
-    def __init__(self, state: DriverState, sharpness: float) -> None:
-        by_number = {stage.stage: stage for stage in state.stages}
-        timed = [s for s in state.stages if s.timed_tasks]
-        count = sum(s.timed_tasks for s in timed)
-        usual_s = (
-            sum(s.mean_task_ms * s.timed_tasks for s in timed) / count / 1e3
-            if count
-            else _UNSEEN_TASK_S
-        )
-        slots = self.slots = max(1, sum(executor.cores for executor in state.executors))
-        own_s = {number: _stage_s(stage, usual_s, slots) for number, stage in by_number.items()}
-        self.work_s = sum(
-            stage.remaining * (stage.mean_task_ms / 1e3 or usual_s) for stage in state.stages
-        )
-        self.way_s = _ways(by_number, own_s)
-        self.stages = [
-            stage
-            for stage in state.stages
-            if stage.submitted and stage.remaining and not stage.done and not stage.skipped
-        ]
-        begun = {job.job: job.submitted_ms / 1e3 for job in state.jobs}
-        self.submitted_s = {
-            stage.stage: min(
-                (begun[j] for j in stage.jobs if j in begun), default=state.time_ms / 1e3
-            )
-            for stage in state.stages
-        }
-        longest = max((self.way_s[s.stage] for s in self.stages), default=0.0) or 1.0
-        chance = {
-            s.stage: math.exp(sharpness * (self.way_s[s.stage] / longest - 1.0))
-            for s in self.stages
-        }
-        most = max(chance.values(), default=1.0)
-        #: Relative to the likeliest.
-        self.importance = {stage: value / most for stage, value in chance.items()}
-        self.order = tuple(sorted(chance, key=lambda stage: (-chance[stage], stage)))
+def _weighing(inner: ClusterPolicy | PythonPolicy) -> tuple[Weigh, str]:
+    """How an order weighs the stages that could run, and in words."""
+    if isinstance(inner, Decima):
+        return functools.partial(decima_chances, weights=inner.weights()), "Decima's chances"
+    sharpness = inner.sharpness if isinstance(inner, PathSoftmax) else PathSoftmax().sharpness
+    weigh = functools.partial(path_chances, sharpness=sharpness)
+    return weigh, f"their way to the end, sharpness {sharpness:g}"
 
 
-def _stage_s(stage: StageState, usual_s: float, slots: int) -> float:
-    return math.ceil(stage.remaining / slots) * (stage.mean_task_ms / 1e3 or usual_s)
-
-
-def _ways(stages: dict[int, StageState], own_s: dict[int, float]) -> dict[int, float]:
-    """From each stage's start to the end of what waits for it."""
-    children: dict[int, list[int]] = {number: [] for number in stages}
-    for number, stage in stages.items():
-        for parent in stage.parents:
-            if parent in children:
-                children[parent].append(number)
-    ways: dict[int, float] = {}
-    # A stage's number is higher than its parents': Spark numbers them from the sources on.
-    for number in sorted(stages, reverse=True):
-        ways[number] = own_s[number] + max(
-            (ways.get(child, own_s[child]) for child in children[number]), default=0.0
-        )
-    return ways
-
-
-def _hold_pcaps(layer: Pcaps, grid: GridNow, ready: _Ready) -> dict[int, str]:
+def _hold_pcaps(layer: Pcaps, grid: GridNow, chances: dict[int, float]) -> dict[int, str]:
     held = {}
-    for stage, importance in ready.importance.items():
+    most = max(chances.values(), default=1.0)
+    for stage, chance in chances.items():
+        importance = chance / most
         allowed = pcaps_threshold(importance, layer.gamma, grid.low_end, grid.high_end)
         if grid.intensity > allowed:
             held[stage] = (
@@ -225,7 +178,7 @@ def _hold_pcaps(layer: Pcaps, grid: GridNow, ready: _Ready) -> dict[int, str]:
     return held
 
 
-def _hold_all(layer: SuspendResume, grid: GridNow, ready: _Ready) -> dict[int, str]:
+def _hold_all(layer: SuspendResume, grid: GridNow, ready: ReadyStages) -> dict[int, str]:
     hours = np.append(grid.intensity, grid.coming)
     limit = float(np.quantile(hours, layer.quantile))
     if grid.intensity <= limit:
@@ -262,10 +215,10 @@ def _layers(policy: ClusterPolicy | PythonPolicy, spec: str) -> list[ClusterPoli
                 hint="cap, pcaps, pcaps+, suspend, and guard around them",
             )  # fmt: skip
     inner = layers[-1]
-    if len(layers) > 1 and not isinstance(inner, Fifo | Fair | PathSoftmax):
+    if len(layers) > 1 and not isinstance(inner, Fifo | Fair | PathSoftmax | Decima):
         raise InputError(
             f"{type(inner).__name__} has no live form", where=spec,
-            hint="inside: fifo or fair (Spark's own order), or path-softmax",
+            hint="inside: fifo or fair (Spark's own order), path-softmax or decima",
         )  # fmt: skip
     if len(layers) == 1:
         raise InputError(

@@ -19,6 +19,7 @@ from gnomon.decide.cluster import (
     cluster_policies,
     simulate,
 )
+from gnomon.decide.cluster.carbon import Binding
 from gnomon.decide.cluster.policy import tighter
 from gnomon.errors import InputError
 from gnomon.graph.jobs import BatchJobs
@@ -159,6 +160,14 @@ def _narrows(policy: ClusterPolicy | PythonPolicy) -> bool:
     return isinstance(policy, Cap | Pcaps) or (inner is not None and _narrows(inner))
 
 
+def _binding(policy: ClusterPolicy | PythonPolicy) -> Binding:
+    """What the first quota in it holds for: so does that of its control."""
+    if isinstance(policy, Cap | FixedQuota):
+        return policy.binding
+    inner = getattr(policy, "inner", None)
+    return "task" if inner is None else _binding(inner)
+
+
 def run_trial(experiment: Experiment, trial: Trial) -> TrialOutcome:
     """Every policy on one trial's jobs and hours, with its controls."""
     runner = TrialRunner(experiment, trial)
@@ -287,22 +296,22 @@ class TrialRunner:
     ) -> tuple[float, Measured]:
         """Its base under a fixed quota: of the same mean, or that costs as much executor time."""
         base = base_of(policy)
-        narrows = _narrows(policy)
+        like = functools.partial(
+            FixedQuota, base, narrows=_narrows(policy), binding=_binding(policy)
+        )
         if measured.quota_share < 1.0:
             share = measured.quota_share
-            return share, self.measured(self.run(FixedQuota(base, share, narrows)))
+            return share, self.measured(self.run(like(share=share)))
         # All executors cost what the base does; fewer usually less, as tasks share less.
         count = self.experiment.executors.count
-        best = 1.0, self.measured(self.run(FixedQuota(base, 1.0, narrows)))
+        best = 1.0, self.measured(self.run(like(share=1.0)))
         low, high = 1, count
         for _ in range(_QUOTA_RUNS):
             if low >= high or best[1].work_s == measured.work_s:
                 break
             middle = (low + high) // 2
-            found = (
-                middle / count,
-                self.measured(self.run(FixedQuota(base, middle / count, narrows))),
-            )
+            share = middle / count
+            found = share, self.measured(self.run(like(share=share)))
             if abs(found[1].work_s - measured.work_s) < abs(best[1].work_s - measured.work_s):
                 best = found
             low, high = (middle + 1, high) if found[1].work_s < measured.work_s else (low, middle)
