@@ -2,6 +2,7 @@
 
     python benchmarks/batch_paper.py table           # six grids, 100 executors, 50 TPC-H jobs
     python benchmarks/batch_paper.py hours           # does pcaps+ run in cleaner hours? 60 and more
+    python benchmarks/batch_paper.py orders          # job times without a grid, by how busy it is
 
 Needs the public data ($GNOMON_DATA or ../shared/data): TPC-H durations as measured for Decima,
 hours of six grids 2021-2024. `--jobs made-up` takes gnomon's own jobs and zone profiles instead.
@@ -226,9 +227,47 @@ def hours(args) -> None:
                       f"{f['ect_pct'].mid:8.1f}")  # fmt: skip
 
 
+def orders(args) -> None:
+    """Job times of Decima and of the usual orders, from all jobs at once to a cluster half idle."""
+    from gnomon.datasets.batch_jobs import sample_jobs
+    from gnomon.decide.cluster import simulate
+
+    kinds, gaps = kinds_of(args.jobs), (0.0, 5.0, 10.0, 20.0, 30.0)
+    bundled = f"decima?model={args.model}" if args.model else "decima"
+    specs = {name: name for name in ("fifo", "shortest-job", "weighted-fair", "fair")}
+    with tempfile.TemporaryDirectory() as folder:
+        if args.jobs == "measured":
+            specs["decima, their weights"] = f"decima?model={authors_weights(folder)}&enough=false"
+        specs["decima"] = bundled
+        jct: dict[str, list[np.ndarray]] = {name: [] for name in specs}
+        work: dict[str, list[float]] = {name: [] for name in specs}
+        for gap in gaps:
+            drawn = [
+                sample_jobs(kinds, args.njobs, mean_s=gap, rng=np.random.default_rng([7, seed]))
+                for seed in range(args.trials)
+            ]
+            for name, spec in specs.items():
+                runs = [simulate(spec, jobs, 100, seed=n) for n, jobs in enumerate(drawn)]
+                jct[name].append(np.array([run.completion_ns.mean() for run in runs]) / 1e9)
+                work[name].append(float(np.mean([run.work_ns for run in runs])) / 1e9)
+    print(f"{args.trials} times {args.njobs} jobs of all sizes on 100 executors: seconds a job "
+          f"(executor-seconds in all) by seconds between arrivals\n{'':24}"
+          + "".join(f"{gap:>22g}" for gap in gaps))  # fmt: skip
+    for name in specs:
+        cells = (f"{own.mean():.1f} ({used:,.0f})" for own, used in zip(jct[name], work[name]))
+        print(f"{name:24}" + "".join(f"{cell:>22}" for cell in cells))
+    rng = np.random.default_rng(0)
+    told = []
+    for own, fair in zip(jct["decima"], jct["fair"]):
+        drawn = rng.integers(args.trials, size=(2000, args.trials))
+        low, high = np.quantile(own[drawn].mean(axis=1) / fair[drawn].mean(axis=1), (0.025, 0.975))
+        told.append(f"{own.mean() / fair.mean():.3f} ({low:.3f} to {high:.3f})")
+    print("decima / fair (95 %)    " + "".join(f"{cell:>22}" for cell in told))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("verb", choices=["table", "hours"])
+    parser.add_argument("verb", choices=["table", "hours", "orders"])
     parser.add_argument("--jobs", choices=["measured", "made-up"], default="measured")
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--njobs", type=int)
@@ -238,8 +277,8 @@ def main() -> None:
     parser.add_argument("--on", default="local")
     args = parser.parse_args()
     if args.njobs is None:
-        args.njobs = 50 if args.verb == "table" else 140
-    {"table": table, "hours": hours}[args.verb](args)
+        args.njobs = 140 if args.verb == "hours" else 50
+    {"table": table, "hours": hours, "orders": orders}[args.verb](args)
 
 
 if __name__ == "__main__":

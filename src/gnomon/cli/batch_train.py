@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from gnomon.cli.batch_grid import read_kinds
+from gnomon.errors import InputError
 
 if TYPE_CHECKING:
     from gnomon.graph.jobs import JobKinds
-    from gnomon.model.decima import DecimaWeights
     from gnomon.systems.batch.train import Progress
 
 __all__ = ["train_decima"]
 
 _SETS = 8
+#: Of the executors, on average over the episodes.
+_BUSY = 0.54
 
 
 def train_decima(
@@ -28,7 +30,7 @@ def train_decima(
     executors: int = 100,
     iterations: int = 1000,
     rollouts: int = 8,
-    arrival: float = 25.0,
+    arrival: float | None = None,
     start: Path | None = None,
     gradients: Literal["native", "torch"] = "native",
     seed: int = 0,
@@ -45,8 +47,9 @@ def train_decima(
         executors: Of the cluster.
         iterations: Steps; a thousand take some minutes, and more is better.
         rollouts: Of the same jobs in a step.
-        arrival: Seconds between two jobs on average, more and less of it being tried too.
-        start: Weights to begin with, as bundled ones or earlier ones.
+        arrival: Seconds between two jobs on average, more and less of it being tried too; so that
+            half of the executors have work, unless given.
+        start: Weights to begin with.
         gradients: Whose: native code, or PyTorch (the same, some times slower).
         seed: Of everything.
     """
@@ -55,11 +58,18 @@ def train_decima(
     from gnomon.systems.batch.train import train_decima as train
 
     kinds, said = read_kinds(jobs, seed)
-    sets = _many_like_tpch(seed) if jobs == "tpch" else [kinds]
-    print(f"gnomon: {said}", file=sys.stderr)
+    sets = [kinds]
+    if jobs == "tpch":
+        sets = _many_like_tpch(seed)
+        said = f"Jobs: {len(sets)} sets made up, like TPC-H on Spark at 2 to 100 GB."
+    if executors < 1:
+        raise InputError(f"--executors {executors}: at least one")
+    mean_s = _usual_arrival(sets, executors) if arrival is None else arrival
+    print(f"gnomon: {said} One comes every {mean_s:g} s on average.", file=sys.stderr)
+    # What is decided now matters for some jobs to come: 100 s and 10 s where 25 lie between two.
     training = Training(
-        iterations=iterations, rollouts=rollouts, executors=executors, mean_s=arrival,
-        gradients=gradients, seed=seed,
+        iterations=iterations, rollouts=rollouts, executors=executors, mean_s=mean_s,
+        memory_s=4.0 * mean_s, reach_s=0.4 * mean_s, gradients=gradients, seed=seed,
     )  # fmt: skip
     began = time.monotonic()
 
@@ -71,11 +81,9 @@ def train_decima(
                 f"{progress.entropy:.2f}", file=sys.stderr, flush=True,
             )  # fmt: skip
 
-    weights = train(
-        sets, out, training, start=DecimaWeights.load(start) if start else None, tell=tell
-    )
+    train(sets, out, training, start=DecimaWeights.load(start) if start else None, tell=tell)
     print(f"wrote {out}")
-    print(_compared(weights, out, kinds, executors, arrival, seed))
+    print(_compared(out, kinds, executors, mean_s, seed))
 
 
 def _many_like_tpch(seed: int) -> list[JobKinds]:
@@ -90,9 +98,15 @@ def _many_like_tpch(seed: int) -> list[JobKinds]:
     ]
 
 
-def _compared(
-    weights: DecimaWeights, out: Path, kinds: JobKinds, executors: int, arrival: float, seed: int
-) -> str:
+def _usual_arrival(sets: list[JobKinds], executors: int) -> float:
+    """Seconds between two jobs that keep half of the executors at work, to two digits."""
+    import numpy as np
+
+    work = [np.add.reduceat(k.tasks * k.typical_ns, k.first_stage[:-1]).mean() for k in sets]
+    return float(f"{float(np.mean(work)) / 1e9 / executors / _BUSY:.2g}")
+
+
+def _compared(out: Path, kinds: JobKinds, executors: int, arrival: float, seed: int) -> str:
     """Beside the usual orders, on jobs it has not seen."""
     import numpy as np
 

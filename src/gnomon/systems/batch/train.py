@@ -55,7 +55,8 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
         learning_rate: Of Adam, at the begin; it falls to a tenth.
         entropy: Weight of the entropy at the begin; it falls to nothing.
         decisions: Of a rollout that are learned from, drawn by chance.
-        memory_s: Costs count e times less for every so many seconds that they come later.
+        memory_s: Costs count e times less for every so many seconds that they come later; some
+            arrivals should fit in.
         reach_s: So does what happened after a decision, beside what the state then promises.
         gradients: Who differentiates, `native` code or `torch`.
         seed: Of everything.
