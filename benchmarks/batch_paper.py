@@ -197,7 +197,8 @@ def _order(overall, names) -> None:
     released = sorted(shared, key=lambda name: np.mean([c[0] for c in RELEASED[name].values()]))
     paper = sorted(shared, key=lambda name: PAPER[name][0])
     print(f"\norder by carbon, least first: CAP as in the paper's text {strict}\n"
-          f"  CAP as in the program {ours}\n  and with their weights {theirs}\n  released {released}\n  paper {paper}")  # fmt: skip
+          f"  CAP as in the program {ours}\n"
+          + (f"  and with their weights {theirs}\n" if theirs else "") + f"  released {released}\n  paper {paper}")  # fmt: skip
 
 
 def hours(args) -> None:

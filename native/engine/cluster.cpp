@@ -124,6 +124,7 @@ private:
     void count_on(std::int64_t more);
 
     std::int32_t take_idle(std::int32_t application);
+    std::int32_t left_idle_by_others() const;
     void make_idle(std::int32_t number);
     void leave_idle(std::int32_t number);
     void enter_pool(std::vector<std::int32_t>& pool, std::int32_t number);
@@ -646,14 +647,13 @@ void Cluster::give(std::int32_t number, std::int32_t slot, std::int32_t s) {
     ++busy_;
     std::int64_t delay = 0;
     if (e.activity == Activity::kOff) {
-        delay = settings_.startup;
+        delay += settings_.startup;
         ++out_.starts;
         count_on(1);
-    } else if (e.application != job.application) {
-        delay = settings_.moving_delay;
-        ++out_.moves;
     }
     if (e.application != job.application) {
+        delay += settings_.moving_delay;
+        ++out_.moves;
         if (e.application != kNobody) unbind(number);
         bind(number, job.application);
     }
@@ -688,7 +688,7 @@ void Cluster::count_due(JobState& job, std::int32_t stage, std::int32_t more) {
 std::int32_t Cluster::take_idle(std::int32_t application) {
     std::int32_t number = first_idle_[static_cast<std::size_t>(application)];
     if (number == kNobody && !unbound_.empty()) number = unbound_.back();
-    if (number == kNobody && !bound_.empty() && !order_.keeps_executors()) number = bound_.back();
+    if (number == kNobody) number = left_idle_by_others();
     if (number != kNobody) {
         leave_idle(number);
         return number;
@@ -698,6 +698,15 @@ std::int32_t Cluster::take_idle(std::int32_t application) {
     leave_pool(off_, number);
     --idle_;
     return number;
+}
+
+std::int32_t Cluster::left_idle_by_others() const {
+    if (order_.keeps_executors()) return kNobody;
+    for (auto place = bound_.size(); place-- > 0;) {
+        const auto number = bound_[place];
+        if (!order_.keeps_idle(executors_[static_cast<std::size_t>(number)].application)) return number;
+    }
+    return kNobody;
 }
 
 void Cluster::make_idle(std::int32_t number) {

@@ -112,6 +112,9 @@ struct JobState {
     bool urgent = false;
     std::vector<std::int32_t> ready;  ///< stages, by position, that have tasks to start
     std::vector<StageState> stage;
+
+    /// Whether it, or a stage of it, may be held no longer.
+    [[nodiscard]] bool is_pressing() const { return urgent || due > 0; }
 };
 
 /// One stage that could be given executors.
@@ -171,7 +174,7 @@ public:
     /// Whether a job may be given executors in this round at all.
     [[nodiscard]] bool is_served(std::int32_t slot) const {
         const auto& j = job(slot);
-        return j.masked_round != round_ && (j.urgent || j.due > 0 || busy_ < quota_);
+        return j.masked_round != round_ && (j.is_pressing() || busy_ < quota_);
     }
     /// Whether a ready stage may start tasks now.
     [[nodiscard]] bool is_open(std::int32_t slot, std::int32_t stage) const {
@@ -183,8 +186,8 @@ public:
         const auto& j = job(slot);
         return j.urgent || j.stage[static_cast<std::size_t>(stage)].due;
     }
-    /// What gates leave of a limit.
-    /// `goes_on`: for an executor that already works on a stage of it.
+    /// What gates leave of a job's limit; with `goes_on`, of that for an executor which already works
+    /// on a stage of it.
     [[nodiscard]] std::int32_t limit_for(std::int32_t slot, std::int32_t limit, bool goes_on = false) const;
     /// Notes that a stage was not run though it could have been.
     void note_held(std::int32_t slot, std::int32_t stage, double importance, double threshold) const;
@@ -228,6 +231,8 @@ public:
     virtual Choice next(const ClusterState& state, Rng& rng) = 0;
     /// Whether executors stay with their application until it is done.
     [[nodiscard]] virtual bool keeps_executors() const { return false; }
+    /// Whether executors that an application left idle stay with it for now.
+    [[nodiscard]] virtual bool keeps_idle(std::int32_t) const { return false; }
 };
 
 /// What the grid forbids for now.
@@ -243,8 +248,9 @@ public:
     [[nodiscard]] virtual std::int32_t limit(const ClusterState&, std::int32_t, std::int32_t limit) {
         return limit;
     }
-    /// Whether its quota and limit hold for every task that starts. If not, they are looked at before
-    /// a decision, which may go beyond; its executors then go on until the stage has none to start.
+    /// Whether its quota and limit hold for every task that starts. If not, executors are given out
+    /// while fewer are busy than the quota says, however many a decision gives; and they go on with
+    /// their stage until it has no task to start.
     [[nodiscard]] virtual bool asks_each_task() const { return true; }
 };
 

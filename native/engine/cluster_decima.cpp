@@ -29,7 +29,7 @@ void DecimaOrder::look(const ClusterState& state) {
     tasks_.clear();
     job_executors_.clear();
     source_ = -1;
-    free_ = static_cast<float>(offered());
+    free_ = static_cast<float>(offered_);
     auto candidate = candidates_.begin();
     for (const auto slot : state.active()) {
         const auto& job = state.job(slot);
@@ -69,17 +69,22 @@ std::int64_t DecimaOrder::moment(const ClusterState& state) {
 }
 
 /// Jobs may share an application: what is idle there is kept only if none of them could use it.
+/// Nothing is kept from a job that may be held no longer.
 std::int32_t DecimaOrder::offer(const ClusterState& state) {
     auto offered = state.idle();
     if (!can_have_enough_) return offered;
-    ++round_;
+    ++offers_;
     for (const auto slot : state.active()) {
         const auto& job = state.job(slot);
+        if (!job.ready.empty() && job.is_pressing()) {
+            ++offers_;
+            return state.idle();
+        }
         const auto application = static_cast<std::size_t>(job.application);
         if (kept_.size() <= application) kept_.resize(application + 1);
         auto& kept = kept_[application];
-        if (kept.round != round_) {
-            kept = {round_, state.idle_of(job.application)};
+        if (kept.offer != offers_) {
+            kept = {offers_, state.idle_of(job.application)};
             offered -= kept.executors;
         }
         if (!job.ready.empty()) offered += std::exchange(kept.executors, 0);
@@ -87,11 +92,16 @@ std::int32_t DecimaOrder::offer(const ClusterState& state) {
     return offered;
 }
 
+bool DecimaOrder::keeps_idle(std::int32_t application) const {
+    const auto place = static_cast<std::size_t>(application);
+    return place < kept_.size() && kept_[place].offer == offers_ && kept_[place].executors > 0;
+}
+
 bool DecimaOrder::wants_more(const ClusterState& state, std::int32_t slot) const {
     if (static_cast<std::size_t>(slot) >= enough_.size() || state.busy() == 0) return true;
     const auto& then = enough_[static_cast<std::size_t>(slot)];
     const auto& job = state.job(slot);
-    return then.job != job.job || job.executors < then.limit || moment(state) != then.moment;
+    return job.is_pressing() || then.job != job.job || job.executors < then.limit || moment(state) != then.moment;
 }
 
 void DecimaOrder::weigh(const ClusterState& state) {
@@ -124,9 +134,9 @@ std::int32_t DecimaOrder::limit(const ClusterState& state, std::size_t drawn, Rn
 Choice DecimaOrder::next(const ClusterState& state, Rng& rng) {
     if (gather(state).empty()) return {};
     const auto drawn = draw(rng);
-    const auto most = limit(state, drawn, rng);
-    if (records_) write_down(state, drawn, most);
-    return {candidates_[drawn].slot, candidates_[drawn].stage, most, offered()};
+    const auto choice = serve(state, drawn, rng);
+    if (records_) write_down(state, drawn, choice.limit);
+    return choice;
 }
 
 void DecimaOrder::write_down(const ClusterState& state, std::size_t drawn, std::int32_t limit) {

@@ -39,10 +39,11 @@ public:
         enough_.clear();
     }
     Choice next(const ClusterState& state, Rng& rng) override;
-    std::int32_t limit(const ClusterState& state, std::size_t drawn, Rng& rng) override;
+    [[nodiscard]] bool keeps_idle(std::int32_t application) const override;
     [[nodiscard]] const DecimaRecord& record() const { return record_; }
 
 protected:
+    std::int32_t limit(const ClusterState& state, std::size_t drawn, Rng& rng) override;
     [[nodiscard]] std::int32_t offer(const ClusterState& state) override;
     [[nodiscard]] bool wants_more(const ClusterState& state, std::int32_t slot) const override;
     void weigh(const ClusterState& state) override;
@@ -54,9 +55,9 @@ private:
         std::int64_t moment = -1;
     };
 
-    /// Idle executors of an application that are not offered, as of a round.
+    /// Idle executors of an application that an offer left out.
     struct Kept {
-        std::int64_t round = 0;
+        std::int64_t offer = 0;  ///< which one
         std::int32_t executors = 0;
     };
 
@@ -70,7 +71,7 @@ private:
     bool records_;
     std::vector<Enough> enough_;      ///< by slot
     std::vector<Kept> kept_;          ///< by application
-    std::int64_t round_ = 0;
+    std::int64_t offers_ = 0;
     DecimaRecord record_;
     std::vector<std::int32_t> heights_;  ///< of each stage of each kind
     std::vector<std::int32_t> job_first_, child_first_, child_, height_, ready_, node_of_, job_of_slot_;

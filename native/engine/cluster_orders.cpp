@@ -140,7 +140,10 @@ std::size_t ProbabilisticOrder::draw(Rng& rng) const {
 
 Choice ProbabilisticOrder::next(const ClusterState& state, Rng& rng) {
     if (gather(state).empty()) return {};
-    const auto drawn = draw(rng);
+    return serve(state, draw(rng), rng);
+}
+
+Choice ProbabilisticOrder::serve(const ClusterState& state, std::size_t drawn, Rng& rng) {
     const auto& candidate = candidates_[drawn];
     return {candidate.slot, candidate.stage, limit(state, drawn, rng), offered_};
 }
@@ -167,10 +170,7 @@ Choice PcapsOrder::next(const ClusterState& state, Rng& rng) {
     if (candidates.empty()) return {};
     const auto drawn = inner_->draw(rng);
     const auto& candidate = candidates[drawn];
-    const auto limit = inner_->limit(state, drawn, rng);
-    if (!state.has_grid() || state.is_due(candidate.slot, candidate.stage)) {
-        return {candidate.slot, candidate.stage, limit, inner_->offered()};
-    }
+    if (!state.has_grid() || state.is_due(candidate.slot, candidate.stage)) return inner_->serve(state, drawn, rng);
     const auto chances = inner_->chances();
     const double most = *std::max_element(chances.begin(), chances.end());
     const double importance = chances[drawn] / most;
@@ -179,17 +179,15 @@ Choice PcapsOrder::next(const ClusterState& state, Rng& rng) {
         state.note_held(candidate.slot, candidate.stage, importance, threshold);
         // What the guard wants served does not wait for the draw to fall on it.
         for (std::size_t i = 0; i < candidates.size(); ++i) {
-            if (state.is_due(candidates[i].slot, candidates[i].stage)) {
-                return {candidates[i].slot, candidates[i].stage, inner_->limit(state, i, rng),
-                        inner_->offered()};
-            }
+            if (state.is_due(candidates[i].slot, candidates[i].stage)) return inner_->serve(state, i, rng);
         }
         Choice held;
         held.held = true;
         return held;
     }
-    const auto used = narrowed(limit, narrowing_, gamma_, state.intensity(), state.low(), state.high());
-    return {candidate.slot, candidate.stage, used, inner_->offered()};
+    auto choice = inner_->serve(state, drawn, rng);
+    choice.limit = narrowed(choice.limit, narrowing_, gamma_, state.intensity(), state.low(), state.high());
+    return choice;
 }
 
 }  // namespace gnomon

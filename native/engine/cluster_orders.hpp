@@ -60,14 +60,14 @@ public:
     /// All stages that could be served now, with a chance each; empty where there is none.
     std::span<const Candidate> gather(const ClusterState& state);
     std::span<const double> chances() const { return chances_; }
-    /// Of the idle executors those that may be given out now, as of the last `gather`.
-    [[nodiscard]] std::int32_t offered() const { return offered_; }
     /// The place of the one that is drawn.
     std::size_t draw(Rng& rng) const;
-    /// How many executors its job may hold.
-    virtual std::int32_t limit(const ClusterState& state, std::size_t drawn, Rng& rng) = 0;
+    /// What is done for it.
+    Choice serve(const ClusterState& state, std::size_t drawn, Rng& rng);
 
 protected:
+    /// How many executors its job may hold.
+    virtual std::int32_t limit(const ClusterState& state, std::size_t drawn, Rng& rng) = 0;
     /// How many of the idle executors may be given out.
     [[nodiscard]] virtual std::int32_t offer(const ClusterState& state) { return state.idle(); }
     /// Whether a job's stages are to be weighed at all.
@@ -77,16 +77,16 @@ protected:
 
     std::vector<Candidate> candidates_;
     std::vector<double> chances_;
-    std::int32_t offered_ = 0;
+    std::int32_t offered_ = 0;  ///< of the idle executors those that may be given out
 };
 
 /// A softmax over the ways to the end, each as a share of the longest: `sharpness` times that.
 class PathSoftmaxOrder final : public ProbabilisticOrder {
 public:
     explicit PathSoftmaxOrder(double sharpness) : sharpness_(sharpness) {}
-    std::int32_t limit(const ClusterState& state, std::size_t drawn, Rng& rng) override;
 
 protected:
+    std::int32_t limit(const ClusterState& state, std::size_t drawn, Rng& rng) override;
     void weigh(const ClusterState& state) override;
 
 private:
@@ -100,6 +100,7 @@ public:
         : inner_(std::move(inner)), gamma_(gamma), narrowing_(narrowing) {}
     void begin(const ClusterState& state) override { inner_->begin(state); }
     Choice next(const ClusterState& state, Rng& rng) override;
+    [[nodiscard]] bool keeps_idle(std::int32_t application) const override { return inner_->keeps_idle(application); }
 
 private:
     std::shared_ptr<ProbabilisticOrder> inner_;

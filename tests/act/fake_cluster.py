@@ -31,6 +31,7 @@ class FakeCluster(BaseHTTPRequestHandler):
     quota: dict
     seen: list
     answer: tuple[int, bytes] | None
+    refuses_patches = False
 
     def log_message(self, *_):
         pass
@@ -64,8 +65,18 @@ class FakeCluster(BaseHTTPRequestHandler):
 
     def do_PATCH(self):
         patch = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self._is_welcome():
+        if self.refuses_patches:
+            self._reply(403, b'{"kind": "Status", "message": "cannot patch"}')
+        elif self._is_welcome():
+            metadata = self.quota["metadata"]
+            if patch.get("metadata", {}).get("resourceVersion") not in (
+                None, metadata["resourceVersion"],
+            ):  # fmt: skip
+                status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 409}
+                self._reply(409, json.dumps(status | {"message": "was modified"}).encode())
+                return
             merge(self.quota, patch)
+            metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
             self._reply(200, json.dumps(self.quota).encode())
 
 
@@ -85,7 +96,7 @@ def serving(context: ssl.SSLContext | None = None):
     """The handler's class, with the address in `url`; over TLS where a context is given."""
     handler = type("Handler", (FakeCluster,), {
         "quota": {"kind": "ResourceQuota", "apiVersion": "v1",
-                  "metadata": {"name": "executors", "namespace": "spark"},
+                  "metadata": {"name": "executors", "namespace": "spark", "resourceVersion": "1"},
                   "spec": {"hard": {"pods": "20", "limits.memory": "64Gi"}}},
         "seen": [], "answer": None,
     })  # fmt: skip

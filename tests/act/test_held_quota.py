@@ -11,10 +11,11 @@ import time
 
 import pytest
 
-from gnomon.act.held_quota import BEFORE, HeldQuota
+from gnomon.act.held_quota import NOTE, HeldQuota
 from gnomon.act.kubernetes import quota_patch
 from gnomon.errors import ActuationError
 from tests.act.fake_cluster import kubeconfig, serving
+from tests.waiting import until
 
 FOUND = {"pods": "20", "limits.memory": "64Gi"}
 HOLD = """
@@ -36,15 +37,6 @@ def cluster(tmp_path, monkeypatch):
         yield handler
 
 
-def until(check, seconds=20.0):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if check():
-            return True
-        time.sleep(0.02)
-    return False
-
-
 def limits(cluster):
     return cluster.quota["spec"]["hard"]
 
@@ -60,7 +52,9 @@ def test_set_twice_and_given_back(cluster):
     for pods in (4, 2):
         held.set(quota_patch("spark", "executors", pods=pods, cpu=1))
         assert limits(cluster) == FOUND | {"pods": str(pods), "requests.cpu": "1"}
-    assert json.loads(notes(cluster)[BEFORE]) == {"pods": "20", "requests.cpu": None}
+    note = json.loads(notes(cluster)[NOTE])
+    assert note["before"] == {"pods": "20", "requests.cpu": None}
+    assert note["set"] == {"pods": "2", "requests.cpu": "1"}
     keeper = held._keeper
     assert held.give_back().hard == {"pods": "20", "requests.cpu": None}
     assert limits(cluster) == FOUND
@@ -87,7 +81,7 @@ def test_killed_the_keeper_gives_back(cluster):
         assert limits(cluster)["pods"] == "3"
         os.kill(keeper, signal.SIGTERM)  # as with all of a service's processes
         agent.kill()
-        assert until(lambda: limits(cluster) == FOUND)
+        until(lambda: limits(cluster) == FOUND)
         assert notes(cluster) == {}
     finally:
         agent.kill()
@@ -116,14 +110,14 @@ def test_what_is_not_taken_back_is_tried_again(cluster):
     held._keeper.stdin.close()  # what this process' end would do
     time.sleep(0.3)
     cluster.answer = None
-    assert until(lambda: limits(cluster) == FOUND)
+    until(lambda: limits(cluster) == FOUND)
     with held._keeper as keeper:
         assert keeper.wait(timeout=20) == 0
 
 
 def test_a_note_that_says_nothing(cluster):
-    cluster.quota["metadata"]["annotations"] = {BEFORE: "twenty"}
-    with pytest.raises(ActuationError, match=f"annotation {BEFORE} says nothing"):
+    cluster.quota["metadata"]["annotations"] = {NOTE: "twenty"}
+    with pytest.raises(ActuationError, match=f"annotation {NOTE} says nothing"):
         HeldQuota().set(quota_patch("spark", "executors", pods=4))
     assert limits(cluster) == FOUND
 
@@ -138,13 +132,109 @@ def test_the_agent_killed_in_its_run(cluster, tmp_path):
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        assert until(lambda: limits(cluster)["pods"] not in ("20", "11"))
+        until(lambda: limits(cluster)["pods"] not in ("20", "11"))
         agent.kill()
         agent.wait()
-        assert until(lambda: limits(cluster) == FOUND)
+        until(lambda: limits(cluster) == FOUND)
     finally:
         agent.kill()
         agent.wait()
+
+
+def test_a_keeper_leaves_what_another_has_set(cluster):
+    """One is killed while the cluster does not answer, and another comes before its keeper could."""
+    agent, _ = hold(3)
+    cluster.answer = (503, b'{"message": "etcd is away"}')
+    agent.kill()
+    agent.communicate()
+    asked = len(cluster.seen)
+    until(lambda: len(cluster.seen) > asked)  # the keeper has tried
+    cluster.answer = None
+    held = HeldQuota()
+    held.set(quota_patch("spark", "executors", pods=5))
+    asked = len(cluster.seen)
+    until(lambda: len(cluster.seen) > asked)  # and has looked again
+    time.sleep(0.3)
+    assert limits(cluster)["pods"] == "5"
+    held.give_back()
+    assert limits(cluster) == FOUND
+
+
+def test_of_two_at_once_the_first_steps_back(cluster):
+    first, second = HeldQuota(), HeldQuota()
+    first.set(quota_patch("spark", "executors", pods=3))
+    second.set(quota_patch("spark", "executors", pods=7))
+    with pytest.raises(ActuationError, match="somebody else has set it"):
+        first.set(quota_patch("spark", "executors", pods=4))
+    assert first.give_back() is None
+    assert limits(cluster)["pods"] == "7"
+    assert second.give_back().hard == {"pods": "20"}
+    assert limits(cluster) == FOUND
+
+
+def test_what_somebody_changed_meanwhile_stays(cluster):
+    held = HeldQuota()
+    held.set(quota_patch("spark", "executors", pods=3, cpu=1))
+    limits(cluster)["pods"] = "40"
+    assert held.give_back().hard == {"pods": "40", "requests.cpu": None}
+    assert limits(cluster) == FOUND | {"pods": "40"}
+
+
+def test_a_change_between_reading_and_writing(cluster, monkeypatch):
+    """The quota moves on after it was read: read again, then written."""
+    held = HeldQuota()
+    held.set(quota_patch("spark", "executors", pods=3))
+    real, moved = held._way.read, []
+
+    def read(plan):
+        found = real(plan)
+        if not moved:
+            moved.append(True)
+            limits(cluster)["pods"] = "30"
+            cluster.quota["metadata"]["resourceVersion"] = "99"
+        return found
+
+    monkeypatch.setattr(held._way, "read", read)
+    assert held.give_back().hard == {"pods": "30"}
+    assert limits(cluster)["pods"] == "30"
+
+
+def test_a_quota_that_may_only_be_read(cluster):
+    held = HeldQuota()
+    cluster.refuses_patches = True
+    with pytest.raises(ActuationError, match="403"):
+        held.set(quota_patch("spark", "executors", pods=3))
+    assert held._keeper is None
+    assert held.give_back() is None
+
+
+def test_a_quota_that_is_gone(cluster):
+    held = HeldQuota()
+    held.set(quota_patch("spark", "executors", pods=3))
+    keeper = held._keeper
+    cluster.answer = (404, b'{"message": "not found"}')
+    assert held.give_back() is None
+    assert keeper.returncode == 0
+
+
+def test_a_keeper_that_was_killed_is_replaced(cluster):
+    held = HeldQuota()
+    held.set(quota_patch("spark", "executors", pods=3))
+    first = held._keeper
+    first.kill()
+    first.communicate()
+    held.set(quota_patch("spark", "executors", pods=4))
+    assert held._keeper.pid != first.pid
+    held.give_back()
+    assert limits(cluster) == FOUND
+
+
+def test_an_interrupt_of_the_agents_group_is_not_for_the_keeper(cluster):
+    agent, keeper = hold(3)
+    assert os.getpgid(keeper) != os.getpgid(agent.pid)
+    os.killpg(agent.pid, signal.SIGINT)
+    agent.communicate()
+    until(lambda: limits(cluster) == FOUND)
 
 
 def test_without_a_keeper_nothing_is_set(cluster, monkeypatch):

@@ -132,7 +132,7 @@ WRONG = {
         ["batch", "whatif", str(LOG), "--grid", "DE", "--njobs", "0", "--arrival", "5"],
         "--njobs 0",
     ),
-    "pue": ([*RUN, "--pue", "0.5"], "PUE is 1 or more"),
+    "pue": ([*RUN, "--pue", "0.5"], "PUE lies from 1 to 10"),
     "within": ([*RUN, "--finish-within", "0.9"], "--finish-within 0.9"),
     "patience": ([*RUN, "--patience", "-1"], "--patience -1"),
     "hour": ([*RUN, "--hour", "soon"], "soon"),

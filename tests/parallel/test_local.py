@@ -16,6 +16,7 @@ import parallel_work as work
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.waiting import until
 
 from gnomon.errors import InputError, MissingExtra, WorkerError
 from gnomon.parallel import Failure, Place, Results, RichProgress, as_completed, parse_on, pmap
@@ -25,13 +26,6 @@ BACK_ENDS = ["serial", "local:1", "local:2"]
 
 def numbered(folder, count):
     return [(str(folder), number) for number in range(count)]
-
-
-def wait_until(condition, limit_s=20.0):
-    until = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < until, "waited too long"
-        time.sleep(0.02)
 
 
 def is_running(pid):
@@ -410,11 +404,11 @@ def interrupted_sweep(tmp_path, number):
         [sys.executable, str(script), str(tmp_path)], env=child_env(), stderr=subprocess.DEVNULL
     )
     done = tmp_path / "done"
-    wait_until(lambda: len(list(done.rglob("*.result"))) >= 4 or process.poll() is not None)
+    until(lambda: len(list(done.rglob("*.result"))) >= 4 or process.poll() is not None)
     workers = children_of(process.pid)
     process.send_signal(number)
     process.wait(10)
-    wait_until(lambda: not any(map(is_running, workers)), limit_s=5.0)
+    until(lambda: not any(map(is_running, workers)), timeout_s=5.0)
     return len(list(done.rglob("*.result")))
 
 
@@ -445,7 +439,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path, number):
 
 def test_an_interrupt_ends_the_workers_and_what_they_started(tmp_path):
     def interrupt():
-        wait_until(lambda: len(pids_in(tmp_path)) == 4)
+        until(lambda: len(pids_in(tmp_path)) == 4)
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
@@ -453,14 +447,14 @@ def test_an_interrupt_ends_the_workers_and_what_they_started(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         pmap(work.forever_with_child, [str(tmp_path)] * 2, on="local:2", chunk=1)
     thread.join()
-    wait_until(lambda: not any(map(is_running, pids_in(tmp_path))), limit_s=2.0)
+    until(lambda: not any(map(is_running, pids_in(tmp_path))), timeout_s=2.0)
 
 
 def test_leaving_early_ends_the_workers(tmp_path):
     items = [None, str(tmp_path)]
     with as_completed(work.forever_unless_none, items, on="local:1", chunk=2) as completed:
         assert next(completed) == (0, None)
-        wait_until(lambda: pids_in(tmp_path))
+        until(lambda: pids_in(tmp_path))
     assert not any(map(is_running, pids_in(tmp_path)))
     assert list(completed) == []
 

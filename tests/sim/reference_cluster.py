@@ -512,12 +512,11 @@ class ReferenceCluster:
         job.executors += 1
         delay_ns = 0
         if executor.state == "off":
-            delay_ns = self.settings.startup_ns
+            delay_ns += self.settings.startup_ns
             self.starts += 1
-        elif executor.application != job.application:
-            delay_ns = self.settings.moving_delay_ns
-            self.moves += 1
         if executor.application != job.application:
+            delay_ns += self.settings.moving_delay_ns
+            self.moves += 1
             self.bind(executor, job.application)
             executor.is_fresh = True
         executor.job, executor.stage, executor.since_ns = job, position, self.now_ns

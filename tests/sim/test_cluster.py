@@ -238,10 +238,11 @@ def test_an_executor_that_is_off_has_to_start():
     jobs = BatchJobs.of(kinds, [0, 0], [0, 100])
     many = Executors(count=1, moving_delay_ns=3, startup_ns=7, off_after_ns=20)
     run = run_cluster(jobs, many, _core.fifo_order(ALL, False))
-    assert run.finish_ns.tolist() == [17, 117]
-    assert run.starts == 2
-    # On while it starts and works and for the twenty that it waits.
-    assert run.on_at_ns.sum() == 37 + 17
+    # It starts, is brought to the application, and works.
+    assert run.finish_ns.tolist() == [20, 120]
+    assert (run.starts, run.moves) == (2, 2)
+    # On all the while, and for the twenty that it waits.
+    assert run.on_at_ns.sum() == 40 + 20
 
 
 def test_what_breaks_is_done_again_elsewhere():
@@ -358,6 +359,51 @@ def test_executors_stay_with_a_job_that_waits_for_its_own_stage(seed, wrapped):
     # As in the paper, all that is idle goes to whoever can use it.
     greedy = run_cluster(jobs, many, _core.decima_order(WEIGHTS), seed=seed, log_tasks=True)
     assert greedy.log.start_ns[greedy.log.job > 0].min() == 31
+
+
+WAITS_AND_WIDE = JobKinds.build(
+    {
+        "waits": [
+            Stage(1, {4: Waves(first=[100])}),
+            Stage(3, {4: Waves(first=[10])}),
+            Stage(4, {4: Waves(first=[10])}, parents=(0, 1)),
+        ],
+        "wide": [Stage(3, {4: Waves(first=[10])})],
+    }
+)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_executors_that_are_off_start_before_kept_ones_leave(seed, wrapped):
+    jobs = BatchJobs.of(WAITS_AND_WIDE, [0, 1, 1], [0, 30, 31])
+    order = _core.decima_order(WEIGHTS, False, True)
+    if wrapped:
+        order = _core.pcaps_order(order, 0.5, 3)
+    many = Executors(count=8, moving_delay_ns=1, startup_ns=1, off_after_ns=50)
+    log = run_cluster(jobs, many, order, seed=seed, log_tasks=True).log
+    served = log.executor[(log.job == 0) & (log.stage < 2)]
+    assert not np.isin(log.executor[(log.job > 0) & (log.start_ns < 80)], served).any()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_is_kept_from_a_job_that_may_be_held_no_longer(seed):
+    jobs = BatchJobs.of(WAITS_AND_WIDE, [0, 1], [0, 30])
+    many, order = Executors(count=4, moving_delay_ns=1), _core.decima_order(WEIGHTS, False, True)
+    patient = run_cluster(jobs, many, order, seed=seed)
+    pressing = run_cluster(jobs, many, order, seed=seed, guard=Guard(patience_ns=0))
+    assert pressing.start_ns[1] == 31
+    assert patient.start_ns[1] >= 31
+
+
+@pytest.mark.parametrize("name", ["decima-enough", "pcaps-enough"])
+@given(data=st.data(), jobs=cases.batches(), seed=st.integers(0, 2**32))
+def test_prop_jobs_end_whatever_is_kept(name, data, jobs, seed):
+    many, _, gate, grid, guard = data.draw(limited("fifo"))
+    run = run_cluster(
+        jobs, many, MAKERS[name](), [gate], grid=grid, guard=guard, seed=seed, log_tasks=True
+    )
+    cases.check_run(jobs, many.count, run)
 
 
 @pytest.mark.parametrize("name", MAKERS)

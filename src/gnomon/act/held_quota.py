@@ -1,13 +1,14 @@
 """A quota on Kubernetes that is given back, whatever becomes of who set it.
 
-A ResourceQuota has no lease. So a second process, the keeper, puts it back when the one that set
-it is gone without having done so (`kill -9`); and what the quota was before is noted on the quota
-itself, so that whoever sets it next knows what to give back even where both are gone.
+A ResourceQuota has no lease. So a note on the quota itself says who set it, to what, and what it
+was before; and a second process, the keeper, gives it back when the one that set it is gone
+without having done so (`kill -9`). Where both are gone, whoever sets it next goes by the note.
 """
 
 from __future__ import annotations
 
 import contextlib
+import secrets
 import signal
 import subprocess
 import sys
@@ -16,16 +17,39 @@ from typing import BinaryIO
 
 import msgspec
 
-from gnomon.act.kubernetes import Cluster, QuotaPlan, find_cluster
+from gnomon.act.kubernetes import Cluster, Quota, QuotaGone, QuotaPlan, find_cluster
 from gnomon.errors import ActuationError, GnomonError, InputError
 
-__all__ = ["BEFORE", "HeldQuota"]
+__all__ = ["NOTE", "HeldQuota"]
 
-#: The note that says what limits were before, as JSON.
-BEFORE = "gnomon/limits-before"
+#: The annotation that holds the note, as JSON.
+NOTE = "gnomon/held"
 _READY, _DONE = b"ready\n", b"done\n"
-#: How long the keeper tries, in seconds between one attempt and the next.
-_AGAIN_S = (1, 2, 5, 10, 30, 60, 120, 300)
+#: How long the keeper tries, in seconds before each attempt.
+_AGAIN_S = (0, 1, 2, 5, 10, 30, 60, 120, 300)
+_ATTEMPTS = 3
+
+
+class _Note(msgspec.Struct, frozen=True):
+    """What is written on a quota that is held.
+
+    Attributes:
+        owner: Who holds it.
+        before: Limits that were found; None where there was none.
+        set: What they were set to.
+    """
+
+    owner: str
+    before: dict[str, str | None]
+    set: dict[str, str | None]
+
+
+class _Errand(msgspec.Struct, frozen=True):
+    """What the keeper has to do: give a quota back, if it is still this owner's."""
+
+    owner: str
+    plan: QuotaPlan
+    kubeconfig: str | None = None
 
 
 class HeldQuota:
@@ -38,36 +62,47 @@ class HeldQuota:
             kubeconfig: The way to the cluster; as `find_cluster` finds it otherwise.
         """
         self._kubeconfig = kubeconfig
+        self._owner = secrets.token_hex(8)
         self._way: Cluster | None = None
-        self._restore: QuotaPlan | None = None
+        self._plan: QuotaPlan | None = None
         self._keeper: subprocess.Popen[bytes] | None = None
 
     def set(self, wish: QuotaPlan) -> None:
-        """Sets limits; the first time, what they were is remembered.
+        """Sets limits, and notes what they were.
 
         Raises:
-            ActuationError: The cluster refused or did not answer.
+            ActuationError: The cluster refused or did not answer, or somebody else holds the quota
+                by now.
             InputError: There is no way to a cluster.
         """
         way = self._cluster()
-        if self._restore is None:
-            self._restore = _restoring(way, wish)
-        if self._keeper is None:
-            self._keeper = _start_keeper(self._restore, self._kubeconfig)
-        note = msgspec.json.encode(self._restore.hard).decode()
-        way.patch(msgspec.structs.replace(wish, annotations={BEFORE: note}))
+        found = way.read(wish)
+        note = _note_on(found, wish)
+        if note is not None and note.owner != self._owner and self._plan is not None:
+            raise ActuationError(f"quota {wish.namespace}/{wish.name}: somebody else has set it")
+        if self._keeper is None or self._keeper.poll() is not None:
+            self._keeper = _start_keeper(_Errand(self._owner, wish, self._kubeconfig))
+        before = _before(found, note, wish)
+        # Of somebody who is gone, limits may still be set that are none of ours.
+        mine = _Note(self._owner, before, {key: found.hard.get(key) for key in before} | wish.hard)
+        try:
+            way.patch(_noted(wish, mine, found))
+        except ActuationError:
+            if self._plan is None:  # nothing was ever set
+                self._dismiss_keeper()
+            raise
+        self._plan = wish
 
     def give_back(self) -> QuotaPlan | None:
-        """Puts limits back as they were found; what was put back, None where nothing was set.
+        """Puts limits back as they were found; what was put back, None where nothing was to be.
 
         Raises:
             ActuationError: The cluster refused; the keeper goes on trying when this process ends.
         """
-        if self._restore is None:
+        if self._plan is None:
             return None
-        given = self._restore
-        self._cluster().patch(given)
-        self._restore = None
+        given = _restore(self._cluster(), self._plan, self._owner)
+        self._plan = None
         self._dismiss_keeper()
         return given
 
@@ -77,45 +112,76 @@ class HeldQuota:
 
     def _dismiss_keeper(self) -> None:
         keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            with contextlib.suppress(OSError):
-                keeper.communicate(_DONE, timeout=10.0)
-
-
-def _restoring(way: Cluster, wish: QuotaPlan) -> QuotaPlan:
-    """The plan that gives back: as noted on the quota by one that did not, else as it stands."""
-    found = way.read(wish)
-    hard = {key: found.hard.get(key) for key in wish.hard}
-    if noted := found.annotations.get(BEFORE):
+        if keeper is None:
+            return
         try:
-            hard |= msgspec.json.decode(noted, type=dict[str, str | None])
-        except msgspec.DecodeError:
-            raise ActuationError(
-                f"quota {wish.namespace}/{wish.name}: its annotation {BEFORE} says nothing; "
-                "remove it"
-            ) from None
-    return QuotaPlan(
-        wish.namespace, wish.name, hard, reason="as it was before", annotations={BEFORE: None}
-    )
+            keeper.communicate(_DONE, timeout=10.0)
+        except (OSError, subprocess.SubprocessError):
+            keeper.kill()  # it has nothing to do any more
+            keeper.communicate()
 
 
-class _Errand(msgspec.Struct, frozen=True):
-    """What the keeper has to do."""
+def _note_on(quota: Quota, plan: QuotaPlan) -> _Note | None:
+    text = quota.annotations.get(NOTE)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=_Note)
+    except msgspec.DecodeError:
+        raise ActuationError(
+            f"quota {plan.namespace}/{plan.name}: its annotation {NOTE} says nothing; remove it"
+        ) from None
 
-    plan: QuotaPlan
-    kubeconfig: str | None = None
+
+def _before(found: Quota, note: _Note | None, wish: QuotaPlan) -> dict[str, str | None]:
+    """What is to be given back: as noted, where the limit still is what was set then."""
+    before = {key: found.hard.get(key) for key in wish.hard}
+    if note is not None:
+        for key, limit in note.before.items():
+            if found.hard.get(key) == note.set.get(key):
+                before[key] = limit
+    return before
 
 
-def _start_keeper(plan: QuotaPlan, kubeconfig: str | None) -> subprocess.Popen[bytes]:
-    # A session of its own: an interrupt from the terminal is not for the keeper.
+def _noted(wish: QuotaPlan, note: _Note, found: Quota) -> QuotaPlan:
+    text = msgspec.json.encode(note).decode()
+    return msgspec.structs.replace(wish, annotations={NOTE: text}, version=found.version)
+
+
+def _restore(way: Cluster, plan: QuotaPlan, owner: str) -> QuotaPlan | None:
+    """Gives a quota back if it is still this owner's; None where it is not, or is gone."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            found = way.read(plan)
+            note = _note_on(found, plan)
+            if note is None or note.owner != owner:
+                return None
+            back = QuotaPlan(
+                plan.namespace, plan.name, _before(found, note, plan), reason="as it was before",
+                annotations={NOTE: None}, version=found.version,
+            )  # fmt: skip
+            way.patch(back)
+            return back
+        except QuotaGone:
+            return None
+        except ActuationError:
+            # It may have changed between reading and writing.
+            if attempt == _ATTEMPTS - 1:
+                raise
+    return None
+
+
+def _start_keeper(errand: _Errand) -> subprocess.Popen[bytes]:
+    # A session of its own: an interrupt from the terminal is not for the keeper. And what lies in
+    # the working directory is no module of ours (-P).
     keeper = subprocess.Popen(
-        [sys.executable, "-m", "gnomon.act.held_quota"], stdin=subprocess.PIPE,
+        [sys.executable, "-P", "-m", "gnomon.act.held_quota"], stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     assert keeper.stdin is not None
     assert keeper.stdout is not None
     with contextlib.suppress(BrokenPipeError):
-        keeper.stdin.write(msgspec.json.encode(_Errand(plan, kubeconfig)) + b"\n")
+        keeper.stdin.write(msgspec.json.encode(errand) + b"\n")
         keeper.stdin.flush()
     # Nothing is set before somebody is there to give it back.
     if keeper.stdout.readline() != _READY:
@@ -125,7 +191,7 @@ def _start_keeper(plan: QuotaPlan, kubeconfig: str | None) -> subprocess.Popen[b
 
 
 def _keep(words: BinaryIO) -> int:
-    """The keeper: waits for the end of what it is told by, and gives back unless that was done."""
+    """The keeper: waits for the end of who started it, and gives back unless that was done."""
     # Who ends a whole group of processes ends the one that gives back by itself, too.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -134,15 +200,17 @@ def _keep(words: BinaryIO) -> int:
     sys.stdout.buffer.flush()
     if words.read().endswith(_DONE):
         return 0
-    for again_s in _AGAIN_S:
+    for wait_s in _AGAIN_S:
+        time.sleep(wait_s)
         try:
-            find_cluster(errand.kubeconfig).patch(errand.plan)
+            given = _restore(find_cluster(errand.kubeconfig), errand.plan, errand.owner)
         except (ActuationError, InputError) as error:
-            _tell(f"not given back, tried again in {again_s} s: {error}")
-            time.sleep(again_s)
+            _tell(f"not given back yet: {error}")
         else:
-            _tell(f"given back, as who set it is gone: {errand.plan.describe()}")
+            if given is not None:
+                _tell(f"given back, as who set it is gone: {given.describe()}")
             return 0
+    _tell(f"quota {errand.plan.namespace}/{errand.plan.name} was not given back")
     return 1
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "Kubectl",
     "Quota",
     "QuotaApplied",
+    "QuotaGone",
     "QuotaPlan",
     "apply",
     "find_cluster",
@@ -51,6 +52,10 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
+class QuotaGone(ActuationError):
+    """There is no such quota."""
+
+
 class QuotaPlan(msgspec.Struct, frozen=True):
     """A change of a ResourceQuota's limits.
 
@@ -60,6 +65,7 @@ class QuotaPlan(msgspec.Struct, frozen=True):
         hard: Limits to set, as Kubernetes writes them; None takes one away. Others stay.
         reason: Why, in words.
         annotations: Notes to set on it, or to take away with None.
+        version: Refused unless the quota is of this version; of any where empty.
     """
 
     namespace: str
@@ -67,12 +73,18 @@ class QuotaPlan(msgspec.Struct, frozen=True):
     hard: dict[str, str | None]
     reason: str = ""
     annotations: dict[str, str | None] = {}
+    version: str = ""
 
     def body(self) -> bytes:
         """The merge patch, as it is sent."""
         patch: dict[str, Any] = {"spec": {"hard": self.hard}}
+        metadata: dict[str, Any] = {}
         if self.annotations:
-            patch["metadata"] = {"annotations": self.annotations}
+            metadata["annotations"] = self.annotations
+        if self.version:
+            metadata["resourceVersion"] = self.version
+        if metadata:
+            patch["metadata"] = metadata
         return msgspec.json.encode(patch)
 
     def describe(self) -> str:
@@ -95,10 +107,12 @@ class Quota(msgspec.Struct, frozen=True):
     Attributes:
         hard: Its limits.
         annotations: Notes on it, by whoever left them.
+        version: Another after every change.
     """
 
     hard: dict[str, str]
     annotations: dict[str, str] = {}
+    version: str = ""
 
 
 class QuotaApplied(msgspec.Struct, frozen=True):
@@ -218,6 +232,7 @@ class _Metadata(msgspec.Struct):
     """What is said about a quota."""
 
     annotations: dict[str, str] = {}
+    resource_version: str = msgspec.field(default="", name="resourceVersion")
 
 
 class _Quota(msgspec.Struct):
@@ -236,7 +251,7 @@ class _Status(msgspec.Struct):
 def _quota(answer: bytes, whence: str) -> Quota:
     try:
         found = msgspec.json.decode(answer, type=_Quota)
-        return Quota(found.spec.hard, found.metadata.annotations)
+        return Quota(found.spec.hard, found.metadata.annotations, found.metadata.resource_version)
     except msgspec.DecodeError as error:
         raise ActuationError(f"{whence} did not answer with a quota: {error}") from None
 
@@ -276,7 +291,8 @@ class Kubectl(msgspec.Struct, frozen=True):
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip().splitlines()
             why = said[-1] if said else f"it ended with {done.returncode}"
-            raise ActuationError(f"kubectl refused: {why}")
+            kind = QuotaGone if "(NotFound)" in why else ActuationError
+            raise kind(f"kubectl refused: {why}")
         return _quota(done.stdout, "kubectl")
 
 
@@ -378,8 +394,9 @@ class KubeApi:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
                 return _quota(answer.read(_MOST_BYTES), self._host)
         except urllib.error.HTTPError as error:
+            kind = QuotaGone if error.code == 404 else ActuationError
             with error:
-                raise ActuationError(f"{self._host} refused: {_why(error)}") from None
+                raise kind(f"{self._host} refused: {_why(error)}") from None
         except urllib.error.URLError as error:
             raise ActuationError(f"{self._host} cannot be reached: {error.reason}") from None
         except TimeoutError:

@@ -10,6 +10,7 @@ __all__ = ["app"]
 
 
 app = App(
+    suppress_keyboard_interrupt=False,
     name="gnomon",
     help=ABOUT,
     version_flags=(),  # answered before the parser is loaded

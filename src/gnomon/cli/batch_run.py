@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -38,7 +39,9 @@ class Cluster:
     ] = None
     hour: Annotated[
         str | None,
-        Parameter(help="How long an hour of the grid takes in the simulation: 60s, 1h."),
+        Parameter(
+            help="How long an hour of the grid takes in the simulation: 60s, and 1h for logs."
+        ),
     ] = None
     moving: Annotated[
         str | None,
@@ -56,7 +59,7 @@ class Cluster:
     executor_failures: Annotated[float, Parameter(help="Of one executor in an hour of work.")] = (
         0.0
     )
-    watts: Annotated[float | None, Parameter(help="Of a busy executor.")] = None
+    watts: Annotated[float | None, Parameter(help="Of a busy executor; 22.6 unless given.")] = None
     idle_watts: Annotated[float, Parameter(help="Of an idle one that is on.")] = 0.0
     startup_joules: Annotated[float, Parameter(help="Of one start.")] = 0.0
     pue: Annotated[float, Parameter(help="What the building adds.")] = 1.0
@@ -299,7 +302,9 @@ def _executors(cluster: Cluster, count: int, moving: str) -> Executors:
         if not 0 <= chance < 1:
             raise InputError(f"--{name} {chance:g}: a share from 0 up to 1")
     if not 0 <= cluster.executor_failures < 1e6:
-        raise InputError(f"--executor-failures {cluster.executor_failures:g}: zero or more")
+        raise InputError(
+            f"--executor-failures {cluster.executor_failures:g}: zero to a million an hour"
+        )
     off = cluster.off_after
     return Executors(
         count=count, moving_delay_ns=parse_duration(_given(cluster.moving, moving)),
@@ -317,7 +322,9 @@ def _guard(cluster: Cluster, hour_ns: int) -> Guard:
     for name in ("patience", "longest_hold"):
         hours = getattr(cluster, name)
         if hours is not None and not 0 < hours < 1e6:
-            raise InputError(f"--{name.replace('_', '-')} {hours:g}: hours, more than none")
+            raise InputError(
+                f"--{name.replace('_', '-')} {hours:g}: hours, over 0 and under a million"
+            )
         bounds[f"{name}_ns"] = NEVER_NS if hours is None else round(hours * hour_ns)
     return Guard(**bounds)
 
@@ -331,10 +338,16 @@ def _answer(
     from gnomon.systems.batch.pipeline import run_experiment
     from gnomon.systems.batch.result import to_result, to_script
 
-    answer = run_experiment(
-        experiment, hours, trials=trial.trials, seed=trial.seed, on=trial.on, resume=trial.resume,
-        progress=RichProgress("trials"),
-    )  # fmt: skip
+    try:
+        answer = run_experiment(
+            experiment, hours, trials=trial.trials, seed=trial.seed, on=trial.on,
+            resume=trial.resume, progress=RichProgress("trials"),
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        if trial.resume is not None:
+            print(f"gnomon: trials that ended are kept in {trial.resume}: the same command goes "
+                  "on", file=sys.stderr)  # fmt: skip
+        raise
     told = given | _changed(cluster) | _changed(trial)
     told.pop("on", None)
     told.pop("resume", None)

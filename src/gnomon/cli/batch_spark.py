@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -93,7 +94,7 @@ def spark_agent(
         start: With --signal, the time in it to start at; its begin unless given, where --hour
             is not an hour.
         period: Seconds between two looks.
-        for_: End after so long; with the application unless given.
+        for: End after so long; with the application unless given.
         wait: How long to wait for the handshake.
         apply: Do it, and not only say it.
         kubernetes: NAMESPACE/NAME of a ResourceQuota whose pods follow CAP, in place of a driver.
@@ -184,7 +185,7 @@ def _on_kubernetes(
     rule.pods(time.time())  # refuses a policy that is no quota before anything is set
     if not apply:
         print("gnomon: only saying what would be done; --apply does it", file=sys.stderr)
-    limit = _PodLimit(apply)
+    limit, refused = _PodLimit(apply), None
     try:
         with interrupted_by_signals():
             while until is None or time.time() < until:
@@ -195,12 +196,15 @@ def _on_kubernetes(
                     print(f"gnomon: {error}", file=sys.stderr)
                     limit.give_back()
                 except ActuationError as error:
+                    refused = error
                     print(f"gnomon: not set, tried again: {error}", file=sys.stderr)
                 time.sleep(period_s)
     except KeyboardInterrupt:
         pass
     finally:
         limit.give_back()
+    if refused is not None and not limit.was_set:
+        raise refused
     return 0
 
 
@@ -212,13 +216,17 @@ class _PodLimit:
 
         self._held = HeldQuota() if apply else None
         self._said = ""
+        self.was_set = False
 
     def set(self, wish: QuotaPlan) -> None:
         if (text := wish.describe()) == self._said:
             return
-        print(text, flush=True)
-        if self._held is not None:
+        if self._held is None:
+            print(text, flush=True)
+        else:
             self._held.set(wish)
+            self.was_set = True
+            _tell_quota("applied", wish)
         self._said = text
 
     def give_back(self) -> None:
@@ -229,9 +237,15 @@ class _PodLimit:
             return
         try:
             if given := self._held.give_back():
-                print(f"given back: {given.describe()}", flush=True)
+                _tell_quota("given back", given)
         except ActuationError as error:
             print(f"gnomon: the quota was not given back: {error}", file=sys.stderr)
+
+
+def _tell_quota(event: str, plan: QuotaPlan) -> None:
+    line = {"event": event, "quota": f"{plan.namespace}/{plan.name}", "hard": plan.hard,
+            "reason": plan.reason}  # fmt: skip
+    _tell(json.dumps(line))
 
 
 def _grid(

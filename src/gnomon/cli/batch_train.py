@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["train_decima"]
 
-_SETS = 8
-#: Of the executors, on average over the episodes.
-_BUSY = 0.54
-
 
 def train_decima(
     *,
@@ -39,7 +35,7 @@ def train_decima(
 
     `gnomon batch train-decima -o mine.npz --jobs /var/spark-events --executors 40`. What was
     interrupted goes on with the same command. At the end it is set beside fair shares and FIFO on
-    jobs it has not seen.
+    jobs that are drawn anew.
 
     Args:
         out: Where the weights go.
@@ -50,21 +46,22 @@ def train_decima(
         arrival: Seconds between two jobs on average, more and less of it being tried too; so that
             half of the executors have work, unless given.
         start: Weights to begin with.
-        gradients: Whose: native code, or PyTorch (the same, some times slower).
+        gradients: Whose: native code's, or PyTorch's (the same but for rounding, and slower).
         seed: Of everything.
     """
+    from gnomon.datasets.batch_jobs import tpch_like_sets
     from gnomon.model.decima import DecimaWeights
-    from gnomon.systems.batch.train import Training
+    from gnomon.systems.batch.train import Training, usual_arrival_s
     from gnomon.systems.batch.train import train_decima as train
 
     kinds, said = read_kinds(jobs, seed)
     sets = [kinds]
     if jobs == "tpch":
-        sets = _many_like_tpch(seed)
+        sets = tpch_like_sets(seed)
         said = f"Jobs: {len(sets)} sets made up, like TPC-H on Spark at 2 to 100 GB."
     if executors < 1:
         raise InputError(f"--executors {executors}: at least one")
-    mean_s = _usual_arrival(sets, executors) if arrival is None else arrival
+    mean_s = usual_arrival_s(sets, executors) if arrival is None else arrival
     print(f"gnomon: {said} One comes every {mean_s:g} s on average.", file=sys.stderr)
     # What is decided now matters for some jobs to come: 100 s and 10 s where 25 lie between two.
     training = Training(
@@ -81,33 +78,17 @@ def train_decima(
                 f"{progress.entropy:.2f}", file=sys.stderr, flush=True,
             )  # fmt: skip
 
-    train(sets, out, training, start=DecimaWeights.load(start) if start else None, tell=tell)
+    try:
+        train(sets, out, training, start=DecimaWeights.load(start) if start else None, tell=tell)
+    except KeyboardInterrupt:
+        print("gnomon: what was learned is kept: the same command goes on", file=sys.stderr)
+        raise
     print(f"wrote {out}")
     print(_compared(out, kinds, executors, mean_s, seed))
 
 
-def _many_like_tpch(seed: int) -> list[JobKinds]:
-    """More made-up jobs than one set has: what is learned should not be one set's."""
-    import numpy as np
-
-    from gnomon.datasets.batch_jobs import tpch_like
-
-    sizes = (2, 5, 10, 20, 50, 80, 100)
-    return [
-        tpch_like(np.random.default_rng([seed, number]), sizes_gb=sizes) for number in range(_SETS)
-    ]
-
-
-def _usual_arrival(sets: list[JobKinds], executors: int) -> float:
-    """Seconds between two jobs that keep half of the executors at work, to two digits."""
-    import numpy as np
-
-    work = [np.add.reduceat(k.tasks * k.typical_ns, k.first_stage[:-1]).mean() for k in sets]
-    return float(f"{float(np.mean(work)) / 1e9 / executors / _BUSY:.2g}")
-
-
 def _compared(out: Path, kinds: JobKinds, executors: int, arrival: float, seed: int) -> str:
-    """Beside the usual orders, on jobs it has not seen."""
+    """Beside the usual orders, on jobs drawn anew; made-up ones are of a set it has not seen."""
     import numpy as np
 
     from gnomon.datasets.batch_jobs import sample_jobs
@@ -121,4 +102,4 @@ def _compared(out: Path, kinds: JobKinds, executors: int, arrival: float, seed: 
             run = simulate(spec, drawn, executors, seed=number)
             means.setdefault(spec.partition("?")[0], []).append(run.completion_ns.mean() / 1e9)
     told = ", ".join(f"{name} {np.mean(values):.1f}" for name, values in means.items())
-    return f"seconds a job, 40 unseen jobs four times: {told}"
+    return f"seconds a job, 40 jobs drawn anew, four times: {told}"

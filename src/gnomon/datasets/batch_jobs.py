@@ -18,9 +18,13 @@ from gnomon.datasets._tpch_like import draw_durations, draw_queries
 from gnomon.errors import InputError
 from gnomon.graph.jobs import BatchJobs, JobKinds
 
-__all__ = ["alibaba_like", "fixed_arrivals", "poisson_arrivals", "sample_jobs", "tpch_like"]
+__all__ = [
+    "alibaba_like", "fixed_arrivals", "poisson_arrivals", "sample_jobs", "tpch_like",
+    "tpch_like_sets",
+]  # fmt: skip
 
 _NS = 10**9
+_MEASURED_GB = (2, 5, 10, 20, 50, 80, 100)
 
 
 def tpch_like(
@@ -55,6 +59,18 @@ def tpch_like(
             for size, stages in zip(sizes_gb, by_size)
         }
     )
+
+
+def tpch_like_sets(seed: int, count: int = 8) -> list[JobKinds]:
+    """Several sets at all sizes that were measured: what Decima learns on should not be one set's.
+
+    >>> [len(kinds) for kinds in tpch_like_sets(0, count=2)]
+    [154, 154]
+    """
+    return [
+        tpch_like(np.random.default_rng([seed, number]), sizes_gb=_MEASURED_GB)
+        for number in range(count)
+    ]
 
 
 def alibaba_like(

@@ -43,7 +43,8 @@ def spark_jobs(logs: Sequence[SparkLog], *, think_s: float = 10.0) -> BatchTrace
     of the application running in between, waits for that one and then for as long again; so does
     one that was submitted within a second while others ran.
 
-    CPU time is the executors' JVMs': what Python workers burn is not in the log.
+    CPU time is the executors' JVMs': what Python workers burn is not in the log. Of several logs
+    of one attempt of an application the one with most tasks counts.
 
     Args:
         logs: From `read_spark_logs`.
@@ -53,6 +54,7 @@ def spark_jobs(logs: Sequence[SparkLog], *, think_s: float = 10.0) -> BatchTrace
         InputError: No job of any log succeeded.
     """
     counted: Counter[str] = Counter()
+    logs = _each_once(logs, counted)
     found = [
         built
         for number, log in enumerate(logs)
@@ -73,6 +75,18 @@ def spark_jobs(logs: Sequence[SparkLog], *, think_s: float = 10.0) -> BatchTrace
     return BatchTrace(
         where, jobs, _some(counted), _notes(logs), most, when_ns, held, (last_ms - begin_ms) * _MS
     )
+
+
+def _each_once(logs: Sequence[SparkLog], counted: Counter[str]) -> list[SparkLog]:
+    """Copies of a log would be more jobs than there were, on more executors."""
+    kept: dict[object, SparkLog] = {}
+    for number, log in enumerate(logs):
+        known = (log.app_id, log.attempt, log.started_ms) if log.app_id else number
+        if known in kept:
+            counted["logs of an application that has another"] += 1
+        if known not in kept or len(log.tasks) > len(kept[known].tasks):
+            kept[known] = log
+    return list(kept.values())
 
 
 class _Built(msgspec.Struct, frozen=True):

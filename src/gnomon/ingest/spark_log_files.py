@@ -57,14 +57,14 @@ def find_spark_logs(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def _logs_in(folder: Path) -> Iterator[Path]:
-    for entry in sorted(folder.iterdir()):
-        if entry.name.startswith("."):
-            continue
-        if not entry.is_dir() or _parts(entry):
-            if looks_like_spark_log(entry):
-                yield entry
-        elif not entry.is_symlink():  # which may lead round in a circle
-            yield from _logs_in(entry)
+    # Links to folders may lead round in a circle: they are not followed.
+    for name, folders, files in os.walk(folder):
+        here = Path(name)
+        rolling = {inner for inner in folders if _parts(here / inner)}
+        folders[:] = sorted(f for f in folders if f not in rolling and not f.startswith("."))
+        for entry in sorted({*rolling, *files}):
+            if not entry.startswith(".") and looks_like_spark_log(here / entry):
+                yield here / entry
 
 
 def is_in_progress(path: Path) -> bool:

@@ -26,8 +26,9 @@ class Store:
     """A folder of results, one file an item.
 
     The key covers the function's qualified name, its own source, what it carries (the arguments
-    of a partial, the fields of a callable object), the item, and, with a seed, the index. Source
-    that the function merely calls is not covered: use another folder after changing it.
+    of a partial, the fields of a callable object), the item, and, with a seed, the index; of a
+    function of gnomon all of gnomon. Other source that the function merely calls is not covered:
+    use another folder after changing it.
     Entries are pickles: point this only at folders you trust.
 
     >>> import tempfile
@@ -50,7 +51,8 @@ class Store:
                 hint="use a module-level function",
             ) from error
         self._seed = call.seed
-        self._prefix = _digest(_MAGIC, name.encode(), source.encode(), carried)
+        ours = _package_digest() if name.startswith("gnomon.") else b""
+        self._prefix = _digest(_MAGIC, name.encode(), source.encode(), carried, ours)
         self._folder = Path(folder) / re.sub(r"[^\w.]+", "_", name)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -93,6 +95,21 @@ class Store:
 
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}.result"
+
+
+@functools.cache
+def _package_digest() -> bytes:
+    """Of gnomon as it is installed here, native core, models and catalogues included."""
+    from gnomon import _core
+
+    root = Path(__file__).parents[1]
+    files = {path for path in root.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    # An editable installation has the core elsewhere.
+    files.add(Path(_core.__file__ or __file__))
+    digest = hashlib.sha256()
+    for path in sorted(files, key=lambda path: (path.name, path)):
+        digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.digest()
 
 
 def _identity(function: Callable[..., Any]) -> tuple[str, str]:

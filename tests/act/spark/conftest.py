@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gnomon.act.spark import SparkDriver, build_plugin, standalone
-from tests.act.spark.harness import Application, staying, until
+from tests.act.spark.harness import Application, staying
+from tests.waiting import until
 
 
 @pytest.fixture(scope="package")

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from gnomon.act.spark import DriverState, SparkDriver, SparkPlan, run_agent, spark_conf
+from tests.waiting import until
 
 #: Many small machines on a small one: what starts quickly beats what runs fast.
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -160,15 +161,6 @@ class Agent:
     def _decide(self, state: DriverState, now: float) -> SparkPlan:
         self.states.append(state)
         return self._ask(state, now)
-
-
-def until(happened, what: str, timeout_s: float = 60.0, every_s: float = 0.1):
-    """Waits for something; answers what it was."""
-    deadline = time.monotonic() + timeout_s
-    while not (found := happened()):
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
-        time.sleep(every_s)
-    return found
 
 
 def staying(state: DriverState) -> int:

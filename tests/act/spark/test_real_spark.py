@@ -19,9 +19,9 @@ from tests.act.spark.harness import (
     running_stage,
     stage_of,
     staying,
-    until,
     waiting_stage,
 )
+from tests.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 

@@ -10,9 +10,9 @@ from tests.act.spark.harness import (
     running_stage,
     stage_of,
     staying,
-    until,
     waiting_stage,
 )
+from tests.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
 OFF = "switched off by spark.gnomon.disable"

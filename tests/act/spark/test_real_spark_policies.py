@@ -16,7 +16,8 @@ from gnomon.act.spark import SparkDriver
 from gnomon.ingest.spark_jobs import spark_jobs
 from gnomon.ingest.spark_log import read_spark_logs
 from gnomon.systems.batch.logs import replay_recorded
-from tests.act.spark.harness import running_stage, stage_of, staying, until, waiting_stage
+from tests.act.spark.harness import running_stage, stage_of, staying, waiting_stage
+from tests.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 HOUR_S = 4.0

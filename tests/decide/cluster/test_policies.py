@@ -262,6 +262,9 @@ def test_a_stage_is_held_no_longer_than_said():
         ("cap?least=2:fifo", "cap: least=2"),
         ("cap?least=nan:fifo", "cap: least=nan"),
         ("quota?share=-1:fifo", "quota: share=-1"),
+        ("quota?binding=hour:fifo", "binding"),
+        ("cap?binding=stage:fifo", "binding"),
+        ("guard?patience_h=0:fifo", "guard without a bound"),
         ("suspend?quantile=1.5", "suspend: quantile=1.5"),
         ("suspend?patience_h=0", "suspend: patience_h=0"),
         ("green-hadoop?theta=9", "theta=9"),
@@ -311,3 +314,29 @@ def test_a_stage_is_held_no_longer_than_the_guard_says_whatever_holds_it():
     assert plain.start_ns.tolist() == [200]
     assert guarded.start_ns.tolist() == [30]
     assert guarded.finish_ns.tolist() == [60]
+
+
+def test_a_quota_before_decisions_alone_may_be_passed():
+    """As in the authors' program: of none busy, a decision may give all there are."""
+    kinds = JobKinds.build({"wide": [Stage(40, {8: Waves(first=[10])})]})
+    jobs = BatchJobs.of(kinds, [0], [0])
+    grid = GridSteps.known(np.full(60, 500.0), 5, horizon=2)
+    most, many = {}, Executors(count=8, moving_delay_ns=0)
+    for spec in ("quota?share=0.25:fifo", "quota?share=0.25&narrows=false&binding=decision:fifo"):
+        log = simulate(spec, jobs, many, grid=grid, seed=0, log_tasks=True).log
+        most[spec] = max(
+            int(((log.start_ns <= t) & (log.end_ns > t)).sum()) for t in log.start_ns.tolist()
+        )
+    assert list(most.values()) == [2, 8]
+
+
+def test_a_share_of_no_whole_number_is_kept_over_time():
+    grid = GridSteps.known(np.full(100, 500.0), 5, horizon=2)
+    kinds = JobKinds.build({"wide": [Stage(4_000, {8: Waves(first=[5])})]})
+    jobs = BatchJobs.of(kinds, [0], [0])
+    many = Executors(count=8, moving_delay_ns=0)
+    for share, mean in ((0.3, 2.4), (0.29, 2.32), (0.25, 2.0), (0.01, 1.0)):
+        run = simulate(f"quota?share={share}:fifo", jobs, many, grid=grid, seed=0)
+        allowed = run.quota_at_ns[:100] / 5
+        assert allowed.mean() == pytest.approx(mean)
+        assert set(allowed.tolist()) <= {np.floor(mean), np.ceil(mean)}

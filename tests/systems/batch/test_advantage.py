@@ -77,20 +77,40 @@ def test_features_are_sums_over_the_jobs_of_a_decision(one):
         parts = np.split(record["work_ms"][node].astype(float) / 1e5, ends[:-1])
         shortest_first = np.cumsum(sorted(part.sum() for part in parts))
         assert features[d, 3] == pytest.approx(shortest_first.sum(), rel=1e-5)
+        assert features[d, 2] == pytest.approx(sum(part.sum() ** 0.5 for part in parts), rel=1e-5)
+        assert features[d, 4] == pytest.approx(record["tasks"][node].sum() / 200, rel=1e-5)
+        assert features[d, 5] == record["job_nodes"][job].sum()
+        heights = np.split(record["height"][node], ends[:-1])
+        assert features[d, 6] == sum(part.max() for part in heights)
+        held = record["job_executors"][job] / 20
+        assert features[d, 7:10] == pytest.approx(
+            [held.sum(), (held == 0).sum(), np.minimum(held, 1).sum()], rel=1e-5
+        )
         assert features[d, 10] == record["free_executors"][d]
 
 
-def test_with_endless_reach_a_decision_answers_for_all_that_follows():
+def test_a_rollout_that_has_ended_has_nothing_left():
+    """Of two, one ends at 10: after that the mean is half of the other's."""
+    early, late = np.array([[4.0], [2.0]]), np.array([[6.0], [8.0]])
+    found = _against_the_others([early, late], [np.array([0, 10]), np.array([5, 20])])
+    # At 0 and 10 the other one is as it was first seen; at 5 the early one is as at 0.
+    np.testing.assert_allclose(found[0][:, 0], [4 - (4 + 6) / 2, 2 - (2 + 6) / 2])
+    np.testing.assert_allclose(found[1][:, 0], [6 - (4 + 6) / 2, 8 - 8 / 2])
+
+
+@pytest.mark.parametrize("memory_s", [15.0, 1e12])
+def test_with_endless_reach_a_decision_answers_for_all_that_follows(memory_s):
     """The paper's advantage, but for what the state promised at the decision itself."""
     runs, records = rollouts(4)
-    worth = advantages(runs, records, memory_s=1e12, reach_s=1e12)
+    worth = advantages(runs, records, memory_s=memory_s, reach_s=1e12)
     states = _against_the_others(
         [state_features(record) for record in records], [record["time"] for record in records]
     )
     promised = []
     for own, record, found in zip(runs, records, worth.advantages, strict=True):
-        costs = [cost_to_go(run, record["time"]) for run in runs]
-        promised.append(found - (np.mean(costs, axis=0) - cost_to_go(own, record["time"])))
+        costs = [cost_to_go(run, record["time"], memory_s) for run in runs]
+        mine = cost_to_go(own, record["time"], memory_s)
+        promised.append(found - (np.mean(costs, axis=0) - mine))
     x, y = np.concatenate(states), np.concatenate(promised)
     fit = np.linalg.lstsq(x, y, rcond=None)[0]
     np.testing.assert_allclose(x @ fit, y, atol=1e-6 * np.abs(y).max())

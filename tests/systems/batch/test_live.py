@@ -207,6 +207,12 @@ def test_decima_weighs_the_stages_of_an_application():
         application(running, short, shared, nobodys),
         jobs=(JobState(0, T0 * 1000, (1, 3)), JobState(1, T0 * 1000 + 5, (2, 3))),
     )
+    view, _ = decima_view(ReadyStages(spark))
+    # The third stage is needed by both jobs, and the first one's; three of four slots work.
+    assert view.job_first.tolist() == [0, 2, 3]
+    assert view.tasks.tolist() == [32, 40, 2]
+    assert view.work_ms.tolist() == [32_000, 40_000, 2_000]
+    assert (view.job_executors.tolist(), view.free_executors) == ([3, 0], 1)
     chances = decima_chances(ReadyStages(spark), weights=bundled_decima())
     assert set(chances) == {1, 2}
     assert sum(chances.values()) == pytest.approx(1.0, abs=1e-5)

@@ -6,11 +6,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from gnomon import _core
 from gnomon.cli import main
 from gnomon.errors import InputError
 from gnomon.graph.jobs import JobKinds, Stage, Waves
 from gnomon.model.decima import DecimaWeights
-from gnomon.systems.batch.train import Training, train_decima
+from gnomon.systems.batch.train import Training, _episode, train_decima, usual_arrival_s
 from tests.cli.refusal import refused
 
 S = 10**9
@@ -64,9 +65,52 @@ def test_another_training_is_not_mixed_up(tmp_path):
         train_decima(KINDS, tmp_path / "a.npz", SMALL, tell=stop)
     with pytest.raises(InputError, match="other settings"):
         train_decima(KINDS, tmp_path / "a.npz", msgspec.structs.replace(SMALL, seed=1))
+    other = JobKinds.build({"other": [Stage(3, {4: Waves(first=[S])})]})
+    with pytest.raises(InputError, match="other settings or jobs"):
+        train_decima(other, tmp_path / "a.npz", SMALL)
+    begin = DecimaWeights.initial(np.random.default_rng(9))
+    with pytest.raises(InputError, match="other settings or jobs"):
+        train_decima(KINDS, tmp_path / "a.npz", SMALL, start=begin)
     (tmp_path / "a.npz.training").write_bytes(b"rubbish")
-    with pytest.raises(InputError, match="cannot be gone on from"):
+    with pytest.raises(InputError, match="no training to go on with") as caught:
         train_decima(KINDS, tmp_path / "a.npz", SMALL)
+    assert "pickle" not in str(caught.value)
+
+
+def test_a_file_that_is_there_stays(tmp_path):
+    (tmp_path / "a.npz").write_text("mine")
+    with pytest.raises(InputError, match="exists already"):
+        train_decima(KINDS, tmp_path / "a.npz", SMALL)
+    assert (tmp_path / "a.npz").read_text() == "mine"
+
+
+def test_the_weight_of_entropy_falls_to_nothing(tmp_path, monkeypatch):
+    real, weights = _core.decima_gradient, []
+
+    def noted(parameters, record, some, advantage, weight):
+        weights.append(weight)
+        return real(parameters, record, some, advantage, weight)
+
+    monkeypatch.setattr(_core, "decima_gradient", noted)
+    how = msgspec.structs.replace(SMALL, entropy=0.3)
+    train_decima(KINDS, tmp_path / "a.npz", how)
+    by_iteration = np.array(weights).reshape(how.iterations, how.rollouts)[:, 0]
+    assert by_iteration == pytest.approx(np.linspace(0.3, 0.0, how.iterations))
+
+
+def test_some_episodes_have_all_jobs_at_once():
+    how = Training(mean_s=10.0)
+    spans = [
+        _episode(KINDS, how, 20, np.random.default_rng(seed)).arrival_ns.max() / S
+        for seed in range(200)
+    ]
+    assert 0.2 < np.mean(np.array(spans) == 0) < 0.4
+    assert np.min([span for span in spans if span]) > 0.2 * 10 * 19 * 0.3
+
+
+def test_half_of_the_executors_have_work_by_default():
+    kinds = JobKinds.build({"a": [Stage(20, {4: Waves(first=[10 * S])})]})
+    assert usual_arrival_s([kinds], 4) == pytest.approx(200 / 4 / 0.54, rel=0.05)
 
 
 def test_it_learns_to_serve_the_short_jobs(tmp_path):

@@ -51,7 +51,7 @@ def test_jobs_are_the_same_on_every_grid(grid):
 
 
 def test_controls_stand_beside_what_knows_the_grid(grid):
-    outcome = run_trial(experiment("fifo,quota:fifo,cap:fifo,pcaps+:fair"), Trial(grid, 0))
+    outcome = run_trial(experiment("fifo,quota:fifo,cap:fifo,pcaps+:fair"), Trial(grid, 1))
     fifo, quota, cap, plus = outcome.policies.values()
     assert fifo.placebo is None is quota.placebo
     assert cap.placebo is not None
@@ -185,3 +185,24 @@ def test_nothing_to_try_is_told(grid):
         run_experiment(experiment("fifo"), [grid], trials=0)
     with pytest.raises(InputError, match="which grid"):
         run_experiment(experiment("fifo"), [], trials=1)
+
+
+def test_a_control_is_like_what_it_controls(grid):
+    spec = "cap?narrows=false&binding=decision:decima"
+    outcome = run_trial(experiment(f"fifo,{spec}"), Trial(grid, 1)).policies[spec]
+    share = outcome.quota_share
+    same = f"quota?share={share!r}&narrows=false&binding=decision:decima"
+    strict = f"quota?share={share!r}:decima"
+    alone = run_trial(experiment(f"fifo,{same},{strict}"), Trial(grid, 1)).policies
+    assert outcome.quota.work_s == alone[same].measured.work_s
+    assert outcome.quota.work_s != alone[strict].measured.work_s
+
+
+def test_a_forecast_does_not_move_the_start(grid):
+    starts = {
+        forecast: run_trial(
+            msgspec.structs.replace(experiment("fifo"), forecast=forecast), Trial(grid, 3)
+        ).start
+        for forecast in ("known", "persistence")
+    }
+    assert starts["known"] == starts["persistence"]

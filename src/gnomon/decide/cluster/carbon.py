@@ -65,7 +65,9 @@ class Cap(msgspec.Struct, frozen=True):
 class FixedQuota(msgspec.Struct, frozen=True):
     """A share of the executors at all hours: what CAP saves without knowing the grid.
 
-    With `narrows`, a job's limit shrinks by as much, as CAP's does.
+    At least one executor. A share that is no whole number of them is kept over time: 2.5 are two
+    in one hour and three in the next. With `narrows`, a job's limit shrinks by as much, as CAP's
+    does.
     """
 
     inner: ClusterPolicy | PythonPolicy
@@ -80,7 +82,9 @@ class FixedQuota(msgspec.Struct, frozen=True):
     def parts(self, setting: Setting) -> Parts:
         """The same quota for every hour."""
         grid, count = _grid_of("quota", setting), setting.executors.count
-        quota = np.full(grid.seen.size, max(1, round(self.share * count)), dtype=np.int32)
+        # Rounded, since 0.29 x 100 is a little less than 29.
+        whole = np.floor(np.round(self.share * count * np.arange(grid.seen.size + 1), 6))
+        quota = np.maximum(np.diff(whole), 1).astype(np.int32)
         return _with_quota(self.inner, setting, quota, narrows=self.narrows, binding=self.binding)
 
 
@@ -263,7 +267,7 @@ class Guarded(msgspec.Struct, frozen=True):
     """
 
     inner: ClusterPolicy | PythonPolicy
-    patience_h: float = 0.0
+    patience_h: float = 24.0
     longest_hold_h: float = 0.0
 
     def __post_init__(self) -> None:
@@ -272,7 +276,9 @@ class Guarded(msgspec.Struct, frozen=True):
             ("longest_hold_h", self.longest_hold_h),
         ):
             if not 0.0 <= value < 1e6:
-                raise InputError(f"guard: {name}={value:g}", hint="zero or more hours")
+                raise InputError(f"guard: {name}={value:g}", hint="zero to a million hours")
+        if not (self.patience_h or self.longest_hold_h):
+            raise InputError("guard without a bound", hint="guard?patience_h=24:...")
 
     def parts(self, setting: Setting) -> Parts:
         """The same, with a tighter guard."""
@@ -340,4 +346,4 @@ def _check_share(name: str, field: str, value: float) -> None:
 
 def _check_hours(name: str, field: str, value: float) -> None:
     if not 0.0 < value < 1e6:
-        raise InputError(f"{name}: {field}={value:g}", hint="it is more than nothing")
+        raise InputError(f"{name}: {field}={value:g}", hint="over 0 and under a million hours")

@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 Record = Mapping[str, NDArray[Any]]
 
 _RIDGE = 0.01
-_NOTHING = 1e-12  # seconds squared: rounding
+_ROUNDING_S2 = 1e-12
 
 
 class Worth(NamedTuple):
@@ -148,7 +148,7 @@ def _fit(states: list[Floats], costs: list[Floats]) -> tuple[Floats, float]:
     slope = np.linalg.solve(scaled.T @ scaled + ridge, scaled.T @ y)
     spread = float(np.var(y))
     missed = float(np.var(y - scaled @ slope))
-    explained = 1.0 - missed / spread if spread > _NOTHING else 0.0
+    explained = 1.0 - missed / spread if spread > _ROUNDING_S2 else 0.0
     return slope / np.where(scale > 0, scale, 1.0), explained
 
 

@@ -144,9 +144,14 @@ class _Estimator:
         )
 
     def _estimate(self, column: Floats, scale: Callable[[Floats], Floats]) -> Estimate:
-        mid = float(scale(column.mean(keepdims=True))[0])
+        mid = _rounded(scale(column.mean(keepdims=True))[0])
         if self.is_single:
             return Estimate.exact(mid)
         tail = (1.0 - _COVERAGE) / 2.0
         low, high = np.quantile(scale(column[self.samples].mean(axis=1)), [tail, 1.0 - tail])
-        return Estimate(min(float(low), mid), mid, max(float(high), mid))
+        return Estimate(min(_rounded(low), mid), mid, max(_rounded(high), mid))
+
+
+def _rounded(value: float) -> float:
+    """Without what computers make of sums: no -0.0, and no 4e-14 %."""
+    return round(float(value), 12) + 0.0

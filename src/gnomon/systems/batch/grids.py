@@ -21,6 +21,8 @@ _HOUR_NS = 3_600 * 10**9
 HORIZON_H = 48
 #: History that a fitted forecast needs before a trial may start.
 _HISTORY_H = 60 * 24
+#: Of so many hours that much is left out whatever the forecast, so that they can be compared.
+_MANY_H = 4 * _HISTORY_H
 #: Of grams a kWh: what computers make of sums is no cleaner hour.
 _DIGITS = 6
 
@@ -69,8 +71,8 @@ class Hours(msgspec.Struct, frozen=True, eq=False):
         return int(self.signal.values.size)
 
     def first_start(self, forecast: Forecast) -> int:
-        """The first hour that a trial may start at."""
-        return 0 if forecast == "known" else _HISTORY_H
+        """The first hour that a trial may start at: the same for all, where there are many."""
+        return 0 if forecast == "known" and self.count < _MANY_H else _HISTORY_H
 
     def steps(
         self, start: int, count: int, hour_ns: int, forecast: Forecast = "known"

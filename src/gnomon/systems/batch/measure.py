@@ -31,9 +31,11 @@ class Power(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not (0 < self.busy_w < 1e6 and 0 <= self.idle_w <= self.busy_w):
-            raise InputError("an executor draws more than nothing, and idle no more than busy")
+            raise InputError(
+                "an executor draws over 0 and under a million watts, idle no more than busy"
+            )
         if not (0 <= self.startup_j < 1e9 and 1 <= self.pue < 10):
-            raise InputError("a start takes zero or more joules, and the PUE is 1 or more")
+            raise InputError("a start takes 0 to a billion joules, and the PUE lies from 1 to 10")
 
 
 class Measured(msgspec.Struct, frozen=True):

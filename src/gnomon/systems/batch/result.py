@@ -163,8 +163,8 @@ def _figures(answer: Answer, replayed: Replayed | None) -> list[Figure]:
     figures += [
         Figure("least_carbon", "Least carbon", best.policy,
                note=f"{best.figures['work_pct'].mid:+.0f} % work, "
-               f"{best.figures['intensity_pct'].mid:+.0f} % a unit of it, jobs "
-               f"{best.figures['jct_pct'].mid:+.0f} % longer"),
+               f"{best.figures['intensity_pct'].mid:+.0f} % a unit of it, time of a job "
+               f"{best.figures['jct_pct'].mid:+.0f} %"),
         Figure("least_carbon_pct", "against the first", best.figures["carbon_pct"], "%",
                better="lower"),
         Figure("cleanest", "Cleanest hours", cleaner.policy),
@@ -176,8 +176,9 @@ def _figures(answer: Answer, replayed: Replayed | None) -> list[Figure]:
         bound = _bound(answer, grid)
         name = "".join(c if c.isalnum() else "_" for c in grid.lower())
         figures.append(
-            Figure(f"bound_{name}_pct", f"Bound in {grid}", bound["tenth"], "%",
-                   note="no schedule of the first policy's work emits less, done a tenth later")
+            Figure(f"bound_{name}_pct", f"By hours alone in {grid}", bound["tenth"], "%",
+                   note="at best: the first policy's work, nothing waiting for anything else, "
+                   "done a tenth later. What saves more than that has caused less work")
         )  # fmt: skip
     return figures
 
@@ -245,6 +246,8 @@ def _warnings(answer: Answer) -> list[str]:
             f"{own.policy}: {-carbon.mid:.1f} % less carbon, but its hours are no cleaner than "
             f"its placebo's: it causes less work."
         )
+    if len(answer.outcomes) == len(answer.by_grid):
+        said.append("One trial a grid: there are no ranges, and another hour may say otherwise.")
     starts = {(outcome.grid, outcome.start) for outcome in answer.outcomes}
     if len(starts) < len(answer.outcomes):
         said.append(

@@ -8,6 +8,7 @@ thousand iterations then take some ten minutes on one core.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import zipfile
@@ -28,11 +29,14 @@ from gnomon.sim.cluster import Executors, run_cluster
 from gnomon.systems.batch.advantage import advantages
 from gnomon.table import atomic_file
 
-__all__ = ["Progress", "Training", "train_decima"]
+__all__ = ["Progress", "Training", "train_decima", "usual_arrival_s"]
 
 Floats = NDArray[np.float64]
 Gradients = Literal["native", "torch"]
 
+#: Of the executors, with `usual_arrival_s` between two jobs: what 25 s are on 100 for jobs like
+#: TPC-H's.
+_BUSY = 0.54
 #: Episodes whose jobs all come at once.
 _AT_ONCE = 0.3
 #: Times between arrivals, as shares of `mean_s`: from a crowded cluster to a nearly idle one.
@@ -50,8 +54,8 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
         rollouts: Of the same jobs, in each.
         executors: Of the cluster.
         first_jobs: Jobs of an episode at the begin; they grow to `last_jobs`.
-        mean_s: Seconds between arrivals on average over episodes, each of which has its own time;
-            in some all jobs come at once.
+        mean_s: Seconds between arrivals on average. Episodes have a fifth of it up to 1.4 times
+            as much; in some all jobs come at once.
         learning_rate: Of Adam, at the begin; it falls to a tenth.
         entropy: Weight of the entropy at the begin; it falls to nothing.
         decisions: Of a rollout that are learned from, drawn by chance.
@@ -77,9 +81,11 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        least = min(self.iterations, self.executors, self.first_jobs, self.decisions)
-        if least < 1 or self.rollouts < 2 or self.last_jobs < self.first_jobs:
-            raise InputError("training needs iterations, executors, jobs, and two rollouts")
+        least = {"iterations": 1, "rollouts": 2, "executors": 1, "first_jobs": 1,
+                 "last_jobs": self.first_jobs, "decisions": 1, "seed": 0}  # fmt: skip
+        for name, value in least.items():
+            if getattr(self, name) < value:
+                raise InputError(f"{name}={getattr(self, name)}: at least {value}")
         if not (0 < self.mean_s < 1e9 and 0 < self.learning_rate < 1 and 0 <= self.entropy < 10):
             raise InputError("arrivals, learning rate or entropy are out of range")
         if not (0 < self.memory_s < 1e9 and 0 < self.reach_s < 1e9):
@@ -130,6 +136,12 @@ class _Learner(msgspec.Struct, frozen=True, eq=False):
         return _Learner(done, self.parameters - step, first, second)
 
 
+def usual_arrival_s(sets: Sequence[JobKinds], executors: int) -> float:
+    """Seconds between two jobs that keep half of the executors at work, to two digits."""
+    work = [np.add.reduceat(k.tasks * k.typical_ns, k.first_stage[:-1]).mean() for k in sets]
+    return float(f"{float(np.mean(work)) / 1e9 / executors / _BUSY:.2g}")
+
+
 def train_decima(
     kinds: JobKinds | Sequence[JobKinds], out: str | os.PathLike[str],
     training: Training | None = None, *,
@@ -138,7 +150,7 @@ def train_decima(
     """Trains a network and writes it; a run that was stopped goes on where it was.
 
     Args:
-        kinds: Jobs that it learns on; of several, an episode takes one.
+        kinds: Jobs that it learns on; of several sets, an episode takes one.
         out: Where the weights go. Beside them, while it trains, lies a file to go on from.
         training: How.
         start: Weights to begin with; untrained ones unless given.
@@ -149,11 +161,14 @@ def train_decima(
     if not sets:
         raise InputError("there are no jobs to learn on")
     kept = Path(f"{os.fspath(out)}.training")
+    if Path(out).exists() and not kept.exists():
+        raise InputError("exists already", where=os.fspath(out), hint="name another file")
     begin = start or DecimaWeights.initial(np.random.default_rng(how.seed))
-    learner = _load(kept, how) if kept.exists() else _Learner.begin(begin)
+    settings = _settings(sets, how, begin)
+    learner = _load(kept, settings) if kept.exists() else _Learner.begin(begin)
     while learner.done < how.iterations:
         learner, progress = _iterate(learner, sets, how)
-        _keep(kept, how, learner)
+        _keep(kept, settings, learner)
         if tell is not None:
             tell(progress)
     about = f"policy gradients, {how.iterations} iterations of {how.rollouts} rollouts"
@@ -205,27 +220,39 @@ def _episode(kinds: JobKinds, how: Training, count: int, rng: np.random.Generato
     return BatchJobs.of(kinds, rng.integers(len(kinds), size=count), arrival - arrival[0])
 
 
-def _keep(path: Path, how: Training, learner: _Learner) -> None:
+def _settings(sets: list[JobKinds], how: Training, begin: DecimaWeights) -> bytes:
+    """What a training has to have in common with one that it goes on with."""
+    digest = hashlib.sha256(begin.parameters.tobytes())
+    for kinds in sets:
+        for column in (kinds.first_stage, kinds.tasks, kinds.parents, kinds.sample_ns):
+            digest.update(np.ascontiguousarray(column).tobytes())
+    return msgspec.json.encode(how) + digest.digest()
+
+
+def _keep(path: Path, settings: bytes, learner: _Learner) -> None:
     with atomic_file(path) as file:
         np.savez(
-            file, training=np.frombuffer(msgspec.json.encode(how), dtype=np.uint8),
+            file, settings=np.frombuffer(settings, dtype=np.uint8),
             done=learner.done, parameters=learner.parameters, first=learner.first,
             second=learner.second,
         )  # fmt: skip
 
 
-def _load(path: Path, how: Training) -> _Learner:
+def _load(path: Path, settings: bytes) -> _Learner:
     """Takes up what was kept."""
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            before = file["training"].tobytes()
+            before = file["settings"].tobytes()
             arrays = (file["parameters"], file["first"], file["second"])
             learner = _Learner(int(file["done"]), *(a.astype(np.float64) for a in arrays))
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"cannot be gone on from ({error})", where=str(path)) from None
-    if before != msgspec.json.encode(how):
         raise InputError(
-            "is of a training with other settings", where=str(path),
+            f"is no training to go on with ({type(error).__name__})", where=str(path),
+            hint="remove it",
+        ) from None  # fmt: skip
+    if before != settings:
+        raise InputError(
+            "is of a training with other settings or jobs", where=str(path),
             hint="remove it, or train as before",
         )  # fmt: skip
     return learner

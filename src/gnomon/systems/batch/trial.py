@@ -156,8 +156,10 @@ def base_of(policy: ClusterPolicy | PythonPolicy) -> ClusterPolicy | PythonPolic
 
 def _narrows(policy: ClusterPolicy | PythonPolicy) -> bool:
     """Whether it shrinks jobs' limits: so does what it is controlled by."""
+    if isinstance(policy, Cap | FixedQuota):
+        return policy.narrows
     inner = getattr(policy, "inner", None)
-    return isinstance(policy, Cap | Pcaps) or (inner is not None and _narrows(inner))
+    return isinstance(policy, Pcaps) or (inner is not None and _narrows(inner))
 
 
 def _binding(policy: ClusterPolicy | PythonPolicy) -> Binding:
