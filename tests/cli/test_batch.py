@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from tests.act.fake_cluster import kubeconfig, serving
 from tests.cli.refusal import answer, refused
+from tests.waiting import until
 
 from gnomon.cli import main
 from gnomon.datasets import bundled
@@ -195,3 +201,58 @@ def test_a_plan_for_pods_is_only_shown(capsys):
     assert "only saying" in shown.err
     assert "pods 11" in shown.out  # ten executors and a driver
     assert "pods 3" in shown.out
+
+
+def test_pods_that_could_not_be_limited_are_an_error(capsys, tmp_path, monkeypatch):
+    put_hours("grid.csv")
+    monkeypatch.setenv("PATH", str(tmp_path))  # no kubectl
+    words = ["batch", "spark-agent", "--policy", "cap:fifo", "--signal", "grid.csv", "--hour",
+             "100ms", "--kubernetes", "spark/executors", "--executors", "10", "--period", "50ms",
+             "--for", "300ms", "--apply"]  # fmt: skip
+    with serving() as cluster:
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "config", cluster.url)))
+        assert main(words) == 0
+        events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert events[0]["event"] == "applied"
+        assert events[-1] == {
+            "event": "given back", "quota": "spark/executors", "hard": {"pods": "20"},
+            "reason": "as it was before",
+        }  # fmt: skip
+        cluster.refuses_patches = True
+        assert main(words) != 0
+        shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "403 cannot patch" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "--grid", "DE", "--policy", "fifo", "--trials", "500", "--resume", "kept"],
+         "trials that ended are kept in kept: the same command goes on"),
+        (["train-decima", "-o", "model.npz"], "what was learned is kept"),
+    ],
+    ids=["run", "train"],
+)  # fmt: skip
+def test_who_interrupts_is_told_how_to_go_on(words, said):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gnomon.cli", "batch", *words],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        until(lambda: [*Path().glob("kept/**/*.result"), *Path().glob("*.training")], "it began")
+        os.killpg(process.pid, signal.SIGINT)
+        _, shown = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130
+    assert said in " ".join(shown.split())
+    assert "Traceback" not in shown
+
+
+def test_one_trial_is_not_taken_for_sure(capsys):
+    main(
+        ["batch", "run", "--grid", "DE", "--policy", "fifo,fair", "--njobs", "3", "--trials", "1"]
+    )
+    assert "One trial a grid" in " ".join(capsys.readouterr().out.split())

@@ -228,6 +228,14 @@ def test_the_same_application_twice_keeps_its_jobs_apart(trace):
     assert len(set(found.kinds.names)) == 2
 
 
+def test_a_copy_of_a_log_counts_once(trace):
+    one = [app_start("app-1"), *chain((100, 200), (250, 300))]
+    found = trace(one, one[:-4], one, [app_start("app-2"), *chain((150, 400))])
+    assert found.kinds.names == ("app-1-job0", "app-2-job0", "app-1-job1")
+    assert found.executors == 2
+    assert found.left_out["logs of an application that has another"] == 2
+
+
 def test_a_stage_of_two_jobs_runs_in_the_first(trace):
     found = trace(
         [

@@ -55,7 +55,8 @@ def _verb(command: Any, path: list[str]) -> list[str]:
         if not argument.show:
             continue
         name = argument.names[0]
-        text = argument.parameter.help or told.get(name.removeprefix("--").replace("-", "_"), "")
+        plain = name.removeprefix("--").replace("-", "_").lower()
+        text = argument.parameter.help or told.get(plain, "")
         if argument.required:
             required.append((name.removeprefix("--").upper(), text))
         else:

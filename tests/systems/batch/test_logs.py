@@ -7,11 +7,13 @@ import pytest
 
 from gnomon.datasets import bundled
 from gnomon.errors import InputError
+from gnomon.estimate import Estimate
 from gnomon.ingest.batch_trace import BatchTrace
 from gnomon.ingest.spark_jobs import spark_jobs
 from gnomon.ingest.spark_log import read_spark_logs
 from gnomon.sim.cluster import NEVER_NS
-from gnomon.systems.batch.logs import recorded_executors, replay_recorded
+from gnomon.systems.batch.logs import Replayed, recorded_executors, replay_recorded
+from gnomon.systems.batch.result import _distrust
 
 LOG = bundled("spark-diamonds")
 
@@ -43,3 +45,12 @@ def test_executors_come_and_leave_as_recorded():
 def test_a_log_without_executors_is_told():
     with pytest.raises(InputError, match="how many executors"):
         recorded_executors(trace([], []))
+
+
+def test_a_replay_that_is_off_is_not_trusted():
+    off = Replayed(Estimate.exact(130.0), 100.0)
+    (said,) = _distrust(off)
+    assert "off by +30 %" in said
+    assert _distrust(Replayed(Estimate.exact(95.0), 100.0)) == []
+    assert _distrust(Replayed(Estimate.exact(95.0), None)) == []
+    assert _distrust(None) == []

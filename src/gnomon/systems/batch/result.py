@@ -33,6 +33,9 @@ _COLUMNS = (
     "cpu_carbon_pct", "jct_mean_s", "jct_p95_s", "ect_s", "jct_pct", "ect_pct", "carbon_kg",
 )  # fmt: skip
 
+#: A replay farther off than this is said to be.
+_TRUSTED_PCT = 10.0
+
 
 def to_result(
     answer: Answer, command: str = "", *, verb: str = "run", title: str = "",
@@ -50,7 +53,7 @@ def to_result(
         tables=[_policies(answer), *_intervals(answer), *_held(answer)],
         charts=_charts(answer),
         how=_how(answer),
-        notes=list(notes) + _warnings(answer),
+        notes=list(notes) + _distrust(replayed) + _warnings(answer),
         manifest=Manifest(
             command, {"policies": list(experiment.policies), "grids": grids},
             answer.seed, __version__, [hash_input(source) for source in sources],
@@ -231,6 +234,17 @@ def _how(answer: Answer) -> list[str]:
         "the grid; it allows as many executors on average as the policy did, or costs as much "
         "executor time.",
         "A change is the geometric mean of each trial's, so that dirty trials count no more.",
+    ]
+
+
+def _distrust(replayed: Replayed | None) -> list[str]:
+    """A model that is off on what it was made of says little of what it was not."""
+    off = replayed.error_pct if replayed is not None else None
+    if off is None or abs(off) <= _TRUSTED_PCT:
+        return []
+    return [
+        f"The replay of the logs as recorded is off by {off:+.0f} %: something that they do not "
+        "show held the jobs back, or lines are missing. Other figures may be as far off."
     ]
 
 
