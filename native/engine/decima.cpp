@@ -62,8 +62,8 @@ void DecimaWork::fill_inputs(const DecimaView& view) {
     job_score.widen(jobs);
     input.widen(nodes);
     embedding.widen(nodes);
-    message.widen(nodes);
-    job_summary.clear();
+    message.resize((nodes + decima::most_lanes) * decima::width);
+    job_summed.assign((jobs + decima::most_lanes) * decima::width, 0.0F);
     job_of_node.resize(nodes);
     job_at.resize(nodes);
     const float free = view.free_executors * decima::executors_scale;

@@ -109,11 +109,9 @@ struct Reverse {
     GNOMON_INLINE void embed(const Net<In, 16, 8, 8>& net, const Lanes* input, Lanes* by_output, Lanes* by_input,
                              std::size_t first = 0) {
         Lanes one[16], two[8], three[8], by_one[16], by_two[8];
-        decima::dense<In, 16>(net.layer[0], input, one);
-        decima::activate<16>(one);
-        decima::dense<16, 8>(net.layer[1], one, two);
-        decima::activate<8>(two);
-        decima::dense<8, 8>(net.layer[2], two, three);
+        decima::dense<In, 16, true>(net.layer[0], input, one);
+        decima::dense<16, 8, true>(net.layer[1], one, two);
+        decima::dense<8, 8, false>(net.layer[2], two, three);
         through_activation<8>(three, by_output);
         layer<8, 8>(net.layer[2], two, by_output, by_two);
         through_activation<8>(two, by_two);
@@ -126,12 +124,9 @@ struct Reverse {
     GNOMON_INLINE void score(const Net<In, 32, 16, 8, 1>& net, const Lanes* input, const Lanes& by_score,
                              Lanes* by_input, std::size_t first) {
         Lanes one[32], two[16], three[8], by_one[32], by_two[16], by_three[8];
-        decima::dense<In, 32>(net.layer[0], input, one);
-        decima::activate<32>(one);
-        decima::dense<32, 16>(net.layer[1], one, two);
-        decima::activate<16>(two);
-        decima::dense<16, 8>(net.layer[2], two, three);
-        decima::activate<8>(three);
+        decima::dense<In, 32, true>(net.layer[0], input, one);
+        decima::dense<32, 16, true>(net.layer[1], one, two);
+        decima::dense<16, 8, true>(net.layer[2], two, three);
         layer<8, 1>(net.layer[3], three, &by_score, by_three);
         through_activation<8>(three, by_three);
         layer<16, 8>(net.layer[2], two, by_three, by_two);

@@ -44,6 +44,22 @@ GNOMON_INLINE void store(float* to, const Lanes& from) {
     __builtin_memcpy(to, &from, sizeof from);
 }
 
+/// Four numbers of each of four rows: rows become columns.
+GNOMON_INLINE void transpose4(const float* from, std::size_t from_stride, float* to, std::size_t to_stride) {
+    Lanes4 a, b, c, d;
+    load(a, from);
+    load(b, from + from_stride);
+    load(c, from + 2 * from_stride);
+    load(d, from + 3 * from_stride);
+    const Lanes4 ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    const Lanes4 ab_rest = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const Lanes4 cd_rest = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    store(to, __builtin_shufflevector(ab, cd, 0, 1, 4, 5));
+    store(to + to_stride, __builtin_shufflevector(ab, cd, 2, 3, 6, 7));
+    store(to + 2 * to_stride, __builtin_shufflevector(ab_rest, cd_rest, 0, 1, 4, 5));
+    store(to + 3 * to_stride, __builtin_shufflevector(ab_rest, cd_rest, 2, 3, 6, 7));
+}
+
 struct Layer {
     const float* weight;  // input x output
     const float* bias;
@@ -92,21 +108,30 @@ GNOMON_INLINE void activate(Lanes* sums) {
     }
 }
 
-template <std::size_t In, std::size_t Out, typename Lanes>
+/// A layer, with its activation unless it is the last one.
+template <std::size_t In, std::size_t Out, bool Active, typename Lanes>
 GNOMON_INLINE void dense(const Layer& layer, const Lanes* input, Lanes* output) {
-    for (std::size_t o = 0; o < Out; ++o) output[o] = Lanes{} + layer.bias[o];
-    accumulate<In, Out>(layer.weight, input, output);
+    constexpr std::size_t tile = Out < 8 ? Out : 8;
+    static_assert(Out % tile == 0);
+    for (std::size_t o = 0; o < Out; o += tile) {
+        Lanes sum[tile];
+        for (std::size_t t = 0; t < tile; ++t) sum[t] = Lanes{} + layer.bias[o + t];
+#pragma GCC unroll 32
+        for (std::size_t i = 0; i < In; ++i) {
+            const Lanes x = input[i];
+            for (std::size_t t = 0; t < tile; ++t) sum[t] += x * layer.weight[i * Out + o + t];
+        }
+        if constexpr (Active) activate<tile>(sum);
+        for (std::size_t t = 0; t < tile; ++t) output[o + t] = sum[t];
+    }
 }
 
 template <std::size_t In, typename Lanes>
 GNOMON_INLINE void embed(const Net<In, 16, 8, 8>& net, const Lanes* input, Lanes* output) {
     Lanes first[16], second[8];
-    dense<In, 16>(net.layer[0], input, first);
-    activate<16>(first);
-    dense<16, 8>(net.layer[1], first, second);
-    activate<8>(second);
-    dense<8, 8>(net.layer[2], second, output);
-    activate<8>(output);
+    dense<In, 16, true>(net.layer[0], input, first);
+    dense<16, 8, true>(net.layer[1], first, second);
+    dense<8, 8, true>(net.layer[2], second, output);
 }
 
 /// The rest of a head, from the sums of its first layer.
@@ -114,11 +139,9 @@ template <std::size_t In, typename Lanes>
 GNOMON_INLINE void score(const Net<In, 32, 16, 8, 1>& net, Lanes* first, Lanes& output) {
     Lanes second[16], third[8];
     activate<32>(first);
-    dense<32, 16>(net.layer[1], first, second);
-    activate<16>(second);
-    dense<16, 8>(net.layer[2], second, third);
-    activate<8>(third);
-    dense<8, 1>(net.layer[3], third, &output);
+    dense<32, 16, true>(net.layer[1], first, second);
+    dense<16, 8, true>(net.layer[2], second, third);
+    dense<8, 1, false>(net.layer[3], third, &output);
 }
 
 /// Rows are features, columns are nodes or jobs. A block of lanes may start at any column, so there
@@ -172,7 +195,10 @@ struct DecimaWork {
     std::vector<std::int32_t> place, node_at;   // of a node, and back
     std::vector<std::int32_t> job_of_node, job_at;
     decima::Matrix job_input{3}, job_summary{decima::width}, job_score{32};
-    decima::Matrix input{5}, embedding{decima::width}, message{decima::width};
+    decima::Matrix input{5}, embedding{decima::width};
+    // Eight numbers side by side, since they are added to one another as a whole.
+    std::vector<float> message;      // of each node, by place
+    std::vector<float> job_summed;   // of each job; `job_summary` is the same by feature
     std::array<float, decima::width> global_summary{};
     std::vector<float> stage_p, limit_p;
 
@@ -211,6 +237,35 @@ struct Kernels {
         for (std::size_t r = 0; r < Rows; ++r) store(matrix.row(r) + at, block[r]);
     }
 
+    /// Numbers of each lane side by side.
+    GNOMON_INLINE static void to_rows(const Lanes* block, float* rows) {
+        float columns[width][lanes];
+        for (std::size_t f = 0; f < width; ++f) store(columns[f], block[f]);
+        for (std::size_t lane = 0; lane < lanes; lane += 4) {
+            for (std::size_t f = 0; f < width; f += 4) {
+                transpose4(&columns[f][lane], lanes, rows + lane * width + f, width);
+            }
+        }
+    }
+
+    /// And back.
+    GNOMON_INLINE static void to_block(const float* rows, Lanes* block) {
+        float columns[width][lanes];
+        for (std::size_t lane = 0; lane < lanes; lane += 4) {
+            for (std::size_t f = 0; f < width; f += 4) {
+                transpose4(rows + lane * width + f, width, &columns[f][lane], lanes);
+            }
+        }
+        for (std::size_t f = 0; f < width; ++f) load(block[f], columns[f]);
+    }
+
+    GNOMON_INLINE static void add_row(float* sum, const float* row) {
+        Lanes8 x, y;
+        load(x, sum);
+        load(y, row);
+        store(sum, x + y);
+    }
+
     GNOMON_INLINE static void prepare(DecimaWork& w) {
         for (std::size_t at = 0; at < w.nodes; at += lanes) {
             Lanes in[5], out[width];
@@ -227,22 +282,22 @@ struct Kernels {
             Lanes in[width], out[width];
             load_block<width>(w.embedding, at, in);
             embed(w.process, in, out);
-            store_block<width>(w.message, at, out);
+            to_rows(out, w.message.data() + at * width);
         }
     }
 
     /// Sums of the messages that `count` nodes from `at` on got from their children.
     GNOMON_INLINE static void messages_of(const DecimaWork& w, const DecimaView& view, std::size_t at,
                                           std::size_t count, Lanes* block) {
-        float sum[width][lanes] = {};
+        float sums[lanes * width] = {};
         for (std::size_t lane = 0; lane < count; ++lane) {
             const std::size_t node = index(w.node_at[at + lane]);
             for (auto e = view.child_first[node]; e < view.child_first[node + 1]; ++e) {
                 const std::size_t child = index(w.place[index(view.child[index(e)])]);
-                for (std::size_t f = 0; f < width; ++f) sum[f][lane] += w.message.row(f)[child];
+                add_row(sums + lane * width, w.message.data() + child * width);
             }
         }
-        for (std::size_t f = 0; f < width; ++f) load(block[f], sum[f]);
+        to_block(sums, block);
     }
 
     GNOMON_INLINE static void receive(DecimaWork& w, const DecimaView& view, std::size_t from, std::size_t to) {
@@ -251,10 +306,16 @@ struct Kernels {
             Lanes in[width], out[width];
             messages_of(w, view, at, count, in);
             embed(w.aggregate, in, out);
-            for (std::size_t f = 0; f < width; ++f) {
-                float* const own = w.embedding.row(f) + at;
-                for (std::size_t lane = 0; lane < count; ++lane) own[lane] += out[f][lane];
+            Lanes own[width];
+            load_block<width>(w.embedding, at, own);
+            // Behind the last one stand nodes whose turn has not come.
+            if (count < lanes) {
+                for (std::size_t f = 0; f < width; ++f) {
+                    for (std::size_t lane = count; lane < lanes; ++lane) out[f][lane] = 0.0F;
+                }
             }
+            for (std::size_t f = 0; f < width; ++f) own[f] += out[f];
+            store_block<width>(w.embedding, at, own);
         }
     }
 
@@ -277,20 +338,22 @@ struct Kernels {
             load_block<width>(w.embedding, at, in + 5);
             embed(w.summarize_job, in, out);
             const std::size_t count = std::min(lanes, w.nodes - at);
-            for (std::size_t f = 0; f < width; ++f) {
-                float* const summary = w.job_summary.row(f);
-                for (std::size_t lane = 0; lane < count; ++lane) summary[w.job_at[at + lane]] += out[f][lane];
+            float rows[lanes * width];
+            to_rows(out, rows);
+            for (std::size_t lane = 0; lane < count; ++lane) {
+                add_row(w.job_summed.data() + index(w.job_at[at + lane]) * width, rows + lane * width);
             }
         }
         w.global_summary = {};
         for (std::size_t at = 0; at < w.jobs; at += lanes) {
             Lanes in[width], out[width];
-            load_block<width>(w.job_summary, at, in);
+            to_block(w.job_summed.data() + at * width, in);
+            store_block<width>(w.job_summary, at, in);
             embed(w.summarize_all, in, out);
             const std::size_t count = std::min(lanes, w.jobs - at);
-            for (std::size_t f = 0; f < width; ++f) {
-                for (std::size_t lane = 0; lane < count; ++lane) w.global_summary[f] += out[f][lane];
-            }
+            float rows[lanes * width];
+            to_rows(out, rows);
+            for (std::size_t lane = 0; lane < count; ++lane) add_row(w.global_summary.data(), rows + lane * width);
         }
     }
 
