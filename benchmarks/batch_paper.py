@@ -139,7 +139,7 @@ def table(args) -> None:
         if args.jobs == "measured":
             theirs = f"decima?model={authors_weights(folder)}&enough=false"
             names |= {
-                "decima, their weights": theirs, "cap, loose, their weights": f"cap?{LOOSE}:{theirs}",
+                "decima, their weights": theirs, "cap loose, their weights": f"cap?{LOOSE}:{theirs}",
                 "pcaps, their weights": f"pcaps?narrowing=released:{theirs}",
             }  # fmt: skip
         begun = time.perf_counter()
