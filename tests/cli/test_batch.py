@@ -174,6 +174,19 @@ WRONG = {
         ["batch", "spark-agent", "--policy", "cap:fifo", "--zone", "DE", "--handshake", "h.json"],
         "of how many executors?",
     ),
+    "training by no seed": (
+        ["batch", "train-decima", "-o", "x.npz", "--seed", "-1"], "--seed -1: zero or more",
+    ),
+    "training on nothing": (
+        ["batch", "train-decima", "-o", "x.npz", "--executors", "0"], "--executors 0",
+    ),
+    "training over a file": (
+        ["batch", "train-decima", "-o", "grid.csv", "--iterations", "1"],
+        "grid.csv: exists already",
+    ),
+    "no such binding": (
+        ["batch", "run", "--grid", "DE", "--policy", "cap?binding=hour:fifo"], "binding",
+    ),
     "pods without number": (
         ["batch", "spark-agent", "--policy", "cap:fifo", "--zone", "DE", "--kubernetes", "a/b"],
         "--executors: how many pods at most?",

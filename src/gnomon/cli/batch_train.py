@@ -54,13 +54,15 @@ def train_decima(
     from gnomon.systems.batch.train import Training, usual_arrival_s
     from gnomon.systems.batch.train import train_decima as train
 
+    if seed < 0:
+        raise InputError(f"--seed {seed}: zero or more")
+    if executors < 1:
+        raise InputError(f"--executors {executors}: at least one")
     kinds, said = read_kinds(jobs, seed)
     sets = [kinds]
     if jobs == "tpch":
         sets = tpch_like_sets(seed)
         said = f"Jobs: {len(sets)} sets made up, like TPC-H on Spark at 2 to 100 GB."
-    if executors < 1:
-        raise InputError(f"--executors {executors}: at least one")
     mean_s = usual_arrival_s(sets, executors) if arrival is None else arrival
     print(f"gnomon: {said} One comes every {mean_s:g} s on average.", file=sys.stderr)
     # What is decided now matters for some jobs to come: 100 s and 10 s where 25 lie between two.
@@ -92,14 +94,16 @@ def _compared(out: Path, kinds: JobKinds, executors: int, arrival: float, seed: 
     import numpy as np
 
     from gnomon.datasets.batch_jobs import sample_jobs
-    from gnomon.decide.cluster import simulate
+    from gnomon.decide.cluster import cluster_policies, simulate
+    from gnomon.decide.cluster.orders import Decima
 
+    orders = {name: cluster_policies.create(name) for name in ("fifo", "fair", "weighted-fair")}
     means: dict[str, list[float]] = {}
     for number in range(4):
         rng = np.random.default_rng([seed, 1, number])
         drawn = sample_jobs(kinds, 40, mean_s=arrival, rng=rng)
-        for spec in ("fifo", "fair", "weighted-fair", f"decima?model={out}"):
-            run = simulate(spec, drawn, executors, seed=number)
-            means.setdefault(spec.partition("?")[0], []).append(run.completion_ns.mean() / 1e9)
+        for name, order in (orders | {"decima": Decima(str(out))}).items():
+            run = simulate(order, drawn, executors, seed=number)
+            means.setdefault(name, []).append(run.completion_ns.mean() / 1e9)
     told = ", ".join(f"{name} {np.mean(values):.1f}" for name, values in means.items())
     return f"seconds a job, 40 jobs drawn anew, four times: {told}"
