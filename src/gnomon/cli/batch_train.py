@@ -64,7 +64,7 @@ def train_decima(
         sets = tpch_like_sets(seed)
         said = f"Jobs: {len(sets)} sets made up, like TPC-H on Spark at 2 to 100 GB."
     mean_s = usual_arrival_s(sets, executors) if arrival is None else arrival
-    print(f"gnomon: {said} One comes every {mean_s:g} s on average.", file=sys.stderr)
+    intro = [f"gnomon: {said} One comes every {mean_s:g} s on average."]
     # What is decided now matters for some jobs to come: 100 s and 10 s where 25 lie between two.
     training = Training(
         iterations=iterations, rollouts=rollouts, executors=executors, mean_s=mean_s,
@@ -73,6 +73,8 @@ def train_decima(
     began = time.monotonic()
 
     def tell(progress: Progress) -> None:
+        while intro:  # not before it is known that there is something to do
+            print(intro.pop(), file=sys.stderr, flush=True)
         if progress.iteration % 10 == 0 or progress.iteration == iterations:
             print(
                 f"gnomon: {progress.iteration} of {iterations}, {time.monotonic() - began:.0f} s: "
