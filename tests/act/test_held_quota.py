@@ -142,21 +142,15 @@ def test_the_agent_killed_in_its_run(cluster, tmp_path):
 
 
 def test_a_keeper_leaves_what_another_has_set(cluster):
-    """One is killed while the cluster does not answer, and another comes before its keeper could."""
-    agent, _ = hold(3)
-    cluster.answer = (503, b'{"message": "etcd is away"}')
-    agent.kill()
-    agent.communicate()
-    asked = len(cluster.seen)
-    until(lambda: len(cluster.seen) > asked)  # the keeper has tried
-    cluster.answer = None
-    held = HeldQuota()
-    held.set(quota_patch("spark", "executors", pods=5))
-    asked = len(cluster.seen)
-    until(lambda: len(cluster.seen) > asked)  # and has looked again
-    time.sleep(0.3)
+    """One is gone, and another came before its keeper could do anything."""
+    first, second = HeldQuota(), HeldQuota()
+    first.set(quota_patch("spark", "executors", pods=3))
+    second.set(quota_patch("spark", "executors", pods=5))
+    with first._keeper as keeper:
+        keeper.stdin.close()  # what the first one's end does
+        assert keeper.wait(timeout=60) == 0
     assert limits(cluster)["pods"] == "5"
-    held.give_back()
+    second.give_back()
     assert limits(cluster) == FOUND
 
 
@@ -204,8 +198,53 @@ def test_a_quota_that_may_only_be_read(cluster):
     cluster.refuses_patches = True
     with pytest.raises(ActuationError, match="403"):
         held.set(quota_patch("spark", "executors", pods=3))
-    assert held._keeper is None
+    keeper = held._keeper
     assert held.give_back() is None
+    assert keeper.returncode == 0
+    assert limits(cluster) == FOUND
+
+
+def test_a_change_whose_answer_is_lost_is_given_back(cluster, monkeypatch):
+    held = HeldQuota()
+    held._cluster()
+    real = held._way.patch
+
+    def patch(plan):
+        real(plan)
+        raise ActuationError("no answer within 15 s")
+
+    monkeypatch.setattr(held._way, "patch", patch)
+    with pytest.raises(ActuationError, match="no answer"):
+        held.set(quota_patch("spark", "executors", pods=3))
+    assert limits(cluster)["pods"] == "3"
+    monkeypatch.setattr(held._way, "patch", real)
+    assert held.give_back().hard == {"pods": "20"}
+    assert limits(cluster) == FOUND
+
+
+def test_a_stale_note_and_a_quota_that_moves_on_meanwhile(cluster, monkeypatch):
+    """Somebody is gone, and counts of pods change between reading and writing: tried again."""
+    agent, keeper = hold(3)
+    os.kill(keeper, signal.SIGKILL)
+    agent.kill()
+    agent.communicate()
+    held = HeldQuota()
+    held._cluster()
+    real = held._way.read
+
+    def read(plan):
+        found = real(plan)
+        cluster.quota["metadata"]["resourceVersion"] = "99"
+        return found
+
+    monkeypatch.setattr(held._way, "read", read)
+    with pytest.raises(ActuationError, match="409"):
+        held.set(quota_patch("spark", "executors", pods=5))
+    monkeypatch.setattr(held._way, "read", real)
+    held.set(quota_patch("spark", "executors", pods=5))
+    assert limits(cluster)["pods"] == "5"
+    held.give_back()
+    assert limits(cluster) == FOUND
 
 
 def test_a_quota_that_is_gone(cluster):

@@ -64,7 +64,8 @@ class HeldQuota:
         self._kubeconfig = kubeconfig
         self._owner = secrets.token_hex(8)
         self._way: Cluster | None = None
-        self._plan: QuotaPlan | None = None
+        self._plan: QuotaPlan | None = None  # what may have been set
+        self._is_ours = False
         self._keeper: subprocess.Popen[bytes] | None = None
 
     def set(self, wish: QuotaPlan) -> None:
@@ -78,20 +79,17 @@ class HeldQuota:
         way = self._cluster()
         found = way.read(wish)
         note = _note_on(found, wish)
-        if note is not None and note.owner != self._owner and self._plan is not None:
+        if note is not None and note.owner != self._owner and self._is_ours:
             raise ActuationError(f"quota {wish.namespace}/{wish.name}: somebody else has set it")
         if self._keeper is None or self._keeper.poll() is not None:
             self._keeper = _start_keeper(_Errand(self._owner, wish, self._kubeconfig))
         before = _before(found, note, wish)
         # Of somebody who is gone, limits may still be set that are none of ours.
         mine = _Note(self._owner, before, {key: found.hard.get(key) for key in before} | wish.hard)
-        try:
-            way.patch(_noted(wish, mine, found))
-        except ActuationError:
-            if self._plan is None:  # nothing was ever set
-                self._dismiss_keeper()
-            raise
+        # Before it is sent: where no answer comes, it may have been done.
         self._plan = wish
+        way.patch(_noted(wish, mine, found))
+        self._is_ours = True
 
     def give_back(self) -> QuotaPlan | None:
         """Puts limits back as they were found; what was put back, None where nothing was to be.
@@ -102,7 +100,7 @@ class HeldQuota:
         if self._plan is None:
             return None
         given = _restore(self._cluster(), self._plan, self._owner)
-        self._plan = None
+        self._plan, self._is_ours = None, False
         self._dismiss_keeper()
         return given
 
