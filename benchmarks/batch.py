@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from peak_memory import peak_mib
 
 ROOT = Path(__file__).resolve().parents[1]
 EXECUTORS = 100
@@ -273,14 +273,6 @@ def one_large(policy: str, jobs: int, executors: int, mean_s: float) -> dict[str
         "busy_share": run.work_ns / run.end_ns / executors,
         "inputs_mib": before, "peak_mib": peak_mib(),
     }  # fmt: skip
-
-
-def peak_mib() -> float:
-    # Of this program: ru_maxrss would begin with what the one that started it took.
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _line(row: dict[str, Any]) -> str:

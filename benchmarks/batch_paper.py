@@ -3,6 +3,7 @@
     python benchmarks/batch_paper.py table           # six grids, 100 executors, 50 TPC-H jobs
     python benchmarks/batch_paper.py hours           # does pcaps+ run in cleaner hours? 60 and more
     python benchmarks/batch_paper.py orders          # job times without a grid, by how busy it is
+    python benchmarks/batch_paper.py likeness        # made-up jobs beside those they are fitted to
 
 Needs the public data ($GNOMON_DATA or ../shared/data): TPC-H durations as measured for Decima,
 hours of six grids 2021-2024. `--jobs made-up` takes gnomon's own jobs and zone profiles instead.
@@ -266,9 +267,42 @@ def orders(args) -> None:
     print("decima / fair (95 %)    " + "".join(f"{cell:>22}" for cell in told))
 
 
+def likeness(args) -> None:
+    """Executor time of queries that run alone, measured and made up."""
+    from gnomon.datasets.batch_jobs import tpch_like
+
+    sizes, numbers = (2, 10, 50), (5, 20, 50, 100)
+    measured = _alone(kinds_of("measured"), sizes, numbers)
+    made = np.array([
+        _alone(tpch_like(np.random.default_rng(seed)), sizes, numbers) for seed in range(12)
+    ])  # fmt: skip
+    print("executor-seconds of a query alone, measured / made up (mean of 12 seeds)")
+    print(f"{'executors':>10}" + "".join(f"{f'{size} GB':>16}" for size in sizes))
+    for row, count in enumerate(numbers):
+        cells = (f"{a:,.0f} / {b:,.0f}" for a, b in zip(measured[row], made.mean(axis=0)[row]))
+        print(f"{count:10}" + "".join(f"{cell:>16}" for cell in cells))
+    off = 100 * (made / measured - 1.0)
+    print(f"means of all seeds are off by {100 * (made.mean(axis=0) / measured - 1).min():+.0f} to "
+          f"{100 * (made.mean(axis=0) / measured - 1).max():+.0f} %, of single seeds by "
+          f"{off.min():+.0f} to {off.max():+.0f} %")  # fmt: skip
+
+
+def _alone(kinds, sizes, numbers) -> np.ndarray:
+    """Mean executor-seconds of the kinds of each size, by executors: one job at a time."""
+    from gnomon.decide.cluster import simulate
+    from gnomon.graph.jobs import BatchJobs
+
+    def mean_s(size: int, count: int) -> float:
+        own = [n for n, name in enumerate(kinds.names) if name.startswith(f"{size}g-")]
+        jobs = [BatchJobs.of(kinds, [kind], [0]) for kind in own]
+        return float(np.mean([simulate("fifo", job, count).work_ns for job in jobs])) / 1e9
+
+    return np.array([[mean_s(size, count) for size in sizes] for count in numbers])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("verb", choices=["table", "hours", "orders"])
+    parser.add_argument("verb", choices=["table", "hours", "orders", "likeness"])
     parser.add_argument("--jobs", choices=["measured", "made-up"], default="measured")
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--njobs", type=int)
@@ -279,7 +313,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.njobs is None:
         args.njobs = 140 if args.verb == "hours" else 50
-    {"table": table, "hours": hours, "orders": orders}[args.verb](args)
+    verbs = {"table": table, "hours": hours, "orders": orders, "likeness": likeness}
+    verbs[args.verb](args)
 
 
 if __name__ == "__main__":

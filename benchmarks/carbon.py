@@ -190,9 +190,9 @@ def hours_of(grid: Any, placed: Any, part: int) -> Any:
 def peak_alone(servers: int, jobs: int) -> float:
     """MiB that placing and accounting take in a process of their own, inputs and Python included."""
     code = (
-        "import resource, carbon; "
+        "import carbon, peak_memory; "
         f"carbon.only_one(*carbon.workload({servers}, {jobs})); "
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+        "print(peak_memory.peak_mib())"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True,

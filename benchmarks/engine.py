@@ -20,6 +20,7 @@ import sys
 import time
 
 import numpy as np
+from peak_memory import peak_mib
 
 LANES_A_RANK = 8
 TASKS_A_RANK = 100_000
@@ -53,10 +54,6 @@ def build(n: int, seed: int = 7):
         tuple(f"rank {i // LANES_A_RANK}/lane {i % LANES_A_RANK}" for i in range(ranks * LANES_A_RANK)),
         ("kernel",), ("gemm",), offset, target, np.zeros(len(target), np.uint8), ("data",),
     )  # fmt: skip
-
-
-def peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def resident_mb() -> float:
@@ -93,7 +90,7 @@ def measure(n: int, repeats: int, peers: bool) -> dict:
         row["method"] = line.method
         del line
     row["resident_mb"] = resident
-    row["peak_mb"] = peak_mb()
+    row["peak_mb"] = peak_mib()
     if peers:
         row["peers"] = {"networkx": networkx(graph), "rustworkx": rustworkx(graph)}
     return row

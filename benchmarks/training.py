@@ -34,6 +34,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from peak_memory import peak_mib
+
 # Nothing heavy up here: HTA's Python runs this file too, and a child's memory is measured.
 
 #: Name and where it lies below the data folder; `archive!member` for what is packed.
@@ -63,12 +65,6 @@ def cpu_s() -> float:
     )
 
 
-def peak_mb() -> float:
-    """Of this process alone: the peak in rusage would include its parent's before exec."""
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
-
-
 # ----- children: one reading each, a line of JSON on stdout
 
 
@@ -88,7 +84,7 @@ def run_ours(path: str) -> dict:
     span = training.recorded.makespan_ns
     return {
         "import_s": imported, "read_s": read - imported, "build_s": built - read,
-        "replay_s": done - built, "work_s": done - imported, "peak_mb": peak_mb(),
+        "replay_s": done - built, "work_s": done - imported, "peak_mb": peak_mib(),
         "events": len(trace.start_ns), "tasks": len(training.graph),
         "path_ms": length / 1e6, "span_ms": span / 1e6,
     }  # fmt: skip
@@ -117,7 +113,7 @@ def run_hta(path: str) -> dict:
     length_us = sum(edge.weight for edge in graph.critical_path_edges_set)
     return {
         "import_s": imported, "read_s": loaded - imported, "build_s": done - loaded,
-        "work_s": done - imported, "peak_mb": peak_mb(), "events": len(analysis.t.get_trace(0)),
+        "work_s": done - imported, "peak_mb": peak_mib(), "events": len(analysis.t.get_trace(0)),
         "path_ms": float(length_us) / 1e3, "span_ms": span_us / 1e3,
     }  # fmt: skip
 
@@ -146,7 +142,7 @@ def run_job(size: str) -> dict:
             f"{label}_mtasks_per_s": len(graph) / statistics.median(seconds) / 1e6,
         }  # fmt: skip
         row |= {"method": line.method}
-    row["peak_mb"] = peak_mb()
+    row["peak_mb"] = peak_mib()
     begin = time.process_time()
     path = line.critical_path()
     row |= {"path_s": time.process_time() - begin, "path_tasks": len(path)}
