@@ -54,7 +54,7 @@ final class Reach {
     if (known != null) {
       return known;
     }
-    for (Method method : type.getMethods()) {
+    for (Method method : methods(type)) {
       boolean fits = arguments < 0 || method.getParameterCount() == arguments;
       // A bridge of a Java generic would lead to the same place by a detour.
       if (method.getName().equals(name) && fits && !method.isBridge()) {
@@ -64,6 +64,15 @@ final class Reach {
       }
     }
     return null;
+  }
+
+  /** None where one of them speaks of a class that is not there: the JVM then names none at all. */
+  private static Method[] methods(Class<?> type) {
+    try {
+      return type.getMethods();
+    } catch (LinkageError incomplete) {
+      return new Method[0];
+    }
   }
 
   private static Object invoke(Object target, Method method, Object[] arguments) {

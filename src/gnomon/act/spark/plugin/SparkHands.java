@@ -15,6 +15,7 @@ import java.util.Set;
 import java.util.function.Supplier;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
+import org.apache.spark.SparkEnv;
 
 /**
  * Hands on a Spark as it was released. What is not part of its public interface is looked up by
@@ -268,7 +269,8 @@ final class SparkHands implements Hands {
   @Override
   public Set<String> withBlocks() {
     Set<String> found = new HashSet<>();
-    Object master = Reach.call(Reach.call(Reach.call(context, "env"), "blockManager"), "master");
+    // Not by name: SparkEnv's methods speak of classes that a Spark need not bring.
+    Object master = Reach.call(SparkEnv.get().blockManager(), "master");
     if (!Reach.missing(master.getClass(), "getStorageStatus").isEmpty()) {
       // What cannot be seen may be there.
       ledger.executors().forEach(executor -> found.add(executor.id));
