@@ -12,7 +12,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
-import java.util.function.BooleanSupplier;
+import java.util.concurrent.AbstractExecutorService;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 import java.util.stream.Collectors;
 import org.apache.spark.SparkConf;
@@ -38,7 +39,37 @@ public final class RulesTrial {
   private final Ledger ledger = new Ledger();
   private final Controller controller =
       new Controller(
-          hands, ledger, "app", new Settings(10 * SECOND, SECOND / 2, 15 * SECOND), () -> now);
+          hands,
+          ledger,
+          "app",
+          new Settings(10 * SECOND, SECOND / 2, 15 * SECOND),
+          () -> now,
+          new AtOnce());
+
+  /** A thread that is always done with what it is given, so that no trial waits for one. */
+  private static final class AtOnce extends AbstractExecutorService {
+    public void execute(Runnable task) {
+      task.run();
+    }
+
+    public void shutdown() {}
+
+    public List<Runnable> shutdownNow() {
+      return Collections.emptyList();
+    }
+
+    public boolean isShutdown() {
+      return false;
+    }
+
+    public boolean isTerminated() {
+      return false;
+    }
+
+    public boolean awaitTermination(long timeout, TimeUnit unit) {
+      return true;
+    }
+  }
 
   /** Stages that are in a pool or held, executors that are there. */
   private static final class PretendHands implements Hands {
@@ -47,7 +78,7 @@ public final class RulesTrial {
     final Map<String, String> capabilities = new LinkedHashMap<>();
     final List<String> retired = new ArrayList<>();
     final Set<String> withBlocks = new HashSet<>();
-    volatile boolean isTurnedAway;
+    boolean isTurnedAway;
     boolean canRetireBusy = true;
     int slotsEach = 1;
     int target = -1;
@@ -97,12 +128,12 @@ public final class RulesTrial {
       return new ArrayList<>(executors);
     }
 
-    public synchronized String setTarget(int count) {
+    public String setTarget(int count) {
       target = count;
       return "";
     }
 
-    public synchronized String restoreTarget() {
+    public String restoreTarget() {
       if (refusals-- > 0) {
         return "not now";
       }
@@ -114,7 +145,7 @@ public final class RulesTrial {
       return target;
     }
 
-    public synchronized List<String> retire(List<String> ids) {
+    public List<String> retire(List<String> ids) {
       retired.addAll(ids);
       return ids;
     }
@@ -232,15 +263,11 @@ public final class RulesTrial {
     ledger.onJobEnd(new SparkListenerJobEnd(job, 1L, null));
   }
 
-  /** What the executors are asked for is seen to once a second, by another thread. */
+  /** What the executors are asked for is seen to once a second. */
   private void expectAsked(int count, String what) {
-    expectSoon(
-        () -> {
-          pass(1);
-          ask("{'op': 'state'}");
-          return hands.target == count;
-        },
-        what);
+    pass(1);
+    ask("{'op': 'state'}"); // the agent is still there
+    expect(hands.target == count, what);
   }
 
   private static <T> scala.collection.immutable.List<T> none() {
@@ -276,15 +303,6 @@ public final class RulesTrial {
     }
   }
 
-  /** For what another thread does. */
-  private static void expectSoon(BooleanSupplier isSo, String what) {
-    long end = System.nanoTime() + 5 * SECOND;
-    while (!isSo.getAsBoolean() && System.nanoTime() < end) {
-      Thread.yield();
-    }
-    expect(isSo.getAsBoolean(), what);
-  }
-
   private String held() {
     return hands.works.stream()
         .filter(work -> work.isParked)
@@ -304,7 +322,7 @@ public final class RulesTrial {
     expect(held().equals("2"), "held while the lease lasts");
     pass(0.3);
     expect(held().isEmpty() && second.priority == 2, "stages are back");
-    expectSoon(() -> hands.target == -1, "the target is back");
+    expect(hands.target == -1, "the target is back");
     expect(state().path("lease_expiries").asInt() == 1, "counted once");
     pass(20);
     expect(state().path("lease_expiries").asInt() == 1, "and not again");
@@ -497,7 +515,7 @@ public final class RulesTrial {
     expect(!answer.path("ok").asBoolean(), "refused");
     expect(answer.path("degraded").asText().equals("IllegalStateException: broken"), "and why");
     expect(!second.isParked, "what was held before is back");
-    expectSoon(() -> hands.target == -1, "the target too");
+    expect(hands.target == -1, "the target too");
     expect(apply("'priority': {'2': 1}").path("error").asText().contains("release first"), "closed");
     expect(state().path("degraded").asText().contains("broken"), "seen");
     hands.onPark = null;
@@ -570,13 +588,8 @@ public final class RulesTrial {
     apply("'target': 1");
     expect(hands.retired.size() == 1, "it stays although it is one too many");
     hands.withBlocks.clear();
-    expectSoon(
-        () -> {
-          pass(1);
-          ask("{'op': 'state'}");
-          return hands.retired.contains("2");
-        },
-        "until its data are no longer kept");
+    pass(1);
+    expect(hands.retired.contains("2"), "until its data are no longer kept");
   }
 
   void aBarrierStageKeepsTheExecutorsItNeeds() {
@@ -604,7 +617,7 @@ public final class RulesTrial {
     barrier(3, 5, 0);
     expectAsked(3, "another");
     ask("{'op': 'release'}");
-    expectSoon(() -> hands.target == -1, "given back as ever");
+    expect(hands.target == -1, "given back as ever");
   }
 
   void whatABarrierStageNeedsMayNotBeKnown() {
@@ -701,7 +714,7 @@ public final class RulesTrial {
     apply("'target': 1");
     hands.executor("1", 0, 0);
     pass(2);
-    expectSoon(() -> hands.retired.equals(Collections.singletonList("1")), "told to leave");
+    expect(hands.retired.equals(Collections.singletonList("1")), "told to leave");
   }
 
   void aTargetIsGivenBackUntilTheClusterTakesIt() {
@@ -709,12 +722,10 @@ public final class RulesTrial {
     apply("'target': 4");
     hands.refusals = 2;
     ask("{'op': 'release'}");
-    expectSoon(
-        () -> {
-          pass(1);
-          return hands.target == -1;
-        },
-        "in the end");
+    pass(1);
+    expect(hands.target == 4, "it refuses twice");
+    pass(1);
+    expect(hands.target == -1, "in the end");
     expect(state().path("target").isNull(), "and nothing is asked for");
   }
 

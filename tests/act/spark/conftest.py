@@ -41,3 +41,4 @@ def application(process, lab):
 def watcher(application):
     with SparkDriver.connect(application.handshake, watch=True) as driver:
         yield driver
+        until(lambda: not driver.state().jobs, "what a test has left behind ends")

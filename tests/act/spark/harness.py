@@ -26,7 +26,9 @@ class Application:
     def __init__(self, folder: Path, plugin: Path) -> None:
         self.handshake = folder / "handshake.json"
         self._folder, self._plugin = folder, plugin
-        self._results: dict[str, dict] = {}
+        self._results: dict[int, dict] = {}
+        self._last: dict[str, int] = {}  # of each name, the number of the job that has it now
+        self._jobs = 0
         self._answers: queue.Queue[dict] = queue.Queue()
         environment = os.environ | {
             "SPARK_LOCAL_IP": "127.0.0.1",
@@ -76,13 +78,16 @@ class Application:
 
     def submit(self, name: str, **job) -> int:
         """Runs a job in the background; answers the sum that it must find."""
-        self._send(do="job", name=name, job=job)
+        self._jobs += 1
+        self._last[name] = self._jobs
+        self._send(do="job", name=self._jobs, job=job)
         count = job["tasks"] * 10
         return count * (count - 1) // 2
 
     def result(self, name: str, timeout_s: float = 90.0) -> int:
-        until(lambda: name in self._results, f"job {name} ends", timeout_s)
-        answer = self._results.pop(name)
+        number = self._last[name]
+        until(lambda: number in self._results, f"job {name} ends", timeout_s)
+        answer = self._results.pop(number)
         assert "result" in answer, answer
         return answer["result"]
 

@@ -121,35 +121,43 @@ import sys
 from gnomon.act.spark import SparkDecision, SparkDriver, plan, run_agent
 
 def decide(state, now):
-    return plan(SparkDecision(quota=2, hold=frozenset({int(sys.argv[2])})), state)
+    return plan(SparkDecision(quota=2, hold=frozenset({stage})), state)
 
 driver = SparkDriver.connect(sys.argv[1])
+print("there", flush=True)
+stage = int(sys.stdin.readline())
 run_agent(driver, decide, period_s=0.3, tell=lambda line: print(line, flush=True))
 """
 
 
 def test_an_agent_that_is_killed_leaves_spark_finishing_by_itself(application, watcher):
-    expected = [application.submit("a", tasks=120, ms=150)]
-    first = running_stage(watcher)
-    expected.append(application.submit("b", tasks=12, ms=150))
-    second = waiting_stage(watcher, first)
+    before = watcher.state()
     with subprocess.Popen(
-        [sys.executable, "-c", AGENT, str(application.handshake), str(second)],
-        stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-c", AGENT, str(application.handshake)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as agent:  # fmt: skip
         try:
+            assert agent.stdout.readline() == "there\n"
+            expected = [application.submit("a", tasks=120, ms=150)]
+            first = running_stage(watcher)
+            expected.append(application.submit("b", tasks=12, ms=150))
+            second = waiting_stage(watcher, first)
+            print(second, file=agent.stdin, flush=True)
             until(lambda: json.loads(agent.stdout.readline())["event"] == "applied", "it applies")
             seen = watcher.state()
             assert stage_of(seen, second).held
-            assert (seen.target, seen.lease_expiries) == (2, 0)
+            assert (seen.target, seen.lease_expiries) == (2, before.lease_expiries)
         finally:
             os.kill(agent.pid, signal.SIGKILL)
-    after = until(lambda: (s := watcher.state()).lease_expiries and s, "the lease runs out", 20)
-    assert after.lease_expiries == 1
+    after = until(
+        lambda: (s := watcher.state()).lease_expiries > before.lease_expiries and s,
+        "the lease runs out",
+    )
+    assert after.lease_expiries == before.lease_expiries + 1
     assert after.target is None
     assert not any(stage.held or stage.hold_wanted for stage in after.stages)
     assert [application.result("a"), application.result("b")] == expected
-    assert watcher.state().failed_tasks == 0
+    assert watcher.state().failed_tasks == before.failed_tasks
     until(lambda: staying(watcher.state()) == 3, "all executors are back")
 
 

@@ -44,6 +44,7 @@ def logged(process, lab, logs):
 def watching(logged):
     with SparkDriver.connect(logged.handshake, watch=True) as driver:
         yield driver
+        until(lambda: not driver.state().jobs, "what a test has left behind ends")
 
 
 class Command:

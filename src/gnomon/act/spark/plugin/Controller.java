@@ -10,6 +10,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
@@ -49,11 +50,17 @@ final class Controller {
   private long looks;
 
   Controller(Hands hands, Ledger ledger, String application, Settings settings) {
-    this(hands, ledger, application, settings, System::nanoTime);
+    this(hands, ledger, application, settings, System::nanoTime, Quota.worker());
   }
 
+  /** With a clock and a thread of somebody else's for what the cluster is asked. */
   Controller(
-      Hands hands, Ledger ledger, String application, Settings settings, LongSupplier clock) {
+      Hands hands,
+      Ledger ledger,
+      String application,
+      Settings settings,
+      LongSupplier clock,
+      ExecutorService worker) {
     this.hands = hands;
     this.ledger = ledger;
     this.application = application;
@@ -61,7 +68,7 @@ final class Controller {
     this.leaseNs = settings.leaseNs;
     this.heardNs = clock.getAsLong();
     this.stages = new Stages(hands, clock, settings);
-    this.quota = new Quota(hands, new Floor(hands, ledger, clock), this::degrade);
+    this.quota = new Quota(hands, new Floor(hands, ledger, clock), worker, this::degrade);
   }
 
   void start() {
@@ -78,9 +85,12 @@ final class Controller {
   void tick() {
     try {
       if (isActive() && clock.getAsLong() - heardNs > leaseNs) {
-        leaseExpiries++;
         LOG.warn("gnomon's agent is not heard of any more: everything is given back");
-        releaseAll();
+        try {
+          releaseAll();
+        } finally {
+          leaseExpiries++; // last: who sees it counted sees all of it given back
+        }
       }
       stages.forget(ledger.stageNumbers());
       stages.look();

@@ -23,8 +23,7 @@ final class Quota {
   private final Hands hands;
   private final Floor floor;
   private final Consumer<Throwable> onFailure;
-  private final ExecutorService worker =
-      Executors.newSingleThreadExecutor(Daemons.named("gnomon-quota"));
+  private final ExecutorService worker;
   private final Set<String> retired = new HashSet<>();
   private volatile Integer target;
   /** There was a target of ours, and what was before has yet to be given back. */
@@ -35,10 +34,16 @@ final class Quota {
   /** What was last asked for, and agreed to; null where that is nothing of ours. */
   private Integer asked;
 
-  Quota(Hands hands, Floor floor, Consumer<Throwable> onFailure) {
+  Quota(Hands hands, Floor floor, ExecutorService worker, Consumer<Throwable> onFailure) {
     this.hands = hands;
     this.floor = floor;
+    this.worker = worker;
     this.onFailure = onFailure;
+  }
+
+  /** The thread that waits for the cluster. */
+  static ExecutorService worker() {
+    return Executors.newSingleThreadExecutor(Daemons.named("gnomon-quota"));
   }
 
   /** What is asked for by us; null where nothing is. */
