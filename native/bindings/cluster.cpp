@@ -303,10 +303,11 @@ void bind_orders(nb::module_& m) {
 
 void bind_gates(nb::module_& m) {
     nb::class_<Gate>(m, "Gate");
-    m.def("quota_gate", [](In<std::int32_t> quota, bool narrows, bool each_task) -> std::shared_ptr<Gate> {
+    m.def("quota_gate", [](In<std::int32_t> quota, bool narrows, bool each_task,
+                           bool of_held) -> std::shared_ptr<Gate> {
         require(quota.size() > 0 && all_within(view(quota), 0, 1 << 24), "a quota for every step, none below zero");
-        return std::make_shared<QuotaGate>(view(quota), narrows, each_task);
-    }, nb::arg("quota").noconvert(), nb::arg("narrows"), nb::arg("each_task") = true);
+        return std::make_shared<QuotaGate>(view(quota), narrows, each_task, of_held);
+    }, nb::arg("quota").noconvert(), nb::arg("narrows"), nb::arg("each_task") = true, nb::arg("of_held") = false);
     m.def("green_hadoop_gate", [](double theta) -> std::shared_ptr<Gate> {
         return std::make_shared<GreenHadoopGate>(theta);
     }, nb::arg("theta"));

@@ -88,7 +88,7 @@ public:
           executors_(static_cast<std::size_t>(input.executors.count)),
           between_(place_levels(input.kinds.levels, input.executors.count)) {
         gates_.assign(gates.begin(), gates.end());
-        quota_ = task_quota_ = input.executors.count;
+        quota_ = task_quota_ = held_quota_ = task_held_quota_ = input.executors.count;
         longest_hold_ = input.guard.longest_hold;
     }
 
@@ -123,7 +123,7 @@ private:
     double charge_task(std::int64_t from, std::int64_t until, double cpu_share);
     void count_on(std::int64_t more);
 
-    std::int32_t take_idle(std::int32_t application);
+    std::int32_t take_idle(std::int32_t application, bool may_hold_more);
     std::int32_t left_idle_by_others() const;
     void make_idle(std::int32_t number);
     void leave_idle(std::int32_t number);
@@ -131,6 +131,7 @@ private:
     void leave_pool(std::vector<std::int32_t>& pool, std::int32_t number);
     void bind(std::int32_t number, std::int32_t application);
     void unbind(std::int32_t number);
+    void leave_application(std::int32_t number);
 
     JobState& at(std::int32_t slot) const { return slots_[static_cast<std::size_t>(slot)]; }
     Executor& executor(std::int32_t number) { return executors_[static_cast<std::size_t>(number)]; }
@@ -400,17 +401,20 @@ void Cluster::keep_to_the_end() {
 
 void Cluster::update_quota() {
     note_quota();
-    quota_ = task_quota_ = settings_.count;
+    quota_ = task_quota_ = held_quota_ = task_held_quota_ = settings_.count;
     if (past_grid_) return;
     for (auto* gate : gates_) {
         const auto quota = gate->quota(*this);
-        quota_ = std::min(quota_, quota);
-        if (gate->asks_each_task()) task_quota_ = std::min(task_quota_, quota);
+        auto& before_decisions = gate->counts_held() ? held_quota_ : quota_;
+        auto& before_tasks = gate->counts_held() ? task_held_quota_ : task_quota_;
+        before_decisions = std::min(before_decisions, quota);
+        if (gate->asks_each_task()) before_tasks = std::min(before_tasks, quota);
     }
 }
 
 void Cluster::note_quota() {
-    if (!gates_.empty()) charge(out_.quota_at, quota_since_, now_, static_cast<double>(quota_));
+    const auto allowed = static_cast<double>(std::min(quota_, held_quota_));
+    if (!gates_.empty()) charge(out_.quota_at, quota_since_, now_, allowed);
     quota_since_ = now_;
 }
 
@@ -494,7 +498,7 @@ void Cluster::finish_task(std::int32_t number) {
 /// An executor goes on with its stage unasked, unless the grid says otherwise.
 bool Cluster::continues(const JobState& job, std::int32_t slot, std::int32_t stage) const {
     if (gates_.empty() || is_due(slot, stage)) return true;
-    if (busy_ > task_quota_) return false;
+    if (busy_ > task_quota_ || held_ > task_held_quota_) return false;
     if (job.executors > limit_for(slot, settings_.count, true)) return false;
     return is_admitted(slot, stage);
 }
@@ -528,11 +532,7 @@ void Cluster::complete_job(std::int32_t slot) {
         for (auto next = first_idle_[static_cast<std::size_t>(job.application)]; next != kNobody;) {
             const auto idle = next;
             next = executor(idle).next;
-            leave_idle(idle);
-            unbind(idle);
-            const auto since = executor(idle).since;
-            make_idle(idle);
-            executor(idle).since = since;
+            leave_application(idle);
         }
     }
     for (auto d = dependent_first_[number]; d < dependent_first_[number + 1]; ++d) {
@@ -591,10 +591,12 @@ void Cluster::start_task(std::int32_t number) {
 }
 
 void Cluster::decide() {
+    // What applications hold beyond a quota is nobody's, and fresh to whoever has it next.
+    while (held_ > held_quota_ && idle_held_ > 0 && !order_.keeps_executors()) leave_application(bound_.back());
     if (idle_ == 0 || open_ == 0) return;
     ++round_;
     while (idle_ > 0 && open_ > 0) {
-        if (busy_ >= quota_ && urgent_ == 0 && due_ == 0) {
+        if (!has_room() && urgent_ == 0 && due_ == 0) {
             // A log must not change what is decided: a guard needs the notes too.
             if (input_.record_holds || longest_hold_ != kNever) note_quota_holds();
             break;
@@ -615,7 +617,9 @@ void Cluster::decide() {
 void Cluster::note_quota_holds() {
     for (const auto slot : active_) {
         if (at(slot).urgent) continue;
-        for (const auto stage : at(slot).ready) note_held(slot, stage, 0.0, static_cast<double>(quota_));
+        for (const auto stage : at(slot).ready) {
+            note_held(slot, stage, 0.0, static_cast<double>(std::min(quota_, held_quota_)));
+        }
     }
 }
 
@@ -628,7 +632,7 @@ std::int32_t Cluster::assign(const Choice& choice) {
     if (!is_free) want = std::min(want, task_quota_ - busy_);
     std::int32_t given = 0;
     for (; given < want; ++given) {
-        const auto number = take_idle(job.application);
+        const auto number = take_idle(job.application, is_free || held_ < task_held_quota_);
         if (number == kNobody) break;
         give(number, choice.slot, choice.stage);
     }
@@ -684,16 +688,16 @@ void Cluster::count_due(JobState& job, std::int32_t stage, std::int32_t more) {
 }
 
 /// Those of the application first, then those of nobody, then those that others left idle; one
-/// that is off last.
-std::int32_t Cluster::take_idle(std::int32_t application) {
+/// that is off last. Unless applications may hold more, none that is nobody's.
+std::int32_t Cluster::take_idle(std::int32_t application, bool may_hold_more) {
     std::int32_t number = first_idle_[static_cast<std::size_t>(application)];
-    if (number == kNobody && !unbound_.empty()) number = unbound_.back();
+    if (number == kNobody && may_hold_more && !unbound_.empty()) number = unbound_.back();
     if (number == kNobody) number = left_idle_by_others();
     if (number != kNobody) {
         leave_idle(number);
         return number;
     }
-    if (off_.empty()) return kNobody;
+    if (off_.empty() || !may_hold_more) return kNobody;
     number = off_.back();
     leave_pool(off_, number);
     --idle_;
@@ -727,6 +731,7 @@ void Cluster::make_idle(std::int32_t number) {
         if (first != kNobody) executor(first).previous = number;
         first = number;
         ++idle_of_[static_cast<std::size_t>(e.application)];
+        ++idle_held_;
     }
     if (settings_.off_after != kNever) push(now_ + settings_.off_after, kOff, number);
 }
@@ -744,6 +749,7 @@ void Cluster::leave_idle(std::int32_t number) {
     if (e.next != kNobody) executor(e.next).previous = e.previous;
     e.previous = e.next = kNobody;
     --idle_of_[static_cast<std::size_t>(e.application)];
+    --idle_held_;
 }
 
 void Cluster::enter_pool(std::vector<std::int32_t>& pool, std::int32_t number) {
@@ -764,12 +770,23 @@ void Cluster::bind(std::int32_t number, std::int32_t application) {
     e.application = application;
     e.fresh = true;
     ++bound_count_[static_cast<std::size_t>(application)];
+    ++held_;
 }
 
 void Cluster::unbind(std::int32_t number) {
     auto& e = executor(number);
     --bound_count_[static_cast<std::size_t>(e.application)];
+    --held_;
     e.application = kNobody;
+}
+
+/// One that is idle, and stays so.
+void Cluster::leave_application(std::int32_t number) {
+    const auto since = executor(number).since;
+    leave_idle(number);
+    unbind(number);
+    make_idle(number);
+    executor(number).since = since;
 }
 
 /// Adds a stretch of time to the steps of the grid it lies in.

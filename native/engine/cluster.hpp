@@ -174,12 +174,16 @@ public:
     /// Whether a job may be given executors in this round at all.
     [[nodiscard]] bool is_served(std::int32_t slot) const {
         const auto& j = job(slot);
-        return j.masked_round != round_ && (j.is_pressing() || busy_ < quota_);
+        return j.masked_round != round_ && (j.is_pressing() || has_room());
     }
     /// Whether a ready stage may start tasks now.
     [[nodiscard]] bool is_open(std::int32_t slot, std::int32_t stage) const {
         // Of a job that is served for a stage that is due, only that one goes over the quota.
-        return is_admitted(slot, stage) && (busy_ < quota_ || is_due(slot, stage));
+        return is_admitted(slot, stage) && (has_room() || is_due(slot, stage));
+    }
+    /// Whether the quotas leave an executor to be given out.
+    [[nodiscard]] bool has_room() const {
+        return busy_ < quota_ && (held_ < held_quota_ || idle_held_ > 0);
     }
     /// Whether the guard lets a stage be held no longer.
     [[nodiscard]] bool is_due(std::int32_t slot, std::int32_t stage) const {
@@ -207,6 +211,8 @@ protected:
     std::vector<Gate*> gates_;
     std::int64_t now_ = 0;
     std::int32_t idle_ = 0, busy_ = 0, quota_ = 0, task_quota_ = 0, source_ = -1;
+    /// Executors that applications hold, idle ones among them, and how many these may be.
+    std::int32_t held_ = 0, idle_held_ = 0, held_quota_ = 0, task_held_quota_ = 0;
     std::size_t grid_step_ = 0;
     bool past_grid_ = false;
     std::uint32_t round_ = 0;
@@ -248,6 +254,8 @@ public:
     [[nodiscard]] virtual std::int32_t limit(const ClusterState&, std::int32_t, std::int32_t limit) {
         return limit;
     }
+    /// Whether its quota is of executors that applications hold, idle or not, in place of busy ones.
+    [[nodiscard]] virtual bool counts_held() const { return false; }
     /// Whether its quota and limit hold for every task that starts. If not, executors are given out
     /// while fewer are busy than the quota says, however many a decision gives; and they go on with
     /// their stage until it has no task to start.

@@ -8,20 +8,22 @@
 
 namespace gnomon {
 
-/// So many executors may be busy, by step of the grid: CAP, suspend-resume, a fixed quota.
+/// So many executors may be busy, or held, by step of the grid: CAP, suspend-resume, a fixed quota.
 class QuotaGate final : public Gate {
 public:
     /// With `narrows`, a job's limit shrinks as the quota does (CAP: P' = ceil(P r / K)). With
-    /// `each_task` it holds for every task that starts, else only before decisions.
-    QuotaGate(std::span<const std::int32_t> quota, bool narrows, bool each_task)
-        : quota_(quota.begin(), quota.end()), narrows_(narrows), each_task_(each_task) {}
+    /// `each_task` it holds for every task that starts, else only before decisions. With `of_held`
+    /// it is one of executors that applications hold.
+    QuotaGate(std::span<const std::int32_t> quota, bool narrows, bool each_task, bool of_held)
+        : quota_(quota.begin(), quota.end()), narrows_(narrows), each_task_(each_task), of_held_(of_held) {}
     [[nodiscard]] std::int32_t quota(const ClusterState& state) override;
     [[nodiscard]] std::int32_t limit(const ClusterState& state, std::int32_t slot, std::int32_t limit) override;
     [[nodiscard]] bool asks_each_task() const override { return each_task_; }
+    [[nodiscard]] bool counts_held() const override { return of_held_; }
 
 private:
     std::vector<std::int32_t> quota_;
-    bool narrows_, each_task_;
+    bool narrows_, each_task_, of_held_;
 };
 
 /// GreenHadoop (Goiri et al., EuroSys 2012) on a grid: all green capacity now, and as much brown

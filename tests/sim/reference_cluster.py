@@ -23,7 +23,7 @@ _WORD = 2**64 - 1
 
 @dataclasses.dataclass
 class Rules:
-    """Which stage is next, and how many executors may be busy."""
+    """Which stage is next, and how many executors may be busy, or held by applications."""
 
     order: str = "fifo"
     per_job: int = 2**31 - 1  # of fifo
@@ -35,6 +35,7 @@ class Rules:
     patience_ns: int = NEVER_NS
     finish_by_ns: int = NEVER_NS
     each_task: bool = True  # the quota holds for tasks, not only for decisions
+    of_held: bool = False  # the quota is of executors that applications hold, idle or not
 
 
 @dataclasses.dataclass(frozen=True)
@@ -355,7 +356,7 @@ class ReferenceCluster:
         """An executor goes on with its stage unasked, unless the quota fell."""
         if self.rules.quota is None or job.is_urgent or not self.rules.each_task:
             return True
-        return self.busy <= self.quota and job.executors <= self.narrowed(self.settings.count)
+        return self.used <= self.quota and job.executors <= self.narrowed(self.settings.count)
 
     def finish_job(self, job: Job) -> None:
         self.finish_ns[job.number] = self.now_ns
@@ -365,9 +366,7 @@ class ReferenceCluster:
         self.jobs_left[job.application] -= 1
         if not self.jobs_left[job.application]:
             for executor in reversed(list(self.own[job.application])):
-                self.leave_idle(executor)
-                self.bind(executor, None)
-                self.nobodys.row.append(executor)
+                self.leave_application(executor)
         for later, after in enumerate(self.jobs.after.tolist()):
             if after == job.number:
                 self.push(self.now_ns + int(self.jobs.arrival_ns[later]), ARRIVAL, later)
@@ -401,18 +400,23 @@ class ReferenceCluster:
             own = self.own[executor.application]
             self.own[executor.application] = [other for other in own if other is not executor]
 
-    def take(self, application: int) -> Executor | None:
+    def leave_application(self, executor: Executor) -> None:
+        self.leave_idle(executor)
+        self.bind(executor, None)
+        self.nobodys.row.append(executor)
+
+    def take(self, application: int, may_hold_more: bool) -> Executor | None:
         """The application's own, then nobody's, then another's, then one that is off."""
         for row in (
             self.own[application],
-            self.nobodys.row,
+            self.nobodys.row if may_hold_more else [],
             [] if self.rules.keeps else self.others.row,
         ):
             if row:
                 executor = row[-1]
                 self.leave_idle(executor)
                 return executor
-        return self.off.row.pop() if self.off.row else None
+        return self.off.row.pop() if self.off.row and may_hold_more else None
 
     @property
     def idle(self) -> int:
@@ -421,6 +425,18 @@ class ReferenceCluster:
     @property
     def busy(self) -> int:
         return sum(job.executors for job in self.active)
+
+    @property
+    def used(self) -> int:
+        """What the quota counts."""
+        if self.rules.of_held:
+            return sum(many for who, many in self.held.items() if who is not None)
+        return self.busy
+
+    @property
+    def has_room(self) -> bool:
+        """Executors that applications hold already may go to another job."""
+        return self.used < self.quota or (self.rules.of_held and bool(self.others.row))
 
     @property
     def quota(self) -> int:
@@ -437,9 +453,13 @@ class ReferenceCluster:
     # What is decided.
 
     def decide(self) -> None:
+        while self.rules.of_held and self.used > self.quota and self.others.row:
+            if self.rules.keeps:
+                break
+            self.leave_application(self.others.row[-1])
         refused: set[int] = set()  # jobs that could be given nothing at this time
         while self.idle and any(job.ready() for job in self.active):
-            if self.busy >= self.quota and not any(job.is_urgent for job in self.active):
+            if not self.has_room and not any(job.is_urgent for job in self.active):
                 return
             self.decisions += 1
             choice = self.choose(refused)
@@ -455,7 +475,7 @@ class ReferenceCluster:
             job
             for job in self.active
             if job.number not in refused
-            and (job.is_urgent or self.busy < self.quota)
+            and (job.is_urgent or self.has_room)
             and job.ready()
         ]
         order = self.rules.order
@@ -495,16 +515,21 @@ class ReferenceCluster:
         stage = job.stages[position]
         if not job.is_urgent:
             limit = self.narrowed(limit)
-            if self.rules.each_task:
+            if self.rules.each_task and not self.rules.of_held:
                 most = min(most, self.quota - self.busy)
         given = 0
         for _ in range(min(stage.tasks_left, limit - job.executors, most)):
-            executor = self.take(job.application)
+            executor = self.take(job.application, job.is_urgent or self.may_hold_more)
             if executor is None:
                 break
             self.give(executor, job, position)
             given += 1
         return given
+
+    @property
+    def may_hold_more(self) -> bool:
+        is_bound = self.rules.of_held and self.rules.each_task
+        return not is_bound or self.used < self.quota
 
     def give(self, executor: Executor, job: Job, position: int) -> None:
         job.stages[position].tasks_left -= 1

@@ -67,16 +67,16 @@ def limited(draw, name):
     """Rules with a quota, and the native gate, grid and guard of the same."""
     many = draw(cases.executors())
     quota = draw(st.lists(st.integers(0, many.count + 1), min_size=1, max_size=8))
-    narrows, each_task = draw(st.booleans()), draw(st.booleans())
+    narrows, each_task, of_held = draw(st.booleans()), draw(st.booleans()), draw(st.booleans())
     step_ns = draw(st.integers(1, 15))
     patience_ns = draw(st.sampled_from([NEVER_NS, 0, 5, 40]))
     finish_by_ns = draw(st.sampled_from([NEVER_NS, 60]))
     base = ORDERS[name][0]
     rules = Rules(
         base.order, base.per_job, base.keeps, base.exponent, quota, narrows, step_ns, patience_ns,
-        finish_by_ns, each_task,
+        finish_by_ns, each_task, of_held,
     )  # fmt: skip
-    gate = _core.quota_gate(np.array(quota, np.int32), narrows, each_task)
+    gate = _core.quota_gate(np.array(quota, np.int32), narrows, each_task, of_held)
     grid = GridSteps.known(np.zeros(len(quota)), step_ns, horizon=1)
     guard = Guard(patience_ns=patience_ns, finish_by_ns=finish_by_ns)
     return many, rules, gate, grid, guard
@@ -258,6 +258,43 @@ def test_what_breaks_is_done_again_elsewhere():
     for at, executor in zip(broken, again):
         later = run.log.start_ns[(run.log.executor == executor) & (run.log.start_ns >= at)]
         assert (later > at + 100).all()
+
+
+@pytest.mark.parametrize(
+    ("of_held", "waves", "end_ns"),
+    # A warm one is left; or it was sent away at 20, comes again in 3 at 43, and is fresh.
+    [(False, [0, 0, 1, 1, 1], 53), (True, [0, 0, 1, 1, 0], 146)],
+)
+def test_a_quota_of_held_executors_sends_idle_ones_away(of_held, waves, end_ns):
+    kinds = one_kind(
+        Stage(2, {1: Waves(fresh=[10], first=[10])}),
+        Stage(1, {1: Waves(fresh=[30], first=[30])}, parents=(0,)),
+        Stage(2, {1: Waves(fresh=[100], first=[10])}, parents=(1,)),
+    )
+    jobs = BatchJobs.of(kinds, [0], [0])
+    gate = _core.quota_gate(np.array([2, 1, 2], np.int32), False, True, of_held)
+    run = run_cluster(
+        jobs, Executors(count=2, moving_delay_ns=3), _core.fifo_order(ALL, False), [gate],
+        grid=GridSteps.known([1.0] * 10, step_ns=20), log_tasks=True,
+    )  # fmt: skip
+    assert run.log.wave.tolist() == waves
+    assert run.end_ns == end_ns
+
+
+@pytest.mark.parametrize(("keeps", "end_ns"), [(False, [93, 123]), (True, [63, 123])])
+def test_pods_that_are_kept_outlive_a_quota(keeps, end_ns):
+    """Where applications keep executors, a quota lets no new one come: none is taken away."""
+    kinds = one_kind(
+        Stage(2, {1: Waves(first=[30])}),
+        Stage(2, {1: Waves(first=[30])}, parents=(0,)),
+    )
+    jobs = BatchJobs.of(kinds, [0, 0], [0, 1])
+    gate = _core.quota_gate(np.array([2, 1, 1, 4], np.int32), False, True, True)
+    run = run_cluster(
+        jobs, Executors(count=4, moving_delay_ns=3), _core.fifo_order(2, keeps), [gate],
+        grid=GridSteps.known([1.0] * 10, step_ns=20), log_tasks=True,
+    )  # fmt: skip
+    assert run.finish_ns.tolist() == end_ns
 
 
 def test_urgent_jobs_run_over_the_quota():

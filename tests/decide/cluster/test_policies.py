@@ -264,6 +264,7 @@ def test_a_stage_is_held_no_longer_than_said():
         ("quota?share=-1:fifo", "quota: share=-1"),
         ("quota?binding=hour:fifo", "binding"),
         ("cap?binding=stage:fifo", "binding"),
+        ("cap?counts=idle:fifo", "counts"),
         ("guard?patience_h=0:fifo", "guard without a bound"),
         ("suspend?quantile=1.5", "suspend: quantile=1.5"),
         ("suspend?patience_h=0", "suspend: patience_h=0"),

@@ -187,11 +187,12 @@ def test_nothing_to_try_is_told(grid):
         run_experiment(experiment("fifo"), [], trials=1)
 
 
-def test_a_control_is_like_what_it_controls(grid):
-    spec = "cap?narrows=false&binding=decision:decima"
+@pytest.mark.parametrize("words", ["narrows=false&binding=decision", "counts=held"])
+def test_a_control_is_like_what_it_controls(grid, words):
+    spec = f"cap?{words}:decima"
     outcome = run_trial(experiment(f"fifo,{spec}"), Trial(grid, 1)).policies[spec]
     share = outcome.quota_share
-    same = f"quota?share={share!r}&narrows=false&binding=decision:decima"
+    same = f"quota?share={share!r}&{words}:decima"
     strict = f"quota?share={share!r}:decima"
     alone = run_trial(experiment(f"fifo,{same},{strict}"), Trial(grid, 1)).policies
     assert outcome.quota.work_s == alone[same].measured.work_s

@@ -26,12 +26,14 @@ from gnomon.errors import InputError
 from gnomon.sim.cluster import NEVER_NS, GridSteps, Guard
 
 __all__ = [
-    "Binding", "Cap", "CarbonScaler", "FixedQuota", "GreenHadoop", "Guarded", "Pcaps", "PcapsPlus",
+    "Binding", "Cap", "CarbonScaler", "Counts", "FixedQuota", "GreenHadoop", "Guarded", "Pcaps", "PcapsPlus",
     "SuspendResume", "WaitAwhile",
 ]  # fmt: skip
 
 #: When a quota holds: for every task that starts, or before a decision, whatever that gives.
 Binding = Literal["task", "decision"]
+#: What a quota is of: executors that run a task, or all that applications hold.
+Counts = Literal["busy", "held"]
 
 
 @cluster_policies.register("cap")
@@ -42,23 +44,29 @@ class Cap(msgspec.Struct, frozen=True):
     much as the quota did (`narrows`). That holds for every `task` that starts, as the paper says.
     In the authors' program limits do not shrink on Decima, and the quota is tested before a
     `decision` alone, which may then go beyond it: `narrows=false&binding=decision`.
+
+    The quota `counts` executors that are `busy`, as in the paper's model, or all that applications
+    hold (`held`): so do a limit on pods and the target that an agent sets. Idle ones beyond it are
+    then sent away, unless the order keeps them.
     """
 
     inner: ClusterPolicy | PythonPolicy
     least: float = 0.2
     narrows: bool = True
     binding: Binding = "task"
+    counts: Counts = "busy"
 
     def __post_init__(self) -> None:
         _check_share("cap", "least", self.least)
-        _check_binding("cap", self.binding)
+        _check_word("cap", "binding", self.binding, Binding)
+        _check_word("cap", "counts", self.counts, Counts)
 
     def parts(self, setting: Setting) -> Parts:
         """A quota for every hour."""
         grid, count = _grid_of("cap", setting), setting.executors.count
         least = max(1, round(self.least * count))
         quota = cap_quota(grid.seen, grid.low, grid.high, least=least, executors=count)
-        return _with_quota(self.inner, setting, quota, narrows=self.narrows, binding=self.binding)
+        return _with_quota(self, setting, quota)
 
 
 @cluster_policies.register("quota")
@@ -74,10 +82,12 @@ class FixedQuota(msgspec.Struct, frozen=True):
     share: float = 0.5
     narrows: bool = True
     binding: Binding = "task"
+    counts: Counts = "busy"
 
     def __post_init__(self) -> None:
         _check_share("quota", "share", self.share)
-        _check_binding("quota", self.binding)
+        _check_word("quota", "binding", self.binding, Binding)
+        _check_word("quota", "counts", self.counts, Counts)
 
     def parts(self, setting: Setting) -> Parts:
         """The same quota for every hour."""
@@ -85,7 +95,7 @@ class FixedQuota(msgspec.Struct, frozen=True):
         # Rounded, since 0.29 x 100 is a little less than 29.
         whole = np.floor(np.round(self.share * count * np.arange(grid.seen.size + 1), 6))
         quota = np.maximum(np.diff(whole), 1).astype(np.int32)
-        return _with_quota(self.inner, setting, quota, narrows=self.narrows, binding=self.binding)
+        return _with_quota(self, setting, quota)
 
 
 @cluster_policies.register("suspend")
@@ -108,8 +118,8 @@ class SuspendResume(msgspec.Struct, frozen=True):
         grid, count = _grid_of("suspend", setting), setting.executors.count
         limit = np.quantile(grid.outlook, self.quantile, axis=1)
         quota = np.where(grid.seen <= limit, count, 0).astype(np.int32)
-        made = _with_quota(self.inner, setting, quota, narrows=False)
-        return _guarded(made, Guard(patience_ns=_hours(grid, self.patience_h)))
+        parts = _with_gate(_parts_of(self.inner, setting), _core.quota_gate(quota, False))
+        return _guarded(parts, Guard(patience_ns=_hours(grid, self.patience_h)))
 
 
 @cluster_policies.register("green-hadoop")
@@ -303,12 +313,11 @@ def _with_gate(parts: Parts, gate: Any) -> Parts:
     return msgspec.structs.replace(parts, gates=(*parts.gates, gate))
 
 
-def _with_quota(
-    inner: ClusterPolicy | PythonPolicy, setting: Setting, quota: NDArray[np.int32],
-    *, narrows: bool, binding: Binding = "task",
-) -> Parts:  # fmt: skip
-    gate = _core.quota_gate(quota, narrows, binding == "task")
-    return _with_gate(_parts_of(inner, setting), gate)
+def _with_quota(policy: Cap | FixedQuota, setting: Setting, quota: NDArray[np.int32]) -> Parts:
+    gate = _core.quota_gate(
+        quota, policy.narrows, policy.binding == "task", policy.counts == "held"
+    )
+    return _with_gate(_parts_of(policy.inner, setting), gate)
 
 
 def _guarded(parts: Parts, guard: Guard) -> Parts:
@@ -334,9 +343,9 @@ def _hours(grid: GridSteps, hours: float) -> int:
     return round(hours * grid.step_ns)
 
 
-def _check_binding(name: str, binding: str) -> None:
-    if binding not in get_args(Binding):
-        raise InputError(f"{name}: binding is {' or '.join(get_args(Binding))}, not {binding}")
+def _check_word(name: str, field: str, value: str, words: Any) -> None:
+    if value not in get_args(words):
+        raise InputError(f"{name}: {field} is {' or '.join(get_args(words))}, not {value}")
 
 
 def _check_share(name: str, field: str, value: float) -> None:

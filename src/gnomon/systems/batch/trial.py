@@ -162,12 +162,12 @@ def _narrows(policy: ClusterPolicy | PythonPolicy) -> bool:
     return isinstance(policy, Pcaps) or (inner is not None and _narrows(inner))
 
 
-def _binding(policy: ClusterPolicy | PythonPolicy) -> Binding:
-    """What the first quota in it holds for: so does that of its control."""
+def _quota_in(policy: ClusterPolicy | PythonPolicy) -> Cap | FixedQuota | None:
+    """The first quota in it: that of its control is of the same things, and as strict."""
     if isinstance(policy, Cap | FixedQuota):
-        return policy.binding
+        return policy
     inner = getattr(policy, "inner", None)
-    return "task" if inner is None else _binding(inner)
+    return None if inner is None else _quota_in(inner)
 
 
 def run_trial(experiment: Experiment, trial: Trial) -> TrialOutcome:
@@ -298,8 +298,9 @@ class TrialRunner:
     ) -> tuple[float, Measured]:
         """Its base under a fixed quota: of the same mean, or that costs as much executor time."""
         base = base_of(policy)
+        own = _quota_in(policy) or FixedQuota(base)
         like = functools.partial(
-            FixedQuota, base, narrows=_narrows(policy), binding=_binding(policy)
+            FixedQuota, base, narrows=_narrows(policy), binding=own.binding, counts=own.counts
         )
         if measured.quota_share < 1.0:
             share = measured.quota_share
