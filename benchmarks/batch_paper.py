@@ -128,7 +128,8 @@ def table(args) -> None:
     names = {
         "fifo": "fifo", "fair": "fair", "weighted-fair": "weighted-fair", "decima": decima,
         "cap:fifo": "cap:fifo", "cap:weighted-fair": "cap:weighted-fair",
-        "cap:decima": f"cap:{decima}", "cap:fifo, loose": f"cap?{LOOSE}:fifo",
+        "cap:decima": f"cap:{decima}", "cap:fifo, of held": "cap?counts=held:fifo",
+        "cap:decima, of held": f"cap?counts=held:{decima}", "cap:fifo, loose": f"cap?{LOOSE}:fifo",
         "cap:decima, loose": f"cap?{LOOSE}:{decima}",
         "pcaps": f"pcaps?narrowing=released:{decima}",
         "pcaps literal": f"pcaps?narrowing=literal:{decima}",

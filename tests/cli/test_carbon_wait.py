@@ -9,11 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.cli.refusal import refused
 
-from gnomon.cli import main
+from gnomon.cli import carbon_wait, main
 
 MARK = [sys.executable, "-c", "import pathlib; pathlib.Path('ran').write_text('yes')"]
 
@@ -25,32 +26,34 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def seconds(clean_after, *, before=2, after=30, name="grid.csv"):
-    """A signal by the second around now: 500 g, and 100 g from so many seconds on."""
+def seconds(clean_after, *, before=2, after=30, clean_for=10):
+    """A signal by the second around now: 500 g, and 100 g from so many seconds on; and now."""
     now = time.time_ns() // 10**9
     rows = [
-        f"{now + s},{100 if clean_after <= s < clean_after + 10 else 500}"
+        f"{now + s},{100 if clean_after <= s < clean_after + clean_for else 500}"
         for s in range(-before, after)
     ]
-    Path(name).write_text("\n".join(["time,carbon_gco2_kwh", *rows]) + "\n")
+    Path("grid.csv").write_text("\n".join(["time,carbon_gco2_kwh", *rows]) + "\n")
+    return now
 
 
 def wait(*words):
     return main(["carbon", "wait", *map(str, words)])
 
 
-def test_it_waits_runs_and_says_what_was_saved(capsys):
-    seconds(2)
-    began = time.time()
+def test_it_waits_runs_and_says_what_was_saved(capsys, monkeypatch):
+    now = seconds(2, after=240, clean_for=120)
+    # The plan is of that second, however long the machine takes to make it; the wait is real.
+    monkeypatch.setattr(carbon_wait, "time", SimpleNamespace(time_ns=lambda: now * 10**9))
     code = wait("--signal", "grid.csv", "--within", "6s", "--for", "1s", "--watts", "3.6e6",
                 "--json", "--", *MARK)  # fmt: skip
-    took = time.time() - began
     shown = capsys.readouterr()
     told = json.loads(shown.out)
     assert code == 0
     assert Path("ran").read_text() == "yes"
-    assert 0.8 < told["delay_s"] <= took
-    assert told["at_once_g_kwh"] == pytest.approx(500, rel=0.2)
+    assert time.time() >= told["start_s"] == now + 2
+    assert told["delay_s"] == 2.0
+    assert told["at_once_g_kwh"] == pytest.approx(500)
     assert told["then_g_kwh"] == pytest.approx(100)
     assert told["expected_saved_pct"] > 50
     assert told["exit_code"] == 0
@@ -95,7 +98,7 @@ def test_without_a_forecast_it_starts_at_once(case, capsys, monkeypatch):
         words, said = ["--zone", "DE", "--provider", "electricitymaps"], "ELECTRICITYMAPS_TOKEN"
     began = time.time()
     assert wait(*words, "--within", "60s", "--for", "1s", "--", *MARK) == 0
-    assert time.time() - began < 10
+    assert time.time() - began < 30  # a wait would take up to sixty
     shown = capsys.readouterr().err
     assert "starting at once" in shown
     assert said in shown
@@ -128,17 +131,16 @@ def test_bad_files_and_options_are_one_line(capsys):
 
 
 def test_interrupted_while_waiting_nothing_is_started():
-    seconds(20, after=60)
+    seconds(600, after=700)
     program = "import sys; from gnomon.cli import main; sys.exit(main(sys.argv[1:]))"
-    words = ["carbon", "wait", "--signal", "grid.csv", "--within", "40s", "--for", "1s"]
+    words = ["carbon", "wait", "--signal", "grid.csv", "--within", "650s", "--for", "1s"]
     with subprocess.Popen(
         [sys.executable, "-c", program, *words, "--", *MARK],
         stderr=subprocess.PIPE, text=True, env=os.environ,
     ) as process:  # fmt: skip
         assert process.stderr is not None
         assert "starting at" in process.stderr.readline()
-        time.sleep(0.3)
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 130
+        assert process.wait(60) == 130
         assert "the command was not started" in process.stderr.read()
     assert not Path("ran").exists()

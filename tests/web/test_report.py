@@ -160,8 +160,13 @@ PICTURE = """canvas => {
 }"""
 
 
+def drawn(page):
+    """Waits until what was asked for is on the canvas: it is drawn at the next frame."""
+    page.evaluate("() => new Promise(d => requestAnimationFrame(() => requestAnimationFrame(d)))")
+
+
 def picture(page):
-    page.wait_for_timeout(120)
+    drawn(page)
     return page.locator(".timeline canvas").evaluate(PICTURE)
 
 
@@ -212,7 +217,7 @@ def test_the_timeline_names_spans_and_dims(visit):
     canvas.scroll_into_view_if_needed()
     for _ in range(4):
         page.click("[data-do=in]")
-    page.wait_for_timeout(120)
+    drawn(page)
     box = canvas.bounding_box()
     for dx in range(150, 900, 25):  # the second lane is dense
         page.mouse.move(box["x"] + dx, box["y"] + 26 + 45 + 12)

@@ -68,10 +68,8 @@ def wait(
     now = time.time_ns()
     outlook = _outlook(zone, now, now + within_ns + _HOUR_NS, signal, provider, scope)
     chosen = plan_wait(outlook, now, within_ns=within_ns, length_ns=length_ns)
-    if plan and not json:
-        print(chosen.describe(watts))  # it is the answer
-    else:
-        _say(chosen.describe(watts))
+    if plan:
+        (_say if json else print)(chosen.describe(watts))  # it is the answer
     told: dict[str, Any] = {
         "start_s": chosen.start_ns / 1e9,
         "delay_s": chosen.delay_ns / 1e9,
@@ -83,6 +81,7 @@ def wait(
     code = 0
     if not plan:
         try:
+            _say(chosen.describe(watts))
             sleep_until(
                 chosen.start_ns, tell=lambda left: _progress(f"{format_duration(left)} to wait")
             )

@@ -17,8 +17,14 @@ def square(number):
     return number * number
 
 
-def slow_first(number):
-    time.sleep(3.0 if number == 0 else 0.0)
+def last_first(item):
+    """The first one waits until the second one has run."""
+    folder, number = item
+    mark = Path(folder) / "second"
+    if number == 1:
+        mark.touch()
+    while number == 0 and not mark.exists():
+        time.sleep(0.01)
     return number
 
 
@@ -44,8 +50,11 @@ def logged(item):
     return number * number
 
 
-def logged_slowly(item):
-    time.sleep(0.15)
+def logged_when_told(item):
+    """As `logged`; from the tenth on only once somebody has said so."""
+    folder, number = item
+    while number >= 10 and not (Path(folder) / "go").exists():
+        time.sleep(0.02)
     return logged(item)
 
 

@@ -141,8 +141,9 @@ def test_every_kind_among_ranks(options, backend, world):
 def test_a_killed_rank_ends_the_others(tmp_path):
     note = tmp_path / "killed"
     process = start(SCRIPT, "--ranks", "2", "--die", "1", "--profile", str(note))
-    out, err = process.communicate(timeout=120)
-    assert time.time() - float(note.read_text()) < 5.0
+    out, err = process.communicate(timeout=240)
+    # Nobody waits for the time after which a rank that does not answer is given up (300 s).
+    assert time.time() - float(note.read_text()) < 100.0
     assert process.returncode == 1
     assert err == "run.py: rank 1: was ended by SIGKILL; the other ranks were stopped\n"
     assert left_running(str(note)) == []
@@ -156,7 +157,7 @@ def test_ranks_end_with_who_started_them(tmp_path):
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while left_running(note) and time.monotonic() < until:
         time.sleep(0.05)
     assert left_running(note) == []

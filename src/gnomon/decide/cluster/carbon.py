@@ -26,8 +26,8 @@ from gnomon.errors import InputError
 from gnomon.sim.cluster import NEVER_NS, GridSteps, Guard
 
 __all__ = [
-    "Binding", "Cap", "CarbonScaler", "Counts", "FixedQuota", "GreenHadoop", "Guarded", "Pcaps", "PcapsPlus",
-    "SuspendResume", "WaitAwhile",
+    "Binding", "Cap", "CarbonScaler", "Counts", "FixedQuota", "GreenHadoop", "Guarded", "Pcaps",
+    "PcapsPlus", "SuspendResume", "WaitAwhile",
 ]  # fmt: skip
 
 #: When a quota holds: for every task that starts, or before a decision, whatever that gives.

@@ -19,7 +19,6 @@ from gnomon.decide.cluster import (
     cluster_policies,
     simulate,
 )
-from gnomon.decide.cluster.carbon import Binding
 from gnomon.decide.cluster.policy import tighter
 from gnomon.errors import InputError
 from gnomon.graph.jobs import BatchJobs
