@@ -14,7 +14,6 @@ import pytest
 
 from gnomon.errors import InputError, MissingExtra
 from gnomon.systems.training import autostep, record, replay_trace
-from gnomon.systems.training import recorder
 from gnomon.systems.training.recorder import Recorder, RecordOptions, _Laps
 from gnomon.systems.training.recording import Recording, pack_trace
 
@@ -333,9 +332,8 @@ def test_a_gpu_that_nobody_uses_is_not_touched():
 
 def test_the_time_around_all_steps_is_that_of_all(monkeypatch):
     seconds = iter([1.0, 1.0, 1.2, 1.5, 1.6, 1.6])  # begin, four marks, end
-    monkeypatch.setattr(
-        recorder, "time", types.SimpleNamespace(perf_counter=lambda: next(seconds))
-    )
+    clock = types.SimpleNamespace(perf_counter=lambda: next(seconds))
+    monkeypatch.setattr("gnomon.systems.training.recorder.time", clock)
     laps = _Laps(types.SimpleNamespace(cuda=FakeCuda(initialized=False)))
     laps.start()
     for _ in range(3):
