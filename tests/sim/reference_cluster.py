@@ -474,9 +474,7 @@ class ReferenceCluster:
         served = [
             job
             for job in self.active
-            if job.number not in refused
-            and (job.is_urgent or self.has_room)
-            and job.ready()
+            if job.number not in refused and (job.is_urgent or self.has_room) and job.ready()
         ]
         order = self.rules.order
         if order == "shortest":
