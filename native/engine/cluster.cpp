@@ -4,6 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "engine/cluster_account.hpp"
 #include "engine/event_queue.hpp"
 
 namespace gnomon {
@@ -14,25 +15,6 @@ enum EventKind : std::int64_t { kExecutor = 0, kArrival = 1, kGridStep = 2, kUrg
 constexpr std::int64_t kKindShift = 56;
 /// A stage within its job takes this many bits of an id.
 constexpr std::int64_t kStageBits = 20;
-
-enum class Activity : std::uint8_t { kAbsent, kOff, kIdle, kComing, kBusy, kBroken };
-
-constexpr std::int32_t kNobody = -1;
-
-struct Executor {
-    Activity activity = Activity::kIdle;
-    bool fresh = true;                 ///< has not run a task of its application
-    std::int8_t wave = kFresh;
-    bool failing = false;              ///< the task it runs will have failed
-    bool breaking = false;             ///< and itself with it
-    bool leaving = false;              ///< it goes as soon as it is idle
-    std::int32_t application = kNobody;
-    std::int32_t slot = -1, stage = -1;
-    std::int64_t last_stage = -1;      ///< (job, stage) of its last task
-    std::int64_t since = 0;
-    std::int32_t previous = kNobody, next = kNobody;  ///< idle ones of one application
-    std::int32_t place = -1;           ///< in the pool of its kind
-};
 
 std::uint64_t mixed(std::uint64_t x) {
     x += 0x9E3779B97F4A7C15ULL;
@@ -46,13 +28,6 @@ double unit(std::uint64_t draw) { return static_cast<double>(draw >> 11) * 0x1.0
 /// Which of 0..n-1 a draw stands for.
 std::int64_t pick(std::uint64_t draw, std::int32_t n) {
     return static_cast<std::int64_t>(((draw >> 32) * static_cast<std::uint64_t>(n)) >> 32);
-}
-
-/// Memory for what happens in a step; far more steps than hours of anybody's grid are a mistake.
-void make_room(std::vector<double>& at, std::size_t step) {
-    if (at.size() > step) return;
-    if (step >= std::size_t{1} << 24) throw std::length_error("a run takes 16 million steps of the grid or more");
-    at.resize(step + 1, 0.0);
 }
 
 /// The two levels around a number of executors, and the chance of the upper one.
@@ -85,7 +60,7 @@ public:
           input_(input),
           order_(order),
           policy_rng_(input.policy_seed, 1),
-          executors_(static_cast<std::size_t>(input.executors.count)),
+          account_(input.grid.step, input.grid.actual),
           between_(place_levels(input.kinds.levels, input.executors.count)) {
         gates_.assign(gates.begin(), gates.end());
         quota_ = task_quota_ = held_quota_ = task_held_quota_ = input.executors.count;
@@ -119,28 +94,14 @@ private:
     void give(std::int32_t number, std::int32_t slot, std::int32_t stage);
     bool continues(const JobState& job, std::int32_t slot, std::int32_t stage) const;
     void note_quota_holds();
-    void charge(std::vector<double>& at, std::int64_t from, std::int64_t until, double share = 1.0);
-    double charge_task(std::int64_t from, std::int64_t until, double cpu_share);
-    void count_on(std::int64_t more);
-
-    std::int32_t take_idle(std::int32_t application, bool may_hold_more);
-    std::int32_t left_idle_by_others() const;
+    void send_surplus_away();
     void make_idle(std::int32_t number);
-    void leave_idle(std::int32_t number);
-    void enter_pool(std::vector<std::int32_t>& pool, std::int32_t number);
-    void leave_pool(std::vector<std::int32_t>& pool, std::int32_t number);
-    void bind(std::int32_t number, std::int32_t application);
-    void unbind(std::int32_t number);
-    void leave_application(std::int32_t number);
+    void count_on(std::int64_t more) { on_.set(on_.value() + more, account_, out_.on_at, now_); }
 
     JobState& at(std::int32_t slot) const { return slots_[static_cast<std::size_t>(slot)]; }
-    Executor& executor(std::int32_t number) { return executors_[static_cast<std::size_t>(number)]; }
     void open_stage(JobState& job, std::int32_t stage);
     void close_stage(JobState& job, std::int32_t stage);
     void count_due(JobState& job, std::int32_t stage, std::int32_t more);
-    std::vector<std::int32_t>& pool_of(const Executor& e) {
-        return e.application == kNobody ? unbound_ : bound_;
-    }
     void push(std::int64_t time, EventKind kind, std::int64_t id) {
         queue_.push(time, (static_cast<std::int64_t>(kind) << kKindShift) | id);
     }
@@ -149,13 +110,13 @@ private:
     Order& order_;
     Rng policy_rng_;
     EventQueue queue_;
-    std::vector<Executor> executors_;
+    StepAccount account_;
     std::vector<Between> between_;
-    std::vector<std::int32_t> bound_, unbound_, off_;  ///< idle ones, and those switched off
-    std::vector<std::int32_t> first_idle_, bound_count_, jobs_left_;  ///< by application
+    std::vector<std::int32_t> jobs_left_;  ///< by application
     std::vector<std::int32_t> free_slots_, slot_of_;
     std::vector<std::int32_t> dependent_first_, dependent_;
-    std::int64_t left_ = 0, open_ = 0, urgent_ = 0, due_ = 0, on_ = 0, on_since_ = 0, quota_since_ = 0;
+    std::int64_t left_ = 0, open_ = 0, urgent_ = 0, due_ = 0;
+    Level on_, allowed_;  ///< executors that are switched on, that the quotas allow
     bool hurries_ = false;
     ClusterRun out_;
 };
@@ -182,11 +143,8 @@ void Cluster::prepare() {
     const auto jobs = jobs_.kind.size();
     std::int32_t applications = 0;
     for (const auto application : jobs_.application) applications = std::max(applications, application + 1);
-    const auto count = static_cast<std::size_t>(applications);
-    first_idle_.assign(count, kNobody);
-    bound_count_.assign(count, 0);
-    idle_of_.assign(count, 0);
-    jobs_left_.assign(count, 0);
+    pool_.reset(settings_.count, applications);
+    jobs_left_.assign(static_cast<std::size_t>(applications), 0);
     slot_of_.assign(jobs, -1);
     for (const auto application : jobs_.application) ++jobs_left_[static_cast<std::size_t>(application)];
     out_.start.assign(jobs, -1);
@@ -210,7 +168,7 @@ void Cluster::prepare() {
 }
 
 void Cluster::place_executor(std::int32_t number) {
-    auto& e = executor(number);
+    auto& e = pool_[number];
     const auto place = static_cast<std::size_t>(number);
     if (!settings_.until.empty() && settings_.until[place] != kNever) push(settings_.until[place], kLeave, number);
     if (!settings_.from.empty() && settings_.from[place] > 0) {
@@ -218,11 +176,9 @@ void Cluster::place_executor(std::int32_t number) {
         push(settings_.from[place], kExecutor, number);
         return;
     }
-    const bool is_off = settings_.off_after != kNever;
-    e.activity = is_off ? Activity::kOff : Activity::kIdle;
-    enter_pool(is_off ? off_ : unbound_, number);
-    ++idle_;
-    on_ += !is_off;
+    if (settings_.off_after != kNever) return pool_.enter_off(number);
+    pool_.enter_idle(number, 0);
+    count_on(1);
 }
 
 void Cluster::link_children() {
@@ -291,26 +247,23 @@ void Cluster::end_hold(std::int32_t number, std::int32_t position) {
 }
 
 void Cluster::switch_off(std::int32_t number) {
-    auto& e = executor(number);
+    auto& e = pool_[number];
     if (e.activity != Activity::kIdle || now_ - e.since != settings_.off_after) return;
-    leave_idle(number);
-    if (e.application != kNobody) unbind(number);
-    e.activity = Activity::kOff;
-    enter_pool(off_, number);
-    ++idle_;  // it can be had, at the price of its start
+    pool_.leave_idle(number);
+    pool_.unbind(number);
+    pool_.enter_off(number);
     count_on(-1);
 }
 
 void Cluster::leave(std::int32_t number) {
-    auto& e = executor(number);
+    auto& e = pool_[number];
     e.leaving = true;
     if (e.activity == Activity::kIdle) {
-        leave_idle(number);
-        if (e.application != kNobody) unbind(number);
+        pool_.leave_idle(number);
+        pool_.unbind(number);
         count_on(-1);
     } else if (e.activity == Activity::kOff) {
-        leave_pool(off_, number);
-        --idle_;
+        pool_.leave_off(number);
     } else {
         return;  // after its task
     }
@@ -400,9 +353,8 @@ void Cluster::keep_to_the_end() {
 }
 
 void Cluster::update_quota() {
-    note_quota();
     quota_ = task_quota_ = held_quota_ = task_held_quota_ = settings_.count;
-    if (past_grid_) return;
+    if (past_grid_) return note_quota();
     for (auto* gate : gates_) {
         const auto quota = gate->quota(*this);
         auto& before_decisions = gate->counts_held() ? held_quota_ : quota_;
@@ -410,12 +362,11 @@ void Cluster::update_quota() {
         before_decisions = std::min(before_decisions, quota);
         if (gate->asks_each_task()) before_tasks = std::min(before_tasks, quota);
     }
+    note_quota();
 }
 
 void Cluster::note_quota() {
-    const auto allowed = static_cast<double>(std::min(quota_, held_quota_));
-    if (!gates_.empty()) charge(out_.quota_at, quota_since_, now_, allowed);
-    quota_since_ = now_;
+    if (!gates_.empty()) allowed_.set(std::min(quota_, held_quota_), account_, out_.quota_at, now_);
 }
 
 void Cluster::become_urgent(std::int32_t number) {
@@ -427,10 +378,10 @@ void Cluster::become_urgent(std::int32_t number) {
 }
 
 void Cluster::executor_event(std::int32_t number) {
-    auto& e = executor(number);
+    auto& e = pool_[number];
     switch (e.activity) {
         case Activity::kComing:
-            charge(out_.moving_at, e.since, now_);
+            account_.add(out_.moving_at, e.since, now_);
             return start_task(number);
         case Activity::kBusy: return finish_task(number);
         case Activity::kAbsent:
@@ -443,7 +394,7 @@ void Cluster::executor_event(std::int32_t number) {
 }
 
 void Cluster::finish_task(std::int32_t number) {
-    auto& e = executor(number);
+    auto& e = pool_[number];
     auto& job = at(e.slot);
     const auto s = e.stage;
     auto& stage = job.stage[static_cast<std::size_t>(s)];
@@ -451,7 +402,7 @@ void Cluster::finish_task(std::int32_t number) {
     const auto took = now_ - e.since;
     const auto cpu = static_cast<double>(kinds_.cpu[global]);
     const double share = cpu <= 0.0 || took <= 0 ? 1.0 : std::min(1.0, cpu / static_cast<double>(took));
-    const double weighted = charge_task(e.since, now_, share);
+    const double weighted = account_.add_task(out_.busy_at, out_.cpu_at, e.since, now_, share);
     stage.busy += took;
     stage.weighted += weighted;
     out_.busy[static_cast<std::size_t>(job.job)] += took;
@@ -473,7 +424,7 @@ void Cluster::finish_task(std::int32_t number) {
         --job.executors;
         --busy_;
         ++out_.failed_executors;
-        unbind(number);
+        pool_.unbind(number);
         e.activity = Activity::kBroken;
         e.last_stage = -1;
         e.since = now_;
@@ -498,7 +449,7 @@ void Cluster::finish_task(std::int32_t number) {
 /// An executor goes on with its stage unasked, unless the grid says otherwise.
 bool Cluster::continues(const JobState& job, std::int32_t slot, std::int32_t stage) const {
     if (gates_.empty() || is_due(slot, stage)) return true;
-    if (busy_ > task_quota_ || held_ > task_held_quota_) return false;
+    if (busy_ > task_quota_ || pool_.held() > task_held_quota_) return false;
     if (job.executors > limit_for(slot, settings_.count, true)) return false;
     return is_admitted(slot, stage);
 }
@@ -529,11 +480,7 @@ void Cluster::complete_job(std::int32_t slot) {
     free_slots_.push_back(slot);
     if (source_ == slot) source_ = -1;
     if (--jobs_left_[static_cast<std::size_t>(job.application)] == 0) {
-        for (auto next = first_idle_[static_cast<std::size_t>(job.application)]; next != kNobody;) {
-            const auto idle = next;
-            next = executor(idle).next;
-            leave_application(idle);
-        }
+        while (pool_.idle_of(job.application) > 0) pool_.send_away(pool_.first_idle_of(job.application));
     }
     for (auto d = dependent_first_[number]; d < dependent_first_[number + 1]; ++d) {
         const auto next = dependent_[static_cast<std::size_t>(d)];
@@ -545,15 +492,14 @@ void Cluster::complete_job(std::int32_t slot) {
 }
 
 void Cluster::start_task(std::int32_t number) {
-    auto& e = executor(number);
+    auto& e = pool_[number];
     auto& job = at(e.slot);
     auto& stage = job.stage[static_cast<std::size_t>(e.stage)];
     const auto key = (static_cast<std::int64_t>(job.job) << 20) | e.stage;
     const int wave = e.fresh ? kFresh : e.last_stage == key ? kRest : kFirst;
     const auto where = (static_cast<std::uint64_t>(e.stage) << 32) | static_cast<std::uint32_t>(stage.draws++);
     const auto draw = mixed(job.draw_key ^ mixed(where));
-    const auto& between = between_[static_cast<std::size_t>(
-        bound_count_[static_cast<std::size_t>(job.application)])];
+    const auto& between = between_[static_cast<std::size_t>(pool_.held_by(job.application))];
     const auto level = between.chance > 0.0 && unit(mixed(draw)) < between.chance ? between.upper : between.lower;
     const auto run = (static_cast<std::size_t>(job.first_stage + e.stage) * kWaves + static_cast<std::size_t>(wave)) *
                          kinds_.levels.size() +
@@ -591,11 +537,10 @@ void Cluster::start_task(std::int32_t number) {
 }
 
 void Cluster::decide() {
-    // What applications hold beyond a quota is nobody's, and fresh to whoever has it next.
-    while (held_ > held_quota_ && idle_held_ > 0 && !order_.keeps_executors()) leave_application(bound_.back());
-    if (idle_ == 0 || open_ == 0) return;
+    send_surplus_away();
+    if (pool_.idle() == 0 || open_ == 0) return;
     ++round_;
-    while (idle_ > 0 && open_ > 0) {
+    while (pool_.idle() > 0 && open_ > 0) {
         if (!has_room() && urgent_ == 0 && due_ == 0) {
             // A log must not change what is decided: a guard needs the notes too.
             if (input_.record_holds || longest_hold_ != kNever) note_quota_holds();
@@ -614,6 +559,12 @@ void Cluster::decide() {
     wakes_.clear();
 }
 
+/// What applications hold beyond a quota is nobody's, and fresh to whoever has it next.
+void Cluster::send_surplus_away() {
+    if (order_.keeps_executors()) return;
+    while (pool_.held() > held_quota_ && pool_.idle_held() > 0) pool_.send_away(pool_.last_held());
+}
+
 void Cluster::note_quota_holds() {
     for (const auto slot : active_) {
         if (at(slot).urgent) continue;
@@ -630,9 +581,13 @@ std::int32_t Cluster::assign(const Choice& choice) {
     const auto limit = is_free ? choice.limit : limit_for(choice.slot, choice.limit);
     auto want = std::min({stage.unstarted, limit - job.executors, choice.most});
     if (!is_free) want = std::min(want, task_quota_ - busy_);
+    const auto may_leave = [&](std::int32_t application) {
+        return !order_.keeps_executors() && !order_.keeps_idle(application);
+    };
     std::int32_t given = 0;
     for (; given < want; ++given) {
-        const auto number = take_idle(job.application, is_free || held_ < task_held_quota_);
+        const bool may_hold_more = is_free || pool_.held() < task_held_quota_;
+        const auto number = pool_.take(job.application, may_hold_more, may_leave);
         if (number == kNobody) break;
         give(number, choice.slot, choice.stage);
     }
@@ -640,7 +595,7 @@ std::int32_t Cluster::assign(const Choice& choice) {
 }
 
 void Cluster::give(std::int32_t number, std::int32_t slot, std::int32_t s) {
-    auto& e = executor(number);
+    auto& e = pool_[number];
     auto& job = at(slot);
     auto& stage = job.stage[static_cast<std::size_t>(s)];
     const auto typical = kinds_.typical[static_cast<std::size_t>(job.first_stage + s)];
@@ -658,8 +613,8 @@ void Cluster::give(std::int32_t number, std::int32_t slot, std::int32_t s) {
     if (e.application != job.application) {
         delay += settings_.moving_delay;
         ++out_.moves;
-        if (e.application != kNobody) unbind(number);
-        bind(number, job.application);
+        pool_.unbind(number);
+        pool_.bind(number, job.application);
     }
     e.slot = slot;
     e.stage = s;
@@ -687,146 +642,15 @@ void Cluster::count_due(JobState& job, std::int32_t stage, std::int32_t more) {
     due_ += more;
 }
 
-/// Those of the application first, then those of nobody, then those that others left idle; one
-/// that is off last. Unless applications may hold more, none that is nobody's.
-std::int32_t Cluster::take_idle(std::int32_t application, bool may_hold_more) {
-    std::int32_t number = first_idle_[static_cast<std::size_t>(application)];
-    if (number == kNobody && may_hold_more && !unbound_.empty()) number = unbound_.back();
-    if (number == kNobody) number = left_idle_by_others();
-    if (number != kNobody) {
-        leave_idle(number);
-        return number;
-    }
-    if (off_.empty() || !may_hold_more) return kNobody;
-    number = off_.back();
-    leave_pool(off_, number);
-    --idle_;
-    return number;
-}
-
-std::int32_t Cluster::left_idle_by_others() const {
-    if (order_.keeps_executors()) return kNobody;
-    for (auto place = bound_.size(); place-- > 0;) {
-        const auto number = bound_[place];
-        if (!order_.keeps_idle(executors_[static_cast<std::size_t>(number)].application)) return number;
-    }
-    return kNobody;
-}
-
 void Cluster::make_idle(std::int32_t number) {
-    auto& e = executor(number);
+    auto& e = pool_[number];
     if (e.leaving) {
-        if (e.application != kNobody) unbind(number);
+        pool_.unbind(number);
         e.activity = Activity::kAbsent;
         return count_on(-1);
     }
-    e.activity = Activity::kIdle;
-    e.since = now_;
-    ++idle_;
-    enter_pool(pool_of(e), number);
-    if (e.application != kNobody) {
-        auto& first = first_idle_[static_cast<std::size_t>(e.application)];
-        e.previous = kNobody;
-        e.next = first;
-        if (first != kNobody) executor(first).previous = number;
-        first = number;
-        ++idle_of_[static_cast<std::size_t>(e.application)];
-        ++idle_held_;
-    }
+    pool_.enter_idle(number, now_);
     if (settings_.off_after != kNever) push(now_ + settings_.off_after, kOff, number);
-}
-
-void Cluster::leave_idle(std::int32_t number) {
-    auto& e = executor(number);
-    --idle_;
-    leave_pool(pool_of(e), number);
-    if (e.application == kNobody) return;
-    if (e.previous != kNobody) {
-        executor(e.previous).next = e.next;
-    } else {
-        first_idle_[static_cast<std::size_t>(e.application)] = e.next;
-    }
-    if (e.next != kNobody) executor(e.next).previous = e.previous;
-    e.previous = e.next = kNobody;
-    --idle_of_[static_cast<std::size_t>(e.application)];
-    --idle_held_;
-}
-
-void Cluster::enter_pool(std::vector<std::int32_t>& pool, std::int32_t number) {
-    executor(number).place = static_cast<std::int32_t>(pool.size());
-    pool.push_back(number);
-}
-
-void Cluster::leave_pool(std::vector<std::int32_t>& pool, std::int32_t number) {
-    const auto place = executor(number).place;
-    const auto last = pool.back();
-    pool[static_cast<std::size_t>(place)] = last;
-    executor(last).place = place;
-    pool.pop_back();
-}
-
-void Cluster::bind(std::int32_t number, std::int32_t application) {
-    auto& e = executor(number);
-    e.application = application;
-    e.fresh = true;
-    ++bound_count_[static_cast<std::size_t>(application)];
-    ++held_;
-}
-
-void Cluster::unbind(std::int32_t number) {
-    auto& e = executor(number);
-    --bound_count_[static_cast<std::size_t>(e.application)];
-    --held_;
-    e.application = kNobody;
-}
-
-/// One that is idle, and stays so.
-void Cluster::leave_application(std::int32_t number) {
-    const auto since = executor(number).since;
-    leave_idle(number);
-    unbind(number);
-    make_idle(number);
-    executor(number).since = since;
-}
-
-/// Adds a stretch of time to the steps of the grid it lies in.
-void Cluster::charge(std::vector<double>& at, std::int64_t from, std::int64_t until, double share) {
-    auto step = static_cast<std::size_t>(from / grid_.step);
-    while (from < until) {
-        const auto end = step + 1 > static_cast<std::size_t>(kNever / grid_.step)
-                             ? until
-                             : std::min(until, static_cast<std::int64_t>(step + 1) * grid_.step);
-        make_room(at, step);
-        at[step] += share * static_cast<double>(end - from);
-        from = end;
-        ++step;
-    }
-}
-
-double Cluster::charge_task(std::int64_t from, std::int64_t until, double cpu_share) {
-    double weighted = 0.0;
-    auto step = static_cast<std::size_t>(from / grid_.step);
-    while (from < until) {
-        const auto end = step + 1 > static_cast<std::size_t>(kNever / grid_.step)
-                             ? until
-                             : std::min(until, static_cast<std::int64_t>(step + 1) * grid_.step);
-        make_room(out_.busy_at, step);
-        make_room(out_.cpu_at, step);
-        const auto length = static_cast<double>(end - from);
-        out_.busy_at[step] += length;
-        out_.cpu_at[step] += cpu_share * length;
-        if (!grid_.actual.empty()) weighted += length * grid_.actual[std::min(step, grid_.actual.size() - 1)];
-        from = end;
-        ++step;
-    }
-    return weighted;
-}
-
-/// Writes down how long how many executors have been on, up to now.
-void Cluster::count_on(std::int64_t more) {
-    if (now_ > on_since_) charge(out_.on_at, on_since_, now_, static_cast<double>(on_));
-    on_since_ = now_;
-    on_ += more;
 }
 
 }  // namespace

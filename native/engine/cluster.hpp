@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/cluster_executors.hpp"
 #include "engine/rng.hpp"
 
 namespace gnomon {
@@ -139,7 +140,7 @@ class ClusterState {
 public:
     [[nodiscard]] std::int64_t now() const { return now_; }
     [[nodiscard]] std::int32_t executors() const { return settings_.count; }
-    [[nodiscard]] std::int32_t idle() const { return idle_; }
+    [[nodiscard]] std::int32_t idle() const { return pool_.idle(); }
     [[nodiscard]] std::int32_t busy() const { return busy_; }
     [[nodiscard]] std::int32_t quota() const { return quota_; }
     /// The job whose executor became free last, -1 where none did.
@@ -160,7 +161,7 @@ public:
         return grid_.outlook.subspan(grid_step_ * horizon, horizon);
     }
     [[nodiscard]] std::int32_t idle_of(std::int32_t application) const {
-        return idle_of_[static_cast<std::size_t>(application)];
+        return pool_.idle_of(application);
     }
     [[nodiscard]] std::span<const std::int32_t> children(std::int64_t stage) const {
         const auto s = static_cast<std::size_t>(stage);
@@ -183,7 +184,7 @@ public:
     }
     /// Whether the quotas leave an executor to be given out.
     [[nodiscard]] bool has_room() const {
-        return busy_ < quota_ && (held_ < held_quota_ || idle_held_ > 0);
+        return busy_ < quota_ && (pool_.held() < held_quota_ || pool_.idle_held() > 0);
     }
     /// Whether the guard lets a stage be held no longer.
     [[nodiscard]] bool is_due(std::int32_t slot, std::int32_t stage) const {
@@ -210,9 +211,10 @@ protected:
     GridColumns grid_;
     std::vector<Gate*> gates_;
     std::int64_t now_ = 0;
-    std::int32_t idle_ = 0, busy_ = 0, quota_ = 0, task_quota_ = 0, source_ = -1;
-    /// Executors that applications hold, idle ones among them, and how many these may be.
-    std::int32_t held_ = 0, idle_held_ = 0, held_quota_ = 0, task_held_quota_ = 0;
+    Executors pool_;
+    std::int32_t busy_ = 0, source_ = -1;
+    std::int32_t quota_ = 0, task_quota_ = 0;            ///< of busy executors: before decisions, and tasks
+    std::int32_t held_quota_ = 0, task_held_quota_ = 0;  ///< of those that applications hold
     std::size_t grid_step_ = 0;
     bool past_grid_ = false;
     std::uint32_t round_ = 0;
@@ -223,7 +225,6 @@ protected:
     // Holds are notes about a decision, not a part of what is decided on.
     mutable std::vector<JobState> slots_;
     mutable std::vector<std::pair<std::int64_t, std::int64_t>> wakes_;  ///< when, (job, stage)
-    std::vector<std::int32_t> idle_of_;
     std::vector<std::int64_t> child_first_;
     std::vector<std::int32_t> child_;  ///< position in the job
 };
