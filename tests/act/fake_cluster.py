@@ -32,6 +32,9 @@ class FakeCluster(BaseHTTPRequestHandler):
     seen: list
     answer: tuple[int, bytes] | None
     refuses_patches = False
+    #: Of patches: a count of those under way, and what they wait for.
+    patching: threading.Semaphore
+    may_patch: threading.Event
 
     def log_message(self, *_):
         pass
@@ -40,8 +43,9 @@ class FakeCluster(BaseHTTPRequestHandler):
         self.send_response(code)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        with contextlib.suppress(ConnectionError):  # who asked may be gone
+            self.end_headers()
+            self.wfile.write(body)
 
     def _is_welcome(self):
         path = self.path.partition("?")[0]
@@ -65,6 +69,8 @@ class FakeCluster(BaseHTTPRequestHandler):
 
     def do_PATCH(self):
         patch = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.patching.release()
+        self.may_patch.wait()
         if self.refuses_patches:
             self._reply(403, b'{"kind": "Status", "message": "cannot patch"}')
         elif self._is_welcome():
@@ -98,8 +104,10 @@ def serving(context: ssl.SSLContext | None = None):
         "quota": {"kind": "ResourceQuota", "apiVersion": "v1",
                   "metadata": {"name": "executors", "namespace": "spark", "resourceVersion": "1"},
                   "spec": {"hard": {"pods": "20", "limits.memory": "64Gi"}}},
-        "seen": [], "answer": None,
+        "seen": [], "answer": None, "patching": threading.Semaphore(0),
+        "may_patch": threading.Event(),
     })  # fmt: skip
+    handler.may_patch.set()
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     if context is not None:
         server.socket = context.wrap_socket(server.socket, server_side=True)
@@ -109,6 +117,7 @@ def serving(context: ssl.SSLContext | None = None):
     try:
         yield handler
     finally:
+        handler.may_patch.set()
         server.shutdown()
         thread.join()
         server.server_close()

@@ -7,14 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 
 import pytest
 
+from gnomon.act import held_quota
 from gnomon.act.held_quota import NOTE, HeldQuota
 from gnomon.act.kubernetes import quota_patch
 from gnomon.errors import ActuationError
-from tests.act.fake_cluster import kubeconfig, serving
+from tests.act import fake_cluster
+from tests.act.fake_cluster import TOKEN, kubeconfig, serving
 from tests.waiting import until
 
 FOUND = {"pods": "20", "limits.memory": "64Gi"}
@@ -45,6 +47,36 @@ def notes(cluster):
     return cluster.quota["metadata"].get("annotations", {})
 
 
+def looks(cluster):
+    return sum(method == "GET" for method, *_ in cluster.seen)
+
+
+def changes(cluster):
+    return int(cluster.quota["metadata"]["resourceVersion"]) - 1
+
+
+class Clock:
+    """Time that passes where it is slept; `at` is what happens after so long."""
+
+    def __init__(self, **at):
+        self.now = 0.0
+        self.at = {float(second.lstrip("s")): do for second, do in at.items()}
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+        for second in [second for second in self.at if second <= self.now]:
+            self.at.pop(second)()
+
+
+def keep(owner, clock):
+    """The keeper's work after its agent's end, in this process."""
+    errand = held_quota._Errand(owner, quota_patch("spark", "executors", pods=1))
+    return held_quota._give_back_for_another(errand, clock=clock, sleep=clock.sleep)
+
+
 def test_set_twice_and_given_back(cluster):
     held = HeldQuota()
     assert held.give_back() is None
@@ -65,11 +97,15 @@ def test_set_twice_and_given_back(cluster):
     assert len(cluster.seen) == asked
 
 
-def hold(pods):
-    agent = subprocess.Popen(
+def start_holding(pods):
+    return subprocess.Popen(
         [sys.executable, "-c", HOLD, str(pods)], stdout=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip
+
+
+def hold(pods):
+    agent = start_holding(pods)
     said, keeper = agent.stdout.readline().split()
     assert said == "set"
     return agent, int(keeper)
@@ -86,6 +122,119 @@ def test_killed_the_keeper_gives_back(cluster):
     finally:
         agent.kill()
         agent.communicate()
+
+
+def test_killed_while_its_change_is_under_way_the_keeper_gives_back(cluster):
+    """The cluster takes its time: the change comes after the keeper has looked for it."""
+    cluster.may_patch.clear()
+    agent = start_holding(3)
+    try:
+        assert cluster.patching.acquire(timeout=60)
+    finally:
+        agent.kill()
+        agent.communicate()
+    before = looks(cluster)
+    until(lambda: looks(cluster) > before, "a look of the keeper")
+    assert limits(cluster) == FOUND
+    cluster.may_patch.set()
+    until(lambda: changes(cluster) == 2, "set and given back")
+    assert limits(cluster) == FOUND
+    assert notes(cluster) == {}
+
+
+def test_a_change_may_come_until_the_cluster_would_have_let_go_of_it(cluster):
+    held = HeldQuota()
+    late = Clock(s64=lambda: held.set(quota_patch("spark", "executors", pods=3)))
+    assert keep(held._owner, late) == 0
+    assert changes(cluster) == 2
+    assert limits(cluster) == FOUND
+    held._dismiss_keeper()
+    nothing = Clock()
+    assert keep("nobody", nothing) == 0
+    assert nothing.now >= held_quota._LATE_S > 60.0
+    assert sum(held_quota._AGAIN_S) > held_quota._LATE_S
+    assert changes(cluster) == 2
+
+
+@pytest.fixture
+def stopped(cluster, monkeypatch):
+    """A quota whose first change is stopped under way, and what lets it come after all."""
+    held, may_come, came = HeldQuota(), threading.Event(), []
+    real = held._cluster().patch
+
+    def comes_late(plan):
+        may_come.wait()
+        try:
+            came.append(real(plan))
+        except ActuationError as error:
+            came.append(error)
+
+    def patch(plan):
+        monkeypatch.setattr(held._way, "patch", real)
+        threading.Thread(target=comes_late, args=(plan,), daemon=True).start()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(held._way, "patch", patch)
+    with pytest.raises(KeyboardInterrupt):
+        held.set(quota_patch("spark", "executors", pods=3))
+    keeper = held._keeper
+
+    def let_come():
+        may_come.set()
+        return until(lambda: came)[0]
+
+    yield held, let_come
+    may_come.set()
+    keeper.kill()
+
+
+def test_stopped_while_its_change_is_under_way_the_keeper_looks_on(cluster, stopped):
+    held, let_come = stopped
+    keeper = held._keeper
+    assert held.give_back() is None
+    until(lambda: keeper.stdin.closed, "the end of its input")
+    assert keeper.poll() is None
+    let_come()
+    until(lambda: changes(cluster) == 2, "set and given back")
+    assert limits(cluster) == FOUND
+    assert notes(cluster) == {}
+
+
+def test_what_is_set_after_that_is_not_for_that_keeper(cluster, stopped):
+    held, let_come = stopped
+    owner = held._owner
+    assert held.give_back() is None
+    held.set(quota_patch("spark", "executors", pods=5))
+    assert json.loads(notes(cluster)[NOTE])["owner"] != owner
+    assert "409" in str(let_come())  # it was for the quota before that
+    assert keep(owner, Clock()) == 0
+    assert limits(cluster)["pods"] == "5"
+    assert held.give_back().hard == {"pods": "20"}
+    assert limits(cluster) == FOUND
+
+
+def test_a_refusal_after_no_answer_does_not_say_what_became_of_the_first(cluster, stopped):
+    held, let_come = stopped
+    cluster.refuses_patches = True
+    with pytest.raises(ActuationError, match="403"):
+        held.set(quota_patch("spark", "executors", pods=4))
+    cluster.refuses_patches = False
+    assert held.give_back() is None
+    let_come()
+    until(lambda: changes(cluster) == 2, "set and given back")
+    assert limits(cluster) == FOUND
+
+
+def test_a_token_that_was_changed_meanwhile(cluster, tmp_path, monkeypatch):
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    kubeconfig(tmp_path / "config", cluster.url, user={"tokenFile": "token"})
+    held = HeldQuota()
+    held.set(quota_patch("spark", "executors", pods=3))
+    monkeypatch.setattr(fake_cluster, "TOKEN", "another")
+    token.write_text("another")
+    assert held.give_back().hard == {"pods": "20"}
+    assert limits(cluster) == FOUND
 
 
 def test_killed_with_the_keeper_the_next_one_gives_back(cluster):
@@ -107,8 +256,9 @@ def test_what_is_not_taken_back_is_tried_again(cluster):
     cluster.answer = (503, b'{"message": "etcd is away"}')
     with pytest.raises(ActuationError, match="503 etcd is away"):
         held.give_back()
+    before = looks(cluster)
     held._keeper.stdin.close()  # what this process' end would do
-    time.sleep(0.3)
+    until(lambda: looks(cluster) > before, "a look of the keeper")
     cluster.answer = None
     until(lambda: limits(cluster) == FOUND)
     with held._keeper as keeper:
@@ -146,10 +296,9 @@ def test_a_keeper_leaves_what_another_has_set(cluster):
     first, second = HeldQuota(), HeldQuota()
     first.set(quota_patch("spark", "executors", pods=3))
     second.set(quota_patch("spark", "executors", pods=5))
-    with first._keeper as keeper:
-        keeper.stdin.close()  # what the first one's end does
-        assert keeper.wait(timeout=60) == 0
+    assert keep(first._owner, Clock()) == 0
     assert limits(cluster)["pods"] == "5"
+    first._dismiss_keeper()
     second.give_back()
     assert limits(cluster) == FOUND
 

@@ -17,8 +17,17 @@ import msgspec
 import pytest
 
 from gnomon.act import kubernetes
-from gnomon.act.kubernetes import KubeApi, Kubectl, apply, find_cluster, quota_patch
+from gnomon.act.kubernetes import (
+    KubeApi,
+    Kubectl,
+    QuotaGone,
+    QuotaRefused,
+    apply,
+    find_cluster,
+    quota_patch,
+)
 from gnomon.errors import ActuationError, InputError
+from tests.act import fake_cluster
 from tests.act.fake_cluster import TOKEN, FakeCluster, kubeconfig, serving
 
 
@@ -242,6 +251,36 @@ def test_from_inside_a_pod(tmp_path, monkeypatch):
     found = find_cluster()
     assert isinstance(found, KubeApi)
     assert found._server == "https://[fd00::1]:443"
+    (tmp_path / "token").write_text("rotated\n")
+    assert found._bearer() == "rotated"
+    (tmp_path / "token").write_text("\n")
+    with pytest.raises(InputError, match="token: no token to show"):
+        find_cluster()
+    for name in ("token", "ca.crt"):
+        (tmp_path / name).unlink()
+        with pytest.raises(InputError, match="cannot be read: FileNotFoundError"):
+            KubeApi.from_pod()
+        (tmp_path / "token").write_text(TOKEN)
+
+
+def test_a_token_is_read_from_its_file_for_each_request(cluster, tmp_path, monkeypatch):
+    """Who issues tokens puts another there before one runs out, within the hour in a pod."""
+    place = tmp_path / "token"
+    place.write_text(TOKEN + "\n")
+    config = kubeconfig(tmp_path / "config", cluster.url, user={"tokenFile": "token"})
+    api, plan = KubeApi.from_kubeconfig(config), quota_patch("spark", "executors", pods=1)
+    api.read(plan)
+    monkeypatch.setattr(fake_cluster, "TOKEN", "rotated")
+    with pytest.raises(ActuationError, match="401"):
+        api.read(plan)
+    place.write_text("rotated\n")
+    assert api.patch(plan).hard["pods"] == "1"
+    place.write_text("")
+    with pytest.raises(ActuationError, match="token: no token to show"):
+        api.read(plan)
+    place.unlink()
+    with pytest.raises(ActuationError, match="token: cannot be read"):  # it may come back
+        api.read(plan)
 
 
 @pytest.fixture
@@ -270,13 +309,33 @@ def test_kubectl_is_used_where_it_is(fake_kubectl):
     assert (applied.before, applied.after) == ({"pods": "9"}, {"pods": "2"})
     asked = [json.loads(line) for line in (fake_kubectl / "asked").read_text().splitlines()]
     assert asked == [
-        ["-n", "spark", "get", "resourcequota", "executors", "-o", "json"],
-        ["-n", "spark", "patch", "resourcequota", "executors", "--type=merge", "-p",
+        ["--request-timeout=15s", "-n", "spark", "get", "resourcequota", "executors", "-o", "json"],
+        ["--request-timeout=15s", "-n", "spark", "patch", "resourcequota", "executors", "--type=merge", "-p",
          '{"spec":{"hard":{"pods":"2"}}}', "-o", "json"],
     ]  # fmt: skip
     (fake_kubectl / "refuses").touch()
     with pytest.raises(ActuationError, match="kubectl refused: error: forbidden"):
         apply(quota_patch("spark", "executors", pods=2), way)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "kind"),
+    [(403, "Forbidden", QuotaRefused), (404, "NotFound", QuotaGone),
+     (409, "Conflict", QuotaRefused), (408, "Timeout", ActuationError),
+     (500, "InternalError", ActuationError), (504, "Timeout", ActuationError)],
+)  # fmt: skip
+def test_what_was_surely_not_done(cluster, fake_kubectl, code, reason, kind):
+    """A server that ran out of time may have done it."""
+    cluster.answer = (code, b"{}")
+    plan = quota_patch("spark", "executors", pods=1)
+    with pytest.raises(ActuationError) as by_api:
+        KubeApi(cluster.url, TOKEN).patch(plan)
+    said = f"Error from server ({reason}): resourcequotas x"
+    program = f"#!{sys.executable}\nimport sys\nsys.exit({said!r})\n"
+    (fake_kubectl / "kubectl").write_text(program)
+    with pytest.raises(ActuationError) as by_kubectl:
+        find_cluster().patch(plan)
+    assert type(by_api.value) is type(by_kubectl.value) is kind
 
 
 def test_a_kubectl_that_cannot_be_run(tmp_path):

@@ -3,6 +3,9 @@
 A ResourceQuota has no lease. So a note on the quota itself says who set it, to what, and what it
 was before; and a second process, the keeper, gives it back when the one that set it is gone
 without having done so (`kill -9`). Where both are gone, whoever sets it next goes by the note.
+
+A change that got no answer may still be made, after who asked for it is gone. So the keeper does
+not go by the first look at a quota without a note: it looks on until no change can come any more.
 """
 
 from __future__ import annotations
@@ -12,12 +15,22 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from typing import BinaryIO
 
 import msgspec
 
-from gnomon.act.kubernetes import Cluster, Quota, QuotaGone, QuotaPlan, find_cluster
+from gnomon.act.kubernetes import (
+    REQUEST_TIMEOUT_S,
+    Cluster,
+    Quota,
+    QuotaGone,
+    QuotaPlan,
+    QuotaRefused,
+    find_cluster,
+)
 from gnomon.errors import ActuationError, GnomonError, InputError
 
 __all__ = ["NOTE", "HeldQuota"]
@@ -26,7 +39,10 @@ __all__ = ["NOTE", "HeldQuota"]
 NOTE = "gnomon/held"
 _READY, _DONE = b"ready\n", b"done\n"
 #: How long the keeper tries, in seconds before each attempt.
-_AGAIN_S = (0, 1, 2, 5, 10, 30, 60, 120, 300)
+_AGAIN_S = (0, 1, 2, 5, 10, 20, 30, 60, 120, 300)
+#: How long a change may take to be made after who asked for it is gone: kubectl goes on alone for
+#: two requests, and a server lets go of one after a minute, unless it was told otherwise.
+_LATE_S = 2 * REQUEST_TIMEOUT_S + 35.0
 _ATTEMPTS = 3
 
 
@@ -66,6 +82,7 @@ class HeldQuota:
         self._way: Cluster | None = None
         self._plan: QuotaPlan | None = None  # what may have been set
         self._is_ours = False
+        self._may_come = False  # a change that was asked for and not answered
         self._keeper: subprocess.Popen[bytes] | None = None
 
     def set(self, wish: QuotaPlan) -> None:
@@ -87,12 +104,19 @@ class HeldQuota:
         # Of somebody who is gone, limits may still be set that are none of ours.
         mine = _Note(self._owner, before, {key: found.hard.get(key) for key in before} | wish.hard)
         # Before it is sent: where no answer comes, it may have been done.
-        self._plan = wish
-        way.patch(_noted(wish, mine, found))
-        self._is_ours = True
+        may_come_before, self._plan, self._may_come = self._may_come, wish, True
+        try:
+            way.patch(_noted(wish, mine, found))
+        except QuotaRefused:
+            self._may_come = may_come_before
+            raise
+        # An earlier one that was not answered cannot come any more: it was for another version.
+        self._is_ours, self._may_come = True, False
 
     def give_back(self) -> QuotaPlan | None:
         """Puts limits back as they were found; what was put back, None where nothing was to be.
+
+        Where a change got no answer and is not found, the keeper looks on: it may still be made.
 
         Raises:
             ActuationError: The cluster refused; the keeper goes on trying when this process ends.
@@ -100,13 +124,25 @@ class HeldQuota:
         if self._plan is None:
             return None
         given = _restore(self._cluster(), self._plan, self._owner)
-        self._plan, self._is_ours = None, False
-        self._dismiss_keeper()
+        may_come = self._may_come and given is None
+        self._plan, self._is_ours, self._may_come = None, False, False
+        if may_come:
+            self._leave_to_keeper()
+        else:
+            self._dismiss_keeper()
         return given
 
     def _cluster(self) -> Cluster:
         self._way = self._way or find_cluster(self._kubeconfig)
         return self._way
+
+    def _leave_to_keeper(self) -> None:
+        keeper, self._keeper = self._keeper, None
+        # It takes for its own what it finds in this name: what is set from now on is not.
+        self._owner = secrets.token_hex(8)
+        if keeper is not None:
+            # Closes its input, as our end would, and takes note of its end.
+            threading.Thread(target=keeper.communicate, daemon=True).start()
 
     def _dismiss_keeper(self) -> None:
         keeper, self._keeper = self._keeper, None
@@ -198,15 +234,26 @@ def _keep(words: BinaryIO) -> int:
     sys.stdout.buffer.flush()
     if words.read().endswith(_DONE):
         return 0
+    return _give_back_for_another(errand)
+
+
+def _give_back_for_another(
+    errand: _Errand, *, clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:  # fmt: skip
+    """Gives back what somebody has set who is gone, or is set in his name within `_LATE_S`."""
+    began = clock()
     for wait_s in _AGAIN_S:
-        time.sleep(wait_s)
+        sleep(wait_s)
+        is_final = clock() - began >= _LATE_S  # before looking: what comes meanwhile counts
         try:
             given = _restore(find_cluster(errand.kubeconfig), errand.plan, errand.owner)
         except (ActuationError, InputError) as error:
             _tell(f"not given back yet: {error}")
-        else:
-            if given is not None:
-                _tell(f"given back, as who set it is gone: {given.describe()}")
+            continue
+        if given is not None:
+            _tell(f"given back, as who set it is gone: {given.describe()}")
+        if given is not None or is_final:
             return 0
     _tell(f"quota {errand.plan.namespace}/{errand.plan.name} was not given back")
     return 1

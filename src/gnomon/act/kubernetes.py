@@ -32,6 +32,7 @@ import yaml
 from gnomon.errors import ActuationError, InputError
 
 __all__ = [
+    "REQUEST_TIMEOUT_S",
     "Cluster",
     "KubeApi",
     "Kubectl",
@@ -39,6 +40,7 @@ __all__ = [
     "QuotaApplied",
     "QuotaGone",
     "QuotaPlan",
+    "QuotaRefused",
     "apply",
     "find_cluster",
     "quota_patch",
@@ -46,13 +48,18 @@ __all__ = [
 
 #: Names of namespaces and objects, as Kubernetes has them (RFC 1123).
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_TIMEOUT_S = 15.0
+#: How long a cluster may take for an answer. kubectl may need two: what there is, what we want.
+REQUEST_TIMEOUT_S = 15.0
 _MOST_BYTES = 4 << 20
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
-class QuotaGone(ActuationError):
+class QuotaRefused(ActuationError):
+    """The cluster said no: nothing was changed. Of other errors that is not known."""
+
+
+class QuotaGone(QuotaRefused):
     """There is no such quota."""
 
 
@@ -278,22 +285,33 @@ class Kubectl(msgspec.Struct, frozen=True):
 
     def _run(self, plan: QuotaPlan, *arguments: str) -> Quota:
         config = ["--kubeconfig", self.kubeconfig] if self.kubeconfig else []
-        command = [self.program, *config, "-n", plan.namespace, *arguments, "-o", "json"]
+        timeout_s, patience_s = REQUEST_TIMEOUT_S, 2 * REQUEST_TIMEOUT_S
+        command = [
+            self.program, *config, f"--request-timeout={timeout_s:g}s", "-n", plan.namespace,
+            *arguments, "-o", "json",
+        ]  # fmt: skip
         try:
             done = subprocess.run(
-                command, capture_output=True, timeout=2 * _TIMEOUT_S, check=False,
+                command, capture_output=True, timeout=patience_s, check=False,
                 stdin=subprocess.DEVNULL,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise ActuationError(f"kubectl did not end within {2 * _TIMEOUT_S:g} s") from None
+            raise ActuationError(f"kubectl did not end within {patience_s:g} s") from None
         except OSError as error:
             raise ActuationError(f"kubectl cannot be run: {error.strerror or error}") from None
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip().splitlines()
             why = said[-1] if said else f"it ended with {done.returncode}"
-            kind = QuotaGone if "(NotFound)" in why else ActuationError
-            raise kind(f"kubectl refused: {why}")
+            raise _kind_of_error(why)(f"kubectl refused: {why}")
         return _quota(done.stdout, "kubectl")
+
+
+def _kind_of_error(said: str) -> type[ActuationError]:
+    """What an error of kubectl's means; its last line names the API's reason in brackets."""
+    if "(NotFound)" in said:
+        return QuotaGone
+    reasons = ("(BadRequest)", "(Conflict)", "(Forbidden)", "(Invalid)", "(Unauthorized)")
+    return QuotaRefused if any(reason in said for reason in reasons) else ActuationError
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -310,14 +328,15 @@ class KubeApi:
     """A cluster by its API, with a bearer token. The token is never part of an error."""
 
     def __init__(
-        self, server: str, token: str, *, authority: str | None = None,
-        timeout_s: float = _TIMEOUT_S,
+        self, server: str, token: str | Path, *, authority: str | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> None:  # fmt: skip
         """Remembers where the cluster is.
 
         Args:
             server: Its address; https, unless it is on loopback.
-            token: The bearer token.
+            token: The bearer token; or the file that it is in, read for each request: whoever
+                issues tokens puts another there before one runs out.
             authority: The certificate of the cluster's authority, PEM; the system's otherwise.
             timeout_s: How long an answer may take.
         """
@@ -325,8 +344,7 @@ class KubeApi:
         is_safe = parts.scheme == "https" or parts.hostname in _LOOPBACK
         if parts.scheme not in ("http", "https") or not parts.hostname or not is_safe:
             raise InputError("a cluster's address begins with https://", where="server")
-        if not token or not token.isprintable():
-            raise InputError("no token to show to the cluster", where="token")
+        _token_of(token)  # none is told at once
         self._server, self._token, self._timeout_s = server.rstrip("/"), token, timeout_s
         self._host = parts.netloc.rpartition("@")[2]
         try:
@@ -353,26 +371,31 @@ class KubeApi:
         user = _named(document, "users", str(ways.get("user", "")), "user", where)
         if cluster.get("insecure-skip-tls-verify"):
             raise InputError("would not verify the cluster", where=where, hint="use kubectl")
-        token = user.get("token") or _read(user.get("tokenFile"), Path(path))
+        token: str | Path = str(user.get("token") or "").strip()
+        if not token and (name := user.get("tokenFile")):
+            token = Path(path).parent / str(name)
         if not token:
             raise InputError(
                 "the user has no token", where=where,
                 hint="certificates and login programs are kubectl's affair: install it",
             )  # fmt: skip
         return cls(
-            str(cluster.get("server", "")), str(token).strip(),
-            authority=_authority(cluster, Path(path)),
-        )  # fmt: skip
+            str(cluster.get("server", "")), token, authority=_authority(cluster, Path(path))
+        )
 
     @classmethod
     def from_pod(cls) -> KubeApi:
-        """The cluster that this pod runs in, with the rights of its service account."""
+        """The cluster that this pod runs in, with the rights of its service account.
+
+        Raises:
+            InputError: Its token or the cluster's certificate cannot be read.
+        """
         host = os.environ.get("KUBERNETES_SERVICE_HOST", "kubernetes.default.svc")
         port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         host = f"[{host}]" if ":" in host else host
         return cls(
-            f"https://{host}:{port}", (_SERVICE_ACCOUNT / "token").read_text().strip(),
-            authority=(_SERVICE_ACCOUNT / "ca.crt").read_text(),
+            f"https://{host}:{port}", _SERVICE_ACCOUNT / "token",
+            authority=_text_of(_SERVICE_ACCOUNT / "ca.crt"),
         )  # fmt: skip
 
     def read(self, plan: QuotaPlan) -> Quota:
@@ -383,10 +406,16 @@ class KubeApi:
         """Changes it; answers with what it is then."""
         return self._ask(plan, "PATCH", plan.body())
 
+    def _bearer(self) -> str:
+        try:
+            return _token_of(self._token)
+        except InputError as error:  # it was there before: the cluster's affair, not the user's
+            raise ActuationError(str(error)) from None
+
     def _ask(self, plan: QuotaPlan, method: str, body: bytes | None) -> Quota:
         url = f"{self._server}/api/v1/namespaces/{plan.namespace}/resourcequotas/{plan.name}"
         headers = {
-            "Authorization": f"Bearer {self._token}", "Accept": "application/json",
+            "Authorization": f"Bearer {self._bearer()}", "Accept": "application/json",
             "User-Agent": "gnomon", "Content-Type": "application/merge-patch+json",
         }  # fmt: skip
         request = urllib.request.Request(url, data=body, headers=headers, method=method)
@@ -394,9 +423,8 @@ class KubeApi:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
                 return _quota(answer.read(_MOST_BYTES), self._host)
         except urllib.error.HTTPError as error:
-            kind = QuotaGone if error.code == 404 else ActuationError
             with error:
-                raise kind(f"{self._host} refused: {_why(error)}") from None
+                raise _kind_of_code(error.code)(f"{self._host} refused: {_why(error)}") from None
         except urllib.error.URLError as error:
             raise ActuationError(f"{self._host} cannot be reached: {error.reason}") from None
         except TimeoutError:
@@ -405,6 +433,21 @@ class KubeApi:
             ) from None
         except (OSError, http.client.HTTPException) as error:
             raise ActuationError(f"{self._host} broke off: {type(error).__name__}") from None
+
+
+def _kind_of_code(code: int) -> type[ActuationError]:
+    if code == 404:
+        return QuotaGone
+    # A server that ran out of time, or broke, may have done it.
+    return QuotaRefused if 400 <= code < 500 and code != 408 else ActuationError
+
+
+def _token_of(given: str | Path) -> str:
+    token = _text_of(given).strip() if isinstance(given, Path) else given
+    if not token or not token.isprintable():
+        where = str(given) if isinstance(given, Path) else "token"
+        raise InputError("no token to show to the cluster", where=where)
+    return token
 
 
 def _why(error: urllib.error.HTTPError) -> str:
@@ -452,9 +495,10 @@ def _authority(cluster: Mapping[str, Any], config: Path) -> str | None:
 
 def _read(name: object, config: Path) -> str | None:
     """A file that a kubeconfig names, beside it unless its path is whole."""
-    if not name:
-        return None
-    place = config.parent / str(name)
+    return _text_of(config.parent / str(name)) if name else None
+
+
+def _text_of(place: Path) -> str:
     try:
         return place.read_text()
     except (OSError, UnicodeDecodeError) as error:

@@ -48,8 +48,8 @@ class Clock:
         self.now += seconds
 
 
-def run(driver, decide, **more):
-    clock, lines = Clock(), []
+def run(driver, decide, clock=None, **more):
+    clock, lines = clock or Clock(), []
     done = run_agent(
         driver, decide, period_s=2, clock=clock, sleep=clock.sleep, tell=lines.append, **more
     )
@@ -88,6 +88,48 @@ def test_when_nothing_can_be_decided_everything_is_given_back_and_it_goes_on():
     assert driver.did == [SparkPlan(target=1), "release", SparkPlan(target=2), "release"]
     assert done.undecided == 1
     assert lines[2]["why"] == "nothing decided: OSError: the provider is away"
+
+
+def test_a_plan_that_took_long_is_not_for_a_state_that_is_past():
+    """The lease ran out meanwhile: all was given back, and is wanted anew."""
+    driver, clock = PretendDriver(state(target=3), state(target=None)), Clock()
+
+    def decide(seen, _now):
+        if seen.target == 3:
+            clock.sleep(11)
+            return SparkPlan(hold=(1,))
+        return SparkPlan(target=3, hold=(1,))
+
+    done, lines = run(driver, decide, clock)
+    assert driver.did == [SparkPlan(target=3, hold=(1,)), "release"]
+    assert (done.looks, done.changes, done.undecided) == (2, 1, 0)
+    assert lines[1]["event"] == "late"
+    assert lines[1]["why"] == "deciding took 11.0 s, of a lease of 10 s"
+
+
+def test_a_rule_that_is_always_late_leaves_the_application_alone():
+    driver, clock = PretendDriver(*[state()] * 4), Clock()
+
+    def decide(_state, _now):
+        clock.sleep(5.5)  # more than half of ten
+        return SparkPlan(target=3)
+
+    done, lines = run(driver, decide, clock)
+    assert driver.did == ["release"] * 3
+    assert (done.looks, done.changes, done.undecided) == (4, 0, 2)
+    assert [line["event"] for line in lines[1:4]] == ["late", "late", "released"]
+
+
+def test_half_the_lease_is_in_time():
+    driver, clock = PretendDriver(state()), Clock()
+
+    def decide(_state, _now):
+        clock.sleep(5)
+        return SparkPlan(target=3)
+
+    done, _ = run(driver, decide, clock)
+    assert driver.did == [SparkPlan(target=3), "release"]
+    assert done.looks == 1
 
 
 def test_a_degraded_driver_is_left_alone():

@@ -24,7 +24,7 @@ class PretendPlugin:
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.asked = []
-        self.cut_next = self.silent = False
+        self.cut_next = self.silent = self.silent_after_a_cut = False
         self.connections = 0
         self.answers = {
             "hello": {"ok": True, **msgspec.to_builtins(HELLO)},
@@ -54,7 +54,7 @@ class PretendPlugin:
                 request = json.loads(line)
                 self.asked.append(request)
                 if self.cut_next:
-                    self.cut_next = False
+                    self.cut_next, self.silent = False, self.silent_after_a_cut
                     return
                 if self.silent:
                     continue
@@ -170,6 +170,36 @@ def test_a_cut_connection_is_made_again(plugin, handshake):
     assert plugin.connections == 2
 
 
+def test_a_cut_connection_and_a_late_answer_are_no_end(plugin, handshake):
+    """A driver in a long collection of garbage is there, whatever became of the connection."""
+    with SparkDriver.connect(handshake, timeout_s=0.3) as driver:
+        plugin.cut_next = plugin.silent_after_a_cut = True
+        with pytest.raises(ActuationError, match=r"did not answer 'state' within 0\.3 s") as late:
+            driver.state()
+        assert not isinstance(late.value, DriverGone)
+        assert driver._socket is None  # its answer may still come
+
+
+@pytest.mark.parametrize("cuts", [0, 1], ids=["first", "again"])
+def test_a_request_that_is_stopped_leaves_no_answer_behind(plugin, handshake, monkeypatch, cuts):
+    with SparkDriver.connect(handshake) as driver:
+        real, breaks = driver._send, [ConnectionResetError] * cuts + [KeyboardInterrupt]
+
+        def send(line):
+            if not breaks:
+                return real(line)
+            if driver._socket is None:
+                real(line)
+            driver._socket.sendall(line)  # asked, and the answer is not waited for
+            raise breaks.pop(0)
+
+        monkeypatch.setattr(driver, "_send", send)
+        with pytest.raises(KeyboardInterrupt):
+            driver.release()
+        assert driver._socket is None
+        assert driver.state() == state(stage(3))
+
+
 def test_an_application_that_has_ended(plugin, handshake):
     with SparkDriver.connect(handshake) as driver:
         plugin.close()
@@ -198,6 +228,37 @@ def test_a_handshake_that_comes_later(plugin, tmp_path):
         assert driver.hello == HELLO
 
 
+@pytest.fixture
+def dead_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def test_a_handshake_of_a_dead_driver_is_waited_over(plugin, tmp_path, dead_port):
+    """It is still there, then gone, then that of the driver which was waited for."""
+    place = write_handshake(tmp_path / "h.json", dead_port)
+    steps = iter([
+        lambda: None,
+        place.unlink,
+        lambda: write_handshake(place, plugin.listener.getsockname()[1]),
+    ])  # fmt: skip
+
+    def sleep(_):
+        next(steps)()
+
+    with SparkDriver.connect(place, wait_s=5, clock=lambda: 0.0, sleep=sleep) as driver:
+        assert driver.hello == HELLO
+    assert next(steps, None) is None
+
+
+def test_a_handshake_of_a_dead_driver_is_told_in_the_end(tmp_path, dead_port):
+    place = write_handshake(tmp_path / "h.json", dead_port)
+    times, waits = iter([0.0, 3.0, 6.0]), []
+    with pytest.raises(DriverGone, match="the driver of app-1 cannot be reached"):
+        SparkDriver.connect(place, wait_s=5, clock=lambda: next(times), sleep=waits.append)
+    assert len(waits) == 1
+
+
 def test_handshakes_that_do_not_do(plugin, handshake, tmp_path):
     with pytest.raises(InputError, match=r"No such file.*gnomon's plugin"):
         SparkDriver.connect(tmp_path / "none")
@@ -210,11 +271,9 @@ def test_handshakes_that_do_not_do(plugin, handshake, tmp_path):
         SparkDriver.connect(handshake)
 
 
-def test_nobody_behind_a_handshake(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+def test_nobody_behind_a_handshake(tmp_path, dead_port):
     with pytest.raises(DriverGone, match="cannot be reached"):
-        SparkDriver.connect(write_handshake(tmp_path / "h.json", port))
+        SparkDriver.connect(write_handshake(tmp_path / "h.json", dead_port))
 
 
 def test_settings(tmp_path):

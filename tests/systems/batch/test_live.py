@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import msgspec
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from gnomon.systems.batch.live import LiveRule
 from gnomon.systems.batch.live_grid import LiveGrid
 from gnomon.systems.batch.live_stages import ReadyStages, decima_chances, decima_view
 from tests.act.spark.states import stage, state
+from tests.waiting import until
 
 HOUR_NS = 3_600 * 10**9
 T0 = 1_700_000_000
@@ -257,5 +260,91 @@ def test_hours_that_are_played_fast_are_asked_for_in_time():
         return Outlook(line, "a profile")
 
     live = LiveGrid(ask, hour_s=1.0, start_ns=0)
-    lengths = [live.now(T0 + s).coming.size for s in range(0, 200, 7)]
-    assert min(lengths) >= 40
+    for now_s in range(T0, T0 + 200, 7):
+        assert live.now(now_s).coming.size >= 40
+        until(lambda now_s=now_s: live.now(now_s).coming.size == 48, "hours from now on")
+    assert asked == [HOUR_NS * s for s in range(0, 200, 7)]
+
+
+class SlowProvider:
+    """Answers when it is told to, with what it is told to."""
+
+    def __init__(self):
+        self.asked = threading.Semaphore(0)
+        self.may_answer = threading.Semaphore(0)
+        self.answers = []
+
+    def __call__(self, start_ns, _end_ns):
+        self.asked.release()
+        assert self.may_answer.acquire(timeout=60)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, str):
+            return Outlook(None, answer)
+        line = Signal.regular(
+            T0 * 10**9, HOUR_NS, [answer] * 60, unit="gCO2e/kWh", kind="carbon-intensity"
+        )
+        return Outlook(line, "a provider")
+
+    def answer(self, what):
+        self.answers.append(what)
+        self.may_answer.release()
+
+
+@pytest.fixture
+def provider():
+    slow = SlowProvider()
+    yield slow
+    slow.answer("the test is over")
+
+
+def test_hours_that_are_known_serve_while_the_provider_takes_its_time(provider):
+    live = LiveGrid(provider, refresh_s=300.0)
+    provider.answer(500.0)
+    assert live.now(T0).intensity == 500.0
+    assert provider.asked.acquire(timeout=60)
+    for later_s in range(300, 3600, 5):  # it hangs, and nobody waits for it
+        assert live.now(T0 + later_s).intensity == 500.0
+    assert provider.asked.acquire(timeout=60)
+    assert not provider.asked.acquire(blocking=False)  # once, not at each look
+    provider.answer(100.0)
+    until(lambda: live.now(T0 + 3600).intensity == 100.0, "the hours that came")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [("the service is down", InputError, "the grid is not known: the service is down"),
+     (OSError("no disk"), OSError, "no disk")],
+    ids=["told", "raised"],
+)  # fmt: skip
+def test_an_error_of_the_provider_is_told_and_old_hours_do_not_return(provider, error, kind, said):
+    live = LiveGrid(provider, refresh_s=300.0)
+    provider.answer(500.0)
+    live.now(T0)
+    provider.answer(error)
+
+    def fails():
+        try:
+            return not live.now(T0 + 300)
+        except kind as told:
+            return said in str(told)
+
+    until(fails, "the error")
+    # It is asked again, and hangs: what was known before does not serve in between.
+    with pytest.raises(InputError, match="not known yet"):
+        live.now(T0 + 305, wait_s=0.0)
+    provider.answer(100.0)
+    assert live.now(T0 + 310).intensity == 100.0
+
+
+def test_a_provider_that_does_not_answer_keeps_nobody(provider):
+    rule = LiveRule("cap:fifo", LiveGrid(provider), 10)
+    hurried = msgspec.structs.replace(application(*PAIR), lease_s=0.01)
+    for now_s in (T0, T0 + 5):
+        with pytest.raises(InputError, match="the grid is not known yet"):
+            rule(hurried, now_s)
+    assert provider.asked.acquire(timeout=60)
+    assert not provider.asked.acquire(blocking=False)
+    provider.answer(100.0)
+    assert rule.pods(T0 + 10)[0] == 10

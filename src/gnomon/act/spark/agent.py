@@ -23,6 +23,8 @@ __all__ = ["AgentRun", "Driver", "run_agent"]
 
 #: Answers that may be missing in a row: a long collection of garbage is no end.
 _MOST_SILENCES = 10
+#: Looks for one plan: the first decision may take long, where something is to be loaded for it.
+_MOST_LOOKS = 2
 
 
 class Driver(Protocol):
@@ -47,7 +49,8 @@ class AgentRun(msgspec.Struct, frozen=True):
         ended: Why it ended: `application ended`, `time is up` or `stopped`.
         looks: States that it saw.
         changes: Plans that it carried out.
-        undecided: Times that nothing could be decided and everything was given back.
+        undecided: Times that nothing could be decided, or not in time, and everything was given
+            back.
         silences: Requests that were not answered.
     """
 
@@ -79,7 +82,8 @@ def run_agent(
     Args:
         driver: The application's driver.
         decide: Answers a state and the time with what to change. When it raises, everything is
-            given back, and it is asked again at the next look.
+            given back, and it is asked again at the next look. It must not take half the lease:
+            what it says then is of a state that is past, and it is asked again for another.
         period_s: Seconds between two looks; shorter than the lease, or all is given back between.
         until: When to end, by the clock; None goes on until the application ends.
         clock: The time now, in seconds.
@@ -115,9 +119,7 @@ def _step(
     clock: Callable[[], float], tell: Callable[[str], None],
 ) -> None:  # fmt: skip
     try:
-        state = driver.state()
-        counts.looks += 1
-        wish = _decided(decide, state, clock(), counts, tell)
+        wish = _decided_in_time(driver, decide, counts, clock, tell)
         if wish is None:
             driver.release()
         else:
@@ -131,6 +133,30 @@ def _step(
         _say(tell, clock(), "no answer", why=str(silence))
         if counts.silent_now >= _MOST_SILENCES:
             raise
+
+
+def _decided_in_time(
+    driver: Driver, decide: Callable[[DriverState, float], SparkPlan], counts: _Counts,
+    clock: Callable[[], float], tell: Callable[[str], None],
+) -> SparkPlan | None:  # fmt: skip
+    """A plan for the application as it is; None where there is none.
+
+    A plan is what is missing of a state. When the lease has run out since, everything has been
+    given back, and what the plan leaves as it was is not so any more.
+    """
+    for _ in range(_MOST_LOOKS):
+        state = driver.state()
+        counts.looks += 1
+        seen = clock()
+        wish = _decided(decide, state, seen, counts, tell)
+        took_s = clock() - seen
+        if wish is None or took_s <= state.lease_s / 2:
+            return wish
+        why = f"deciding took {took_s:.1f} s, of a lease of {state.lease_s:g} s"
+        _say(tell, clock(), "late", why=why)
+    counts.undecided += 1
+    _say(tell, clock(), "released", why=f"nothing decided in time: {why}")
+    return None
 
 
 def _decided(

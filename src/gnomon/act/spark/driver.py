@@ -99,7 +99,8 @@ class SparkDriver:
 
         Args:
             handshake_path: The file that `spark.gnomon.handshake` names.
-            wait_s: How long an application may take to write it.
+            wait_s: How long an application may take to write it; one that an application which is
+                gone has left there is not waited for less.
             timeout_s: How long an answer may take.
             watch: Only look on: requests do not renew the lease of whoever acts.
             clock: Seconds that pass.
@@ -111,9 +112,15 @@ class SparkDriver:
         """
         place = Path(handshake_path)
         deadline = clock() + wait_s
-        while not place.exists() and clock() < deadline:
+        while True:
+            try:
+                return cls(_read_handshake(place), place, timeout_s=timeout_s, watch=watch)
+            except (DriverGone, InputError) as error:
+                # What a dead driver left behind says no more than no file at all.
+                may_come = isinstance(error, DriverGone) or not place.exists()
+                if not may_come or clock() >= deadline:
+                    raise
             sleep(0.1)
-        return cls(_read_handshake(place), place, timeout_s=timeout_s, watch=watch)
 
     def __enter__(self) -> SparkDriver:
         return self
@@ -169,28 +176,30 @@ class SparkDriver:
             raise ActuationError(f"the driver's answer makes no sense: {error}") from None
 
     def _exchange(self, line: bytes, what: str) -> bytes:
-        fresh = self._socket is None
         try:
-            return self._send(line)
-        except TimeoutError:
-            # A late answer must not be taken for that of the next request.
+            return self._send_again_if_cut(line)
+        except BaseException as error:
+            # Whatever stopped it: an answer that is still to come is not that of the next request.
             self.close()
-            raise ActuationError(
-                f"the driver did not answer {what!r} within {self._timeout_s:g} s"
-            ) from None
-        except OSError:
-            self.close()
-            if fresh:
+            # One that is late is no sign of an end; yet a TimeoutError is an OSError.
+            if isinstance(error, TimeoutError):
+                raise ActuationError(
+                    f"the driver did not answer {what!r} within {self._timeout_s:g} s"
+                ) from None
+            if isinstance(error, OSError):
                 raise DriverGone(self._farewell()) from None
-        except BaseException:  # stopped in the middle: what comes next is no answer to us
-            self.close()
             raise
-        # A connection that was good before may have been cut; requests can be sent twice.
-        try:
-            return self._send(line)
-        except OSError:
-            self.close()
-            raise DriverGone(self._farewell()) from None
+
+    def _send_again_if_cut(self, line: bytes) -> bytes:
+        """A connection that was good before may have been cut; requests can be sent twice."""
+        if self._socket is not None:
+            try:
+                return self._send(line)
+            except TimeoutError:
+                raise
+            except OSError:
+                self.close()
+        return self._send(line)
 
     def _send(self, line: bytes) -> bytes:
         if self._socket is None:

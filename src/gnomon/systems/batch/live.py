@@ -67,7 +67,9 @@ class LiveRule:
 
     def decide(self, state: DriverState, now_s: float) -> SparkDecision:
         """How the application should stand now."""
-        grid = self.grid.now(now_s)
+        # Nothing is set while the grid is not known, so that there is no lease to lose; yet an
+        # agent that only waits does not see the application end.
+        grid = self.grid.now(now_s, wait_s=state.lease_s / 4)
         quota: int | None = None
         reasons: dict[str, str] = {}
         ready = ReadyStages(state)
