@@ -13,16 +13,22 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
 import java.util.concurrent.AbstractExecutorService;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.CyclicBarrier;
+import java.util.concurrent.ExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.function.BooleanSupplier;
 import java.util.function.Supplier;
 import java.util.stream.Collectors;
 import org.apache.spark.SparkConf;
 import org.apache.spark.rdd.DeterministicLevel;
+import org.apache.spark.scheduler.SparkListenerExecutorAdded;
 import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
 import org.apache.spark.scheduler.SparkListenerStageSubmitted;
 import org.apache.spark.scheduler.StageInfo;
+import org.apache.spark.scheduler.cluster.ExecutorInfo;
 import org.apache.spark.storage.RDDInfo;
 import org.apache.spark.storage.StorageLevel;
 
@@ -37,14 +43,12 @@ public final class RulesTrial {
   private long now;
   private final PretendHands hands = new PretendHands();
   private final Ledger ledger = new Ledger();
-  private final Controller controller =
-      new Controller(
-          hands,
-          ledger,
-          "app",
-          new Settings(10 * SECOND, SECOND / 2, 15 * SECOND),
-          () -> now,
-          new AtOnce());
+  private final Controller controller = controllerWith(new AtOnce());
+
+  private Controller controllerWith(ExecutorService worker) {
+    Settings settings = new Settings(10 * SECOND, SECOND / 2, 15 * SECOND);
+    return new Controller(hands, ledger, "app", settings, () -> now, worker);
+  }
 
   /** A thread that is always done with what it is given, so that no trial waits for one. */
   private static final class AtOnce extends AbstractExecutorService {
@@ -78,6 +82,16 @@ public final class RulesTrial {
     final Map<String, String> capabilities = new LinkedHashMap<>();
     final List<String> retired = new ArrayList<>();
     final Set<String> withBlocks = new HashSet<>();
+    final Set<Integer> endedJobs = new HashSet<>();
+    final Set<String> goneExecutors = new HashSet<>();
+    /** What is remembered of those parked, until it is told to forget the ended ones. */
+    final Set<PretendWork> kept = new HashSet<>();
+    /** Killed tasks that still run: their stage is not served any more, and not gone. */
+    final Set<PretendWork> dying = new HashSet<>();
+    Runnable onSetTarget = () -> {};
+    Runnable onRestoreTarget = () -> {};
+    Runnable onCapabilities = () -> {};
+    RuntimeException onLocked;
     boolean isTurnedAway;
     boolean canRetireBusy = true;
     int slotsEach = 1;
@@ -93,10 +107,14 @@ public final class RulesTrial {
     }
 
     public Map<String, String> capabilities() {
+      onCapabilities.run();
       return capabilities;
     }
 
     public <T> T locked(Supplier<T> action) {
+      if (onLocked != null) {
+        throw onLocked;
+      }
       return action.get();
     }
 
@@ -112,10 +130,28 @@ public final class RulesTrial {
         throw onPark;
       }
       ((PretendWork) work).isParked = true;
+      kept.add((PretendWork) work);
     }
 
     public void unpark(Work work) {
       ((PretendWork) work).isParked = false;
+    }
+
+    public boolean forgetEnded() {
+      kept.removeIf(work -> !dying.contains(work) && !(works.contains(work) && work.isParked));
+      return !kept.isEmpty();
+    }
+
+    public Set<Integer> missingJobs(Set<Integer> jobs) {
+      Set<Integer> missing = new HashSet<>(jobs);
+      missing.retainAll(endedJobs);
+      return missing;
+    }
+
+    public Set<String> missingExecutors(Set<String> ids) {
+      Set<String> missing = new HashSet<>(ids);
+      missing.retainAll(goneExecutors);
+      return missing;
     }
 
     public void setPriority(Work work, int priority) {
@@ -129,11 +165,13 @@ public final class RulesTrial {
     }
 
     public String setTarget(int count) {
+      onSetTarget.run();
       target = count;
       return "";
     }
 
     public String restoreTarget() {
+      onRestoreTarget.run();
       if (refusals-- > 0) {
         return "not now";
       }
@@ -167,7 +205,12 @@ public final class RulesTrial {
     }
 
     void executor(String id, int running, long shuffleBytes) {
-      executors.add(new ExecutorView(id, "host", 1, running, false, shuffleBytes));
+      executor(id, running, running == 0, shuffleBytes);
+    }
+
+    void executor(String id, int running, boolean isQuiet, long shuffleBytes) {
+      executors.removeIf(executor -> executor.id.equals(id));
+      executors.add(new ExecutorView(id, "host", 1, running, isQuiet, false, shuffleBytes));
     }
   }
 
@@ -177,6 +220,7 @@ public final class RulesTrial {
     int running;
     int finished;
     int priority;
+    int barrierSlots;
     boolean isParked;
 
     PretendWork(int stage, int attempt, int running) {
@@ -217,6 +261,10 @@ public final class RulesTrial {
     public boolean isParked() {
       return isParked;
     }
+
+    public int barrierSlots() {
+      return barrierSlots;
+    }
   }
 
   // Words for the trials.
@@ -226,10 +274,7 @@ public final class RulesTrial {
         new StageInfo(
             number, 0, "stage", 10, none(), none(), "", null, none(), scala.Option.empty(), 0,
             false, 0);
-    scala.collection.mutable.ListBuffer<StageInfo> infos =
-        new scala.collection.mutable.ListBuffer<>();
-    infos.$plus$eq(info);
-    ledger.onJobStart(new SparkListenerJobStart(number, 0L, infos.toList(), new Properties()));
+    beginJob(info, 0L);
     PretendWork work = new PretendWork(number, 0, running);
     hands.works.add(work);
     return work;
@@ -237,20 +282,27 @@ public final class RulesTrial {
 
   /** A job of one barrier stage, as Spark tells of it. */
   private void barrier(int number, int tasks, int profile) {
+    StageInfo info = barrierInfo(number, tasks, profile);
+    beginJob(info, System.currentTimeMillis());
+    ledger.onStageSubmitted(new SparkListenerStageSubmitted(info, new Properties()));
+  }
+
+  private void beginJob(StageInfo info, long atMs) {
+    scala.collection.mutable.ListBuffer<StageInfo> infos =
+        new scala.collection.mutable.ListBuffer<>();
+    infos.$plus$eq(info);
+    ledger.onJobStart(
+        new SparkListenerJobStart(info.stageId(), atMs, infos.toList(), new Properties()));
+  }
+
+  private static StageInfo barrierInfo(int number, int tasks, int profile) {
     scala.collection.mutable.ListBuffer<RDDInfo> data =
         new scala.collection.mutable.ListBuffer<>();
     data.$plus$eq(rdd(false));
     data.$plus$eq(rdd(true));
-    StageInfo info =
-        new StageInfo(
-            number, 0, "barrier", tasks, data.toList(), none(), "", null, none(),
-            scala.Option.empty(), profile, false, 0);
-    scala.collection.mutable.ListBuffer<StageInfo> infos =
-        new scala.collection.mutable.ListBuffer<>();
-    infos.$plus$eq(info);
-    long nowMs = System.currentTimeMillis();
-    ledger.onJobStart(new SparkListenerJobStart(number, nowMs, infos.toList(), new Properties()));
-    ledger.onStageSubmitted(new SparkListenerStageSubmitted(info, new Properties()));
+    return new StageInfo(
+        number, 0, "barrier", tasks, data.toList(), none(), "", null, none(), scala.Option.empty(),
+        profile, false, 0);
   }
 
   private static RDDInfo rdd(boolean isBarrier) {
@@ -275,8 +327,12 @@ public final class RulesTrial {
   }
 
   private JsonNode ask(String request) {
+    return ask(controller, request);
+  }
+
+  private static JsonNode ask(Controller who, String request) {
     try {
-      return controller.answer(JSON.readTree(request.replace('\'', '"')));
+      return who.answer(JSON.readTree(request.replace('\'', '"')));
     } catch (java.io.IOException wrong) {
       throw new AssertionError(wrong);
     }
@@ -295,6 +351,47 @@ public final class RulesTrial {
       now += SECOND / 10;
       controller.tick();
     }
+  }
+
+  /** A thread that asks, and does not mind how long it takes. */
+  private static Thread asking(Controller who, String request) {
+    Thread thread = new Thread(() -> ask(who, request));
+    thread.start();
+    return thread;
+  }
+
+  private static void await(CountDownLatch latch) {
+    try {
+      expect(latch.await(20, TimeUnit.SECONDS), "waited in vain");
+    } catch (InterruptedException stopped) {
+      throw new AssertionError(stopped);
+    }
+  }
+
+  private static void await(BooleanSupplier isSo) {
+    long deadline = System.nanoTime() + 20 * SECOND;
+    while (!isSo.getAsBoolean()) {
+      expect(System.nanoTime() < deadline, "waited in vain");
+      Thread.yield();
+    }
+  }
+
+  /** Until it has done all that it was given. */
+  private static void drain(ExecutorService worker) {
+    try {
+      worker.submit(() -> {}).get(20, TimeUnit.SECONDS);
+    } catch (Exception failed) {
+      throw new AssertionError(failed);
+    }
+  }
+
+  private static void join(Thread thread) {
+    try {
+      thread.join(20_000);
+    } catch (InterruptedException stopped) {
+      throw new AssertionError(stopped);
+    }
+    expect(!thread.isAlive(), "it has ended");
   }
 
   private static void expect(boolean isSo, String what) {
@@ -544,6 +641,74 @@ public final class RulesTrial {
     expect(!state().path("degraded").asText().isEmpty(), "said");
   }
 
+  void aFailureThatCannotEvenBeToldLeavesTheWatchdogAlive() {
+    stage(1, 1);
+    PretendWork second = stage(2, 0);
+    apply("'hold': [2], 'target': 1");
+    hands.onLocked =
+        new IllegalStateException() {
+          @Override
+          public String getMessage() {
+            throw new OutOfMemoryError("again");
+          }
+        };
+    pass(0.1);
+    expect(hands.target == -1, "the target is back although the scheduler fails");
+    hands.onLocked = null;
+    pass(0.1);
+    expect(!second.isParked, "and the stage when it can be");
+    expect(state().path("degraded").asText().startsWith("something failed"), "said");
+  }
+
+  void aFailureInTheMidstOfAWishEndsIt() {
+    stage(1, 1);
+    PretendWork second = stage(2, 0);
+    PretendWork third = stage(3, 0);
+    apply("'hold': [2]");
+    hands.onCapabilities =
+        () -> {
+          hands.onCapabilities = () -> {};
+          hands.onLocked = new IllegalStateException("broken");
+          controller.tick();
+          hands.onLocked = null;
+        };
+    JsonNode answer = apply("'hold': [3], 'target': 1");
+    expect(!answer.path("ok").asBoolean(), "refused");
+    expect(answer.path("degraded").asText().contains("broken"), "and why");
+    expect(!second.isParked && !third.isParked && hands.target == -1, "nothing is left of it");
+    expect(!state().at("/stages/2/hold_wanted").asBoolean(), "not even the wish");
+  }
+
+  void whoIsKnownIsAskedWhileNoWishCanCome() {
+    Stages stages = new Stages(hands, () -> now, new Settings(SECOND, SECOND, SECOND));
+    stages.hold(1);
+    stages.forgetAllBut(
+        () -> {
+          expect(Thread.holdsLock(stages), "a wish that comes now would be lost");
+          return Collections.singleton(2);
+        });
+    expect(!stages.isWanted(1), "forgotten");
+  }
+
+  void nothingIsKeptOfStagesThatEndWhileHeld() {
+    stage(1, 1);
+    PretendWork second = stage(2, 0);
+    PretendWork third = stage(3, 1);
+    apply("'hold': [2, 3]");
+    hands.works.remove(second);
+    pass(0.1);
+    expect(hands.kept.equals(Collections.singleton(third)), "the other is still held");
+    hands.works.remove(third);
+    hands.dying.add(third);
+    end(2);
+    end(3);
+    pass(1);
+    expect(hands.kept.size() == 1, "its killed tasks still run");
+    hands.dying.clear();
+    pass(0.1);
+    expect(hands.kept.isEmpty(), "looked at until they have ended");
+  }
+
   private static final class LinkageErrorInside extends RuntimeException {
     LinkageErrorInside() {
       super(new NoSuchMethodError("gone"));
@@ -573,7 +738,29 @@ public final class RulesTrial {
     hands.executor("1", 0, 900);
     hands.executor("2", 0, 0);
     apply("'target': 1");
+    apply("'target': 2");
+    apply("'target': 1");
+    expect(hands.retired.isEmpty(), "seen idle once only, as often as it was asked");
+    pass(1);
     expect(hands.retired.equals(Collections.singletonList("2")), hands.retired.toString());
+  }
+
+  void withoutDecommissionWhoMayHaveJustWorkedStays() {
+    hands.canRetireBusy = false;
+    hands.executor("0", 1, 0);
+    hands.executor("1", 0, false, 0);
+    apply("'target': 1");
+    pass(3);
+    expect(hands.retired.isEmpty(), "a task was told to run there, and its end was not");
+    hands.executor("1", 0, 0);
+    pass(1);
+    hands.executor("1", 1, 0);
+    pass(1);
+    hands.executor("1", 0, 0);
+    pass(1);
+    expect(hands.retired.isEmpty(), "idle now and then is not idle twice in a row");
+    pass(1);
+    expect(hands.retired.equals(Collections.singletonList("1")), hands.retired.toString());
   }
 
   void withoutDecommissionWhoHoldsBlocksStays() {
@@ -584,11 +771,13 @@ public final class RulesTrial {
     hands.executor("2", 0, 0);
     hands.withBlocks.add("2");
     apply("'target': 2");
+    pass(2);
     expect(hands.retired.equals(Collections.singletonList("1")), "not the youngest, which caches");
     apply("'target': 1");
+    pass(2);
     expect(hands.retired.size() == 1, "it stays although it is one too many");
     hands.withBlocks.clear();
-    pass(1);
+    pass(2);
     expect(hands.retired.contains("2"), "until its data are no longer kept");
   }
 
@@ -655,16 +844,185 @@ public final class RulesTrial {
 
   void aBarrierStageThatHasEndedNeedsNothing() {
     barrier(1, 5, 0);
+    Set<Integer> none = Collections.emptySet();
     long nowMs = System.currentTimeMillis();
-    expect(ledger.barrierSlots(nowMs) == 5, "it runs");
+    expect(ledger.barrierSlots(none, nowMs) == 5, "it runs");
     StageInfo info =
         new StageInfo(
             1, 0, "barrier", 5, none(), none(), "", null, none(), scala.Option.empty(), 0, false,
             0);
     ledger.onStageCompleted(new SparkListenerStageCompleted(info));
-    expect(ledger.barrierSlots(nowMs) == 0, "its job goes on, without it");
+    expect(ledger.barrierSlots(none, nowMs) == 0, "its job goes on, without it");
     stage(2, 1);
-    expect(ledger.barrierSlots(nowMs) == 0, "an ordinary stage");
+    expect(ledger.barrierSlots(none, nowMs) == 0, "an ordinary stage");
+    expect(ledger.barrierSlots(Collections.singleton(1), nowMs) == 5, "it runs once more");
+  }
+
+  // What Spark has told is not all of it: it drops events.
+
+  void aBarrierStageWhoseSubmissionWasNotToldKeepsItsExecutors() {
+    hands.executor("0", 0, 0);
+    beginJob(barrierInfo(1, 3, 0), 0L);
+    PretendWork work = new PretendWork(1, 0, 0);
+    hands.works.add(work);
+    apply("'target': 1");
+    expect(hands.target == 3, "ready for long and never submitted, but its tasks are there");
+    hands.works.remove(work);
+    expectAsked(1, "a stage without tasks was computed before");
+    PretendWork untold = new PretendWork(2, 0, 0);
+    untold.barrierSlots = 4;
+    hands.works.add(untold);
+    expectAsked(4, "the scheduler knows of one whose job was not told at all");
+  }
+
+  void aJobWhoseEndWasNotToldIsForgotten() {
+    PretendWork first = stage(1, 1);
+    PretendWork second = stage(2, 1);
+    barrier(3, 5, 0);
+    hands.executor("0", 0, 0);
+    apply("'hold': [2], 'target': 1");
+    expect(hands.target == 5, "a barrier stage");
+    hands.endedJobs.addAll(Arrays.asList(1, 3));
+    pass(3.5);
+    expect(state().path("jobs").size() == 3, "missing once, the event may be late");
+    hands.endedJobs.remove(3);
+    pass(3);
+    hands.endedJobs.add(3);
+    ask("{'op': 'state'}");
+    pass(3);
+    expect(state().path("jobs").size() == 3, "missing now and then; one has tasks to run");
+    ask("{'op': 'state'}");
+    pass(3);
+    expect(state().path("jobs").size() == 2, "missing twice in a row");
+    expectAsked(1, "and its barrier stage needs nothing any more");
+    hands.works.remove(first);
+    ask("{'op': 'state'}");
+    pass(6);
+    expect(state().path("jobs").size() == 1, "its tasks are gone");
+    expect(second.isParked || state().at("/let_go").asInt() > 0, "the other is as it was");
+    expect(state().path("degraded").asText().isEmpty(), "no failure");
+  }
+
+  void executorsThatAreGoneAreForgotten() {
+    for (String id : new String[] {"0", "1"}) {
+      ledger.onExecutorAdded(
+          new SparkListenerExecutorAdded(
+              0L, id, new ExecutorInfo("host", 1, scala.collection.immutable.Map$.MODULE$.empty())));
+    }
+    hands.goneExecutors.add("1");
+    pass(3);
+    expect(ledger.executors().size() == 2, "it may be coming up");
+    pass(3);
+    expect(ledger.executors().size() == 1 && ledger.executors().get(0).id.equals("0"), "gone");
+    ledger.executors().get(0).running = 1;
+    hands.executor("0", 0, false, 0);
+    pass(6);
+    expect(ledger.executors().get(0).running == 0, "a task whose end was not told");
+  }
+
+  // A cluster that takes its time, on a thread of its own.
+
+  void aReleaseWhileTheClusterIsSlowRetiresNobody() {
+    ExecutorService worker = Quota.worker();
+    Controller slow = controllerWith(worker);
+    hands.executor("0", 0, 0);
+    hands.executor("1", 0, 0);
+    CountDownLatch asked = new CountDownLatch(1);
+    CountDownLatch answered = new CountDownLatch(1);
+    hands.onSetTarget =
+        () -> {
+          asked.countDown();
+          await(answered);
+        };
+    Thread caller = asking(slow, "{'op': 'apply', 'target': 1}");
+    await(asked);
+    expect(!ask(slow, "{'op': 'state'}").path("owed").asBoolean(), "the wish stands");
+    ask(slow, "{'op': 'release'}");
+    JsonNode seen = ask(slow, "{'op': 'state'}");
+    expect(seen.path("target").isNull() && seen.path("owed").asBoolean(), "owed, and said");
+    answered.countDown();
+    join(caller);
+    drain(worker);
+    expect(hands.retired.isEmpty(), "told to leave after the release: " + hands.retired);
+    expect(hands.target == -1, "given back");
+    expect(!ask(slow, "{'op': 'state'}").path("owed").asBoolean(), "nothing is owed");
+    worker.shutdownNow();
+  }
+
+  void aNewerWishWhileTheClusterIsSlowIsTheOneThatCounts() {
+    ExecutorService worker = Quota.worker();
+    Controller slow = controllerWith(worker);
+    for (int each = 0; each < 5; each++) {
+      hands.executor(String.valueOf(each), 0, 0);
+    }
+    CountDownLatch asked = new CountDownLatch(1);
+    CountDownLatch answered = new CountDownLatch(1);
+    hands.onSetTarget =
+        () -> {
+          asked.countDown();
+          await(answered);
+        };
+    Thread first = asking(slow, "{'op': 'apply', 'target': 1}");
+    await(asked);
+    Thread second = asking(slow, "{'op': 'apply', 'target': 4}");
+    await(() -> ask(slow, "{'op': 'state'}").path("target").asInt() == 4);
+    answered.countDown();
+    join(first);
+    join(second);
+    expect(hands.retired.equals(Collections.singletonList("4")), hands.retired.toString());
+    expect(hands.target == 4, "the newer one");
+    worker.shutdownNow();
+  }
+
+  void anExpiryTellsWhatIsStillOwed() {
+    ExecutorService worker = Quota.worker();
+    Controller slow = controllerWith(worker);
+    CountDownLatch answered = new CountDownLatch(1);
+    hands.onRestoreTarget = () -> await(answered);
+    ask(slow, "{'op': 'apply', 'target': 4}");
+    now += 11 * SECOND;
+    slow.tick();
+    JsonNode seen = ask(slow, "{'op': 'state', 'watch': true}");
+    expect(seen.path("lease_expiries").asInt() == 1 && seen.path("target").isNull(), "expired");
+    expect(seen.path("owed").asBoolean(), "the cluster has not answered");
+    answered.countDown();
+    drain(worker);
+    expect(!ask(slow, "{'op': 'state', 'watch': true}").path("owed").asBoolean(), "now it has");
+    expect(hands.target == -1, "given back");
+    worker.shutdownNow();
+  }
+
+  void wishesAndReleasesInAnyOrderLeaveNothingBehind() {
+    ExecutorService worker = Quota.worker();
+    List<Throwable> failures = Collections.synchronizedList(new ArrayList<>());
+    Quota quota =
+        new Quota(hands, new Floor(hands, ledger, () -> now), () -> now, worker, failures::add);
+    for (int round = 0; round < 300; round++) {
+      CyclicBarrier start = new CyclicBarrier(2);
+      Thread other =
+          new Thread(
+              () -> {
+                meet(start);
+                quota.restoreSoon();
+              });
+      other.start();
+      meet(start);
+      quota.set(3);
+      join(other);
+      drain(worker);
+      expect((quota.target() == null) == (hands.target == -1), "lost in round " + round);
+      quota.restore();
+    }
+    expect(failures.isEmpty(), failures.toString());
+    worker.shutdownNow();
+  }
+
+  private static void meet(CyclicBarrier barrier) {
+    try {
+      barrier.await(20, TimeUnit.SECONDS);
+    } catch (Exception failed) {
+      throw new AssertionError(failed);
+    }
   }
 
   // By name, as Spark's own are reached.
@@ -785,10 +1143,98 @@ public final class RulesTrial {
     byNumber.get(3).parents.addAll(Arrays.asList(1, 2));
     byNumber.get(2).isSubmitted = true;
     List<Ledger.StageEntry> all = new ArrayList<>(byNumber.values());
-    expect(Ledger.skipped(all, 100).isEmpty(), "it may be on its way");
-    expect(Ledger.skipped(all, 5_000).toString().equals("[0, 1]"), "parents of one that runs");
+    Set<Integer> none = Collections.emptySet();
+    expect(Ledger.skipped(all, none, 100).isEmpty(), "it may be on its way");
+    expect(Ledger.skipped(all, none, 5_000).toString().equals("[0, 1]"), "parents of one that runs");
     byNumber.get(2).isDone = true;
-    expect(Ledger.skipped(all, 5_000).contains(3), "ready, and never submitted");
+    expect(Ledger.skipped(all, none, 5_000).contains(3), "ready, and never submitted");
+    Set<Integer> atWork = Collections.singleton(1);
+    expect(Ledger.skipped(all, atWork, 5_000).toString().equals("[0]"), "one that runs was not");
+  }
+
+  // The wire.
+
+  void silentCallersKeepNobodyOut() {
+    try (Server server = new Server(controller, 0, 60_000)) {
+      String place = java.nio.file.Files.createTempFile("trial", ".json").toString();
+      server.start(place, "app", "4.3");
+      List<java.net.Socket> silent = new ArrayList<>();
+      try (java.net.Socket early = connect(server)) {
+        expect(hello(early, server).contains("app"), "the first one is served");
+        for (int each = 0; each < 3 * Callers.MOST; each++) {
+          silent.add(connect(server));
+        }
+        try (java.net.Socket late = connect(server)) {
+          expect(hello(late, server).contains("app"), "who comes later is served");
+        }
+        expect(hello(early, server).contains("app"), "who was known stays");
+      }
+      for (java.net.Socket each : silent) {
+        each.close();
+      }
+    } catch (java.io.IOException failed) {
+      throw new AssertionError(failed);
+    }
+  }
+
+  void whoShowsNoTokenInTimeIsHungUpOn() {
+    try (Server server = new Server(controller, 0, 300)) {
+      String place = java.nio.file.Files.createTempFile("trial", ".json").toString();
+      server.start(place, "app", "4.3");
+      try (java.net.Socket known = connect(server);
+          java.net.Socket dribbling = connect(server)) {
+        expect(hello(known, server).contains("app"), "known in time");
+        dribbling.setSoTimeout(50);
+        expect(isHungUpOn(dribbling), "a byte now and then is no request");
+        expect(hello(known, server).contains("app"), "who is known may be silent");
+      }
+      try (java.net.Socket rubbish = connect(server)) {
+        rubbish.getOutputStream().write("hello\n".getBytes());
+        expect(readLine(rubbish).contains("no JSON"), "told why");
+        expect(rubbish.getInputStream().read() < 0, "and hung up on");
+      }
+    } catch (java.io.IOException failed) {
+      throw new AssertionError(failed);
+    }
+  }
+
+  private static java.net.Socket connect(Server server) throws java.io.IOException {
+    java.net.Socket socket =
+        new java.net.Socket(java.net.InetAddress.getLoopbackAddress(), server.port());
+    socket.setSoTimeout(20_000);
+    return socket;
+  }
+
+  private static String hello(java.net.Socket socket, Server server) throws java.io.IOException {
+    String request = "{\"op\": \"hello\", \"token\": \"" + server.token() + "\"}\n";
+    socket.getOutputStream().write(request.getBytes());
+    return readLine(socket);
+  }
+
+  private static String readLine(java.net.Socket socket) throws java.io.IOException {
+    StringBuilder line = new StringBuilder();
+    int next;
+    while ((next = socket.getInputStream().read()) >= 0 && next != '\n') {
+      line.append((char) next);
+    }
+    return line.toString();
+  }
+
+  /** Sends a byte whenever nothing has come for a while. */
+  private static boolean isHungUpOn(java.net.Socket socket) {
+    for (int bytes = 0; bytes < 200; bytes++) {
+      try {
+        socket.getOutputStream().write(' ');
+        if (socket.getInputStream().read() < 0) {
+          return true;
+        }
+      } catch (java.net.SocketTimeoutException nothing) {
+        continue;
+      } catch (java.io.IOException reset) {
+        return true;
+      }
+    }
+    return false;
   }
 
   public static void main(String[] arguments) throws Exception {

@@ -156,6 +156,8 @@ class DriverState(msgspec.Struct, frozen=True):
         finished_tasks: Tasks that ended well, since the application began.
         failed_tasks: Tasks that failed.
         above_target: Why more executors than the target are left, where it is so.
+        owed: No target stands any more, but what was before it has yet to be given back: the
+            cluster takes its time, or has refused and is asked again.
     """
 
     application: str
@@ -174,6 +176,7 @@ class DriverState(msgspec.Struct, frozen=True):
     finished_tasks: int
     failed_tasks: int
     above_target: str = ""
+    owed: bool = False
 
     def why_missing(self, capability: str) -> str:
         """Why something cannot be done, in the driver's words."""

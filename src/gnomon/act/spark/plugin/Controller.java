@@ -14,6 +14,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.LongSupplier;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -29,8 +30,11 @@ final class Controller {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final long LOOK_MS = 100;
   private static final long LOOKS_PER_SECOND = 1_000 / LOOK_MS;
+  private static final long LOOKS_PER_AUDIT = 3 * LOOKS_PER_SECOND;
   /** After so many failures this Spark is not touched again. */
   private static final int MOST_FAILURES = 3;
+  private static final int DEEPEST_CAUSE = 50;
+  private static final String FAILED = "something failed that cannot be told";
   private static final String NO_STAGE = "no active job has such a stage";
   static final int PROTOCOL = 1;
 
@@ -40,13 +44,14 @@ final class Controller {
   private final LongSupplier clock;
   private final Stages stages;
   private final Quota quota;
+  private final Audit audit;
   private final ScheduledExecutorService watchdog =
       Executors.newSingleThreadScheduledExecutor(Daemons.named("gnomon-watchdog"));
   private volatile long leaseNs;
   private volatile long heardNs;
   private volatile long leaseExpiries;
   private volatile String degraded = "";
-  private volatile int failures;
+  private final AtomicInteger failures = new AtomicInteger();
   private long looks;
 
   Controller(Hands hands, Ledger ledger, String application, Settings settings) {
@@ -68,7 +73,8 @@ final class Controller {
     this.leaseNs = settings.leaseNs;
     this.heardNs = clock.getAsLong();
     this.stages = new Stages(hands, clock, settings);
-    this.quota = new Quota(hands, new Floor(hands, ledger, clock), worker, this::degrade);
+    this.quota = new Quota(hands, new Floor(hands, ledger, clock), clock, worker, this::degrade);
+    this.audit = new Audit(hands, ledger);
   }
 
   void start() {
@@ -81,21 +87,26 @@ final class Controller {
     quota.close();
   }
 
-  /** One look of the watchdog. */
+  /** One look of the watchdog, which would never look again if anything came out of here. */
   void tick() {
     try {
+      looks++;
       if (isActive() && clock.getAsLong() - heardNs > leaseNs) {
         LOG.warn("gnomon's agent is not heard of any more: everything is given back");
         try {
           releaseAll();
         } finally {
-          leaseExpiries++; // last: who sees it counted sees all of it given back
+          // Who sees it counted sees the stages back; the executors while nothing is owed.
+          leaseExpiries++;
         }
       }
-      stages.forget(ledger.stageNumbers());
+      stages.forgetAllBut(ledger::stageNumbers);
       stages.look();
-      if (looks++ % LOOKS_PER_SECOND == 0) {
+      if (looks % LOOKS_PER_SECOND == 0) {
         quota.look();
+      }
+      if (looks % LOOKS_PER_AUDIT == 0) {
+        audit.look();
       }
     } catch (Throwable failure) {
       degrade(failure);
@@ -117,7 +128,7 @@ final class Controller {
           return apply(request);
         case "release":
           releaseAll();
-          if (failures < MOST_FAILURES) {
+          if (failures.get() < MOST_FAILURES) {
             degraded = "";
           }
           return good();
@@ -134,6 +145,10 @@ final class Controller {
     }
   }
 
+  private ObjectNode refuse() {
+    return bad("degraded: " + degraded + "; release first").put("degraded", degraded);
+  }
+
   static ObjectNode bad(String why) {
     return JSON.createObjectNode().put("ok", false).put("error", why);
   }
@@ -146,20 +161,37 @@ final class Controller {
     return stages.isActive() || quota.target() != null;
   }
 
-  /** Something failed: whatever state it left behind, everything is given back. */
+  /**
+   * Something failed: whatever state it left behind, everything is given back. That comes first and
+   * nothing is thrown: where memory has run out, telling of it fails as well.
+   */
   private void degrade(Throwable failure) {
-    LOG.warn("gnomon gives everything back", failure);
-    Throwable cause = failure;
-    while (cause.getCause() != null) {
-      cause = cause.getCause();
-    }
-    failures++;
-    degraded = cause.getClass().getSimpleName() + ": " + cause.getMessage();
+    failures.incrementAndGet();
+    degraded = FAILED;
+    Throwable again = null;
     try {
       releaseAll();
-    } catch (Throwable again) {
-      LOG.warn("not everything could be given back", again);
+    } catch (Throwable other) {
+      again = other;
     }
+    try {
+      degraded = describe(failure);
+      LOG.warn("gnomon gives everything back", failure);
+      if (again != null) {
+        LOG.warn("not everything could be given back", again);
+      }
+    } catch (Throwable untold) {
+      // That something failed is told by the state.
+    }
+  }
+
+  private static String describe(Throwable failure) {
+    Throwable cause = failure;
+    // Causes may go round in a circle.
+    for (int depth = 0; depth < DEEPEST_CAUSE && cause.getCause() != null; depth++) {
+      cause = cause.getCause();
+    }
+    return cause.getClass().getSimpleName() + ": " + cause.getMessage();
   }
 
   private void releaseAll() {
@@ -210,6 +242,7 @@ final class Controller {
       answer.put("target", target);
     }
     answer.put("above_target", quota.whyAbove());
+    answer.put("owed", quota.isOwed());
     int asked = hands.askedFor();
     if (asked < 0 || asked == Integer.MAX_VALUE) {
       answer.putNull("asked_for");
@@ -248,7 +281,7 @@ final class Controller {
           return true;
         });
     List<Ledger.StageEntry> known = ledger.stages();
-    Set<Integer> skipped = Ledger.skipped(known, System.currentTimeMillis());
+    Set<Integer> skipped = Ledger.skipped(known, active.keySet(), System.currentTimeMillis());
     for (Ledger.StageEntry stage : known) {
       ObjectNode entry = into.addObject();
       Work work = active.get(stage.stage);
@@ -280,7 +313,7 @@ final class Controller {
 
   private ObjectNode apply(JsonNode request) {
     if (!degraded.isEmpty()) {
-      return bad("degraded: " + degraded + "; release first").put("degraded", degraded);
+      return refuse();
     }
     // Read as a whole before anything is done: half a wish is none.
     Wishes wishes = Wishes.of(request);
@@ -301,6 +334,11 @@ final class Controller {
     }
     if (wishes.hasTarget) {
       items.put("target", target(wishes.target));
+    }
+    if (!degraded.isEmpty()) {
+      // Meanwhile, in another thread: what was given back there may have been taken again here.
+      releaseAll();
+      return refuse();
     }
     return answer;
   }

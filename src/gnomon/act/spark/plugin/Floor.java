@@ -1,6 +1,8 @@
 package gnomon.spark;
 
 import gnomon.spark.Hands.ExecutorView;
+import gnomon.spark.Hands.Work;
+import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.function.LongSupplier;
 
@@ -46,7 +48,7 @@ final class Floor {
       turnedAwayNs = clock.getAsLong();
     }
     wasTurnedAway &= clock.getAsLong() - turnedAwayNs < GRACE_NS;
-    int slots = ledger.barrierSlots(System.currentTimeMillis());
+    int slots = slots();
     if (isTurnedAway || (slots == 0 && wasTurnedAway)) {
       // Spark says that such a job waits, not how many slots it waits for.
       return new Need(ALL, "all executors are left to a job whose barrier stage waits for slots");
@@ -63,6 +65,16 @@ final class Floor {
     return new Need(
         executors,
         executors + " executors are left to a barrier stage that starts " + slots + " tasks at once");
+  }
+
+  /** Of the widest barrier stage: the scheduler knows those that are submitted, events or not. */
+  private int slots() {
+    List<Work> works = hands.locked(hands::works);
+    int most = ledger.barrierSlots(Hands.stages(works), System.currentTimeMillis());
+    for (Work work : works) {
+      most = Math.max(most, work.barrierSlots());
+    }
+    return most;
   }
 
   /** Whichever executors leave, those that stay have at least so many each; 0 if not known. */

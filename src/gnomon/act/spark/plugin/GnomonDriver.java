@@ -26,11 +26,23 @@ final class GnomonDriver implements DriverPlugin {
     try {
       context = sparkContext;
       ledger = new Ledger();
-      sparkContext.addSparkListener(ledger);
+      listen(sparkContext, ledger);
     } catch (Throwable failure) {
       LOG.warn("gnomon does not see this application", failure);
     }
     return Collections.emptyMap();
+  }
+
+  /** In a queue of its own: in the shared one events are dropped when another listener is slow. */
+  private static void listen(SparkContext context, Ledger ledger) {
+    if (Reach.missing(SparkContext.class, "listenerBus").isEmpty()) {
+      Object bus = Reach.call(context, "listenerBus");
+      if (Reach.missing(bus.getClass(), "addToQueue").isEmpty()) {
+        Reach.call(bus, "addToQueue", ledger, "gnomon");
+        return;
+      }
+    }
+    context.addSparkListener(ledger);
   }
 
   @Override

@@ -1,5 +1,6 @@
 package gnomon.spark;
 
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -19,11 +20,27 @@ interface Hands {
   /** Stages that have tasks to run or running, the first to be served first. */
   List<Work> works();
 
+  /** The numbers of these stages. */
+  static Set<Integer> stages(List<Work> works) {
+    Set<Integer> numbers = new HashSet<>();
+    works.forEach(work -> numbers.add(work.stage()));
+    return numbers;
+  }
+
+  /** Of these jobs, those that Spark does not call active; none where it does not say. */
+  Set<Integer> missingJobs(Set<Integer> jobs);
+
+  /** Of these executors, those that the cluster's side of Spark does not know; none likewise. */
+  Set<String> missingExecutors(Set<String> ids);
+
   /** Takes a stage out of what is served; its running tasks go on. */
   void park(Work work);
 
   /** Puts it back. */
   void unpark(Work work);
+
+  /** Drops what is kept for parked stages that have ended; false when nothing is kept any more. */
+  boolean forgetEnded();
 
   void setPriority(Work work, int priority);
 
@@ -47,7 +64,7 @@ interface Hands {
   /** True where an executor can be told to leave while tasks run on it. */
   boolean canRetireBusy();
 
-  /** Those that hold blocks which would be lost with them: cached data, not copies of a broadcast. */
+  /** Those that hold what would be lost with them: cached data and shuffle output, not copies. */
   Set<String> withBlocks();
 
   /** Tasks that an executor has room for at once; 0 where that is not known. */
@@ -73,6 +90,9 @@ interface Hands {
     int firstPriority();
 
     boolean isParked();
+
+    /** Tasks that have to start at once; 0 where it is no barrier stage. */
+    int barrierSlots();
   }
 
   /** An executor as it is seen now. */
@@ -81,16 +101,25 @@ interface Hands {
     final String host;
     final int cores;
     final int running;
+    /** Nothing runs there by any count: the scheduler's is ahead of what the application tells. */
+    final boolean isQuiet;
     final boolean leaving;
     /** Shuffle output it has written: what would be lost, or moved, with it. */
     final long shuffleBytes;
 
     ExecutorView(
-        String id, String host, int cores, int running, boolean leaving, long shuffleBytes) {
+        String id,
+        String host,
+        int cores,
+        int running,
+        boolean isQuiet,
+        boolean leaving,
+        long shuffleBytes) {
       this.id = id;
       this.host = host;
       this.cores = cores;
       this.running = running;
+      this.isQuiet = isQuiet;
       this.leaving = leaving;
       this.shuffleBytes = shuffleBytes;
     }

@@ -28,7 +28,7 @@ final class Ledger extends SparkListener {
   private static final long SKIPPED_AFTER_MS = 2_000;
   /** The stage wants executors of another kind than the ordinary one. */
   static final int UNKNOWN_SLOTS = Integer.MAX_VALUE;
-  private static final int ORDINARY_PROFILE = 0;
+  static final int ORDINARY_PROFILE = 0;
 
   private final Map<Integer, JobEntry> jobs = new TreeMap<>();
   private final Map<Integer, StageEntry> stages = new TreeMap<>();
@@ -126,14 +126,18 @@ final class Ledger extends SparkListener {
 
   @Override
   public synchronized void onJobEnd(SparkListenerJobEnd event) {
-    JobEntry job = jobs.remove(event.jobId());
+    dropJob(event.jobId());
+  }
+
+  synchronized void dropJob(int number) {
+    JobEntry job = jobs.remove(number);
     if (job == null) {
       return;
     }
-    for (int number : job.stages) {
-      StageEntry stage = stages.get(number);
-      if (stage != null && stage.jobs.remove(event.jobId()) && stage.jobs.isEmpty()) {
-        stages.remove(number);
+    for (int each : job.stages) {
+      StageEntry stage = stages.get(each);
+      if (stage != null && stage.jobs.remove(number) && stage.jobs.isEmpty()) {
+        stages.remove(each);
       }
     }
   }
@@ -239,7 +243,19 @@ final class Ledger extends SparkListener {
 
   @Override
   public synchronized void onExecutorRemoved(SparkListenerExecutorRemoved event) {
-    executors.remove(event.executorId());
+    dropExecutor(event.executorId());
+  }
+
+  synchronized void dropExecutor(String id) {
+    executors.remove(id);
+  }
+
+  /** Nothing runs there, whatever was told. */
+  synchronized void dropTasksOn(String id) {
+    ExecutorEntry executor = executors.get(id);
+    if (executor != null) {
+      executor.running = 0;
+    }
   }
 
   synchronized List<JobEntry> jobs() {
@@ -259,12 +275,14 @@ final class Ledger extends SparkListener {
   }
 
   /** Slots for the widest barrier stage that runs or is to run; 0 where there is none. */
-  synchronized int barrierSlots(long nowMs) {
+  synchronized int barrierSlots(Set<Integer> atWork, long nowMs) {
     int most = 0;
     Set<Integer> skipped = null;
     for (StageEntry stage : stages.values()) {
-      if (stage.barrierSlots > most && !stage.isDone) {
-        skipped = skipped == null ? skipped(new ArrayList<>(stages.values()), nowMs) : skipped;
+      boolean hasEnded = stage.isDone && !atWork.contains(stage.stage);
+      if (stage.barrierSlots > most && !hasEnded) {
+        skipped =
+            skipped == null ? skipped(new ArrayList<>(stages.values()), atWork, nowMs) : skipped;
         most = skipped.contains(stage.stage) ? most : stage.barrierSlots;
       }
     }
@@ -283,8 +301,11 @@ final class Ledger extends SparkListener {
     return failedTasks;
   }
 
-  /** Stages whose output was there before: ready since a while and never submitted. */
-  static Set<Integer> skipped(List<StageEntry> stages, long nowMs) {
+  /**
+   * Stages whose output was there before: ready since a while and never submitted. Those at work
+   * were, even where the event that told so was lost.
+   */
+  static Set<Integer> skipped(List<StageEntry> stages, Set<Integer> atWork, long nowMs) {
     Map<Integer, StageEntry> byNumber = new HashMap<>();
     for (StageEntry stage : stages) {
       byNumber.put(stage.stage, stage);
@@ -292,10 +313,12 @@ final class Ledger extends SparkListener {
     Set<Integer> skipped = new HashSet<>();
     // Numbers grow from parents to children, so one pass in their order sees parents first.
     for (StageEntry stage : stages) {
-      boolean isReady = nowMs - stage.readyMs >= SKIPPED_AFTER_MS;
+      boolean isReady =
+          nowMs - stage.readyMs >= SKIPPED_AFTER_MS && !atWork.contains(stage.stage);
       for (int parent : stage.parents) {
         StageEntry before = byNumber.get(parent);
-        isReady &= before == null || before.isDone || skipped.contains(parent);
+        boolean isThere = before == null || before.isDone || skipped.contains(parent);
+        isReady &= isThere && !atWork.contains(parent);
       }
       if (isReady && !stage.isSubmitted && !stage.isDone) {
         skipped.add(stage.stage);

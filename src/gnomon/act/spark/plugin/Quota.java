@@ -3,8 +3,10 @@ package gnomon.spark;
 import gnomon.spark.Hands.ExecutorView;
 import java.util.ArrayList;
 import java.util.Comparator;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -12,6 +14,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Consumer;
+import java.util.function.LongSupplier;
 
 /**
  * How many executors there may be. A cluster may take its time to answer, so everything here
@@ -19,14 +22,20 @@ import java.util.function.Consumer;
  */
 final class Quota {
   private static final long PATIENCE_MS = 5_000;
+  /** Two looks are further apart than this. */
+  private static final long QUIET_NS = TimeUnit.MILLISECONDS.toNanos(500);
+  private static final String OVERTAKEN = "overtaken by a later wish";
 
   private final Hands hands;
   private final Floor floor;
+  private final LongSupplier clock;
   private final Consumer<Throwable> onFailure;
   private final ExecutorService worker;
   private final Set<String> retired = new HashSet<>();
+  /** Executors with nothing to lose, and since when they were seen so at every look. */
+  private final Map<String, Long> freeSince = new HashMap<>();
   private volatile Integer target;
-  /** There was a target of ours, and what was before has yet to be given back. */
+  /** Something was asked for, and what was before has yet to be given back. The worker's to set. */
   private volatile boolean isOwed;
   private volatile boolean isLooking;
   /** Why more than the target is asked for. */
@@ -34,9 +43,15 @@ final class Quota {
   /** What was last asked for, and agreed to; null where that is nothing of ours. */
   private Integer asked;
 
-  Quota(Hands hands, Floor floor, ExecutorService worker, Consumer<Throwable> onFailure) {
+  Quota(
+      Hands hands,
+      Floor floor,
+      LongSupplier clock,
+      ExecutorService worker,
+      Consumer<Throwable> onFailure) {
     this.hands = hands;
     this.floor = floor;
+    this.clock = clock;
     this.worker = worker;
     this.onFailure = onFailure;
   }
@@ -53,7 +68,12 @@ final class Quota {
 
   /** Why more executors than the target are left; "" where it is not so. */
   String whyAbove() {
-    return above;
+    return target == null ? "" : above;
+  }
+
+  /** True while nothing is asked for any more, but the cluster has yet to take that in. */
+  boolean isOwed() {
+    return isOwed && target == null;
   }
 
   /** Asks for so many executors; "" or why not. */
@@ -69,9 +89,7 @@ final class Quota {
 
   /** The same, without waiting for it. */
   Future<String> restoreSoon() {
-    isOwed |= target != null;
     target = null;
-    above = "";
     return worker.submit(this::giveBack);
   }
 
@@ -102,11 +120,17 @@ final class Quota {
   }
 
   private String move(int count) {
-    if (target == null || target != count) {
-      return "overtaken by a later wish";
+    if (!stands(count)) {
+      return OVERTAKEN;
     }
     String why = bringInLine();
-    return why.isEmpty() ? above : why;
+    return why.isEmpty() ? whyAbove() : why;
+  }
+
+  /** False once it was given up or another has come: others set the target meanwhile. */
+  private boolean stands(int wish) {
+    Integer now = target;
+    return now != null && now == wish;
   }
 
   /** Asks for the target, or for as much above it as has to stay; "" or why not. */
@@ -115,18 +139,29 @@ final class Quota {
     if (wanted == null) {
       return "";
     }
+    // Before anything is asked: whatever becomes of it, what was before is to be given back.
+    isOwed = true;
     Floor.Need need = floor.now();
     int allowed = Math.max(wanted, need.executors);
-    String why = "";
-    if (asked == null || asked != allowed) {
-      why = allowed == Floor.ALL ? hands.restoreTarget() : hands.setTarget(allowed);
-      // A cluster that did not agree is asked again at the next look.
-      asked = why.isEmpty() ? allowed : null;
+    String why = ask(allowed);
+    if (!stands(wanted)) {
+      return OVERTAKEN;
     }
     above = need.executors > wanted ? need.why : "";
     if (why.isEmpty()) {
-      retireSurplus(allowed);
+      retireSurplus(wanted, allowed);
     }
+    return why;
+  }
+
+  private String ask(int allowed) {
+    if (asked != null && asked == allowed) {
+      return "";
+    }
+    asked = null;
+    String why = allowed == Floor.ALL ? hands.restoreTarget() : hands.setTarget(allowed);
+    // A cluster that did not agree is asked again at the next look.
+    asked = why.isEmpty() ? allowed : null;
     return why;
   }
 
@@ -134,14 +169,40 @@ final class Quota {
     if (!isOwed || target != null) {
       return "";
     }
-    String why = hands.restoreTarget();
     asked = null;
+    String why = hands.restoreTarget();
     // A cluster that did not answer is asked again at the next look.
     isOwed = !why.isEmpty();
     return why;
   }
 
-  private void retireSurplus(int allowed) {
+  private void retireSurplus(int wanted, int allowed) {
+    List<ExecutorView> staying = staying();
+    int surplus = staying.size() - allowed;
+    if (surplus <= 0) {
+      freeSince.clear();
+      return;
+    }
+    // Idle ones first, then those that take least with them, the youngest among equals.
+    staying.sort(
+        Comparator.<ExecutorView>comparingInt(executor -> executor.running)
+            .thenComparingLong(executor -> executor.shuffleBytes)
+            .thenComparing(executor -> executor.id, Comparator.comparingInt(Quota::age).reversed()));
+    if (!hands.canRetireBusy()) {
+      keepThoseWithNothing(staying);
+    }
+    List<String> leaving = new ArrayList<>();
+    for (ExecutorView executor : staying.subList(0, Math.min(surplus, staying.size()))) {
+      leaving.add(executor.id);
+    }
+    // Who leaves cannot be called back, and the cluster may have taken its time until here.
+    if (!leaving.isEmpty() && stands(wanted)) {
+      retired.addAll(hands.retire(leaving));
+    }
+  }
+
+  /** Those that have not been told to leave. */
+  private List<ExecutorView> staying() {
     List<ExecutorView> staying = new ArrayList<>();
     Set<String> known = new HashSet<>();
     for (ExecutorView executor : hands.executors()) {
@@ -151,31 +212,26 @@ final class Quota {
       }
     }
     retired.retainAll(known);
-    int surplus = staying.size() - allowed;
-    if (surplus <= 0) {
-      return;
-    }
-    // Idle ones first, then those that take least with them, the youngest among equals.
-    staying.sort(
-        Comparator.<ExecutorView>comparingInt(executor -> executor.running)
-            .thenComparingLong(executor -> executor.shuffleBytes)
-            .thenComparing(executor -> executor.id, Comparator.comparingInt(Quota::age).reversed()));
-    if (!hands.canRetireBusy()) {
-      // What it ends with is lost: only those leave that have nothing.
-      Set<String> withBlocks = hands.withBlocks();
-      staying.removeIf(
-          executor ->
-              executor.running > 0
-                  || executor.shuffleBytes > 0
-                  || withBlocks.contains(executor.id));
-    }
-    List<String> leaving = new ArrayList<>();
-    for (ExecutorView executor : staying.subList(0, Math.min(surplus, staying.size()))) {
-      leaving.add(executor.id);
-    }
-    if (!leaving.isEmpty()) {
-      retired.addAll(hands.retire(leaving));
-    }
+    return staying;
+  }
+
+  /**
+   * What an executor ends with is lost: only those may leave that have nothing. A task that has
+   * just ended may have left output that nobody has noted yet, so they have to be seen so twice.
+   */
+  private void keepThoseWithNothing(List<ExecutorView> executors) {
+    Set<String> withBlocks = hands.withBlocks();
+    executors.removeIf(
+        executor ->
+            !executor.isQuiet
+                || executor.shuffleBytes > 0
+                || withBlocks.contains(executor.id));
+    Set<String> free = new HashSet<>();
+    executors.forEach(executor -> free.add(executor.id));
+    freeSince.keySet().retainAll(free);
+    long now = clock.getAsLong();
+    free.forEach(id -> freeSince.putIfAbsent(id, now));
+    executors.removeIf(executor -> now - freeSince.get(executor.id) < QUIET_NS);
   }
 
   private static int age(String id) {

@@ -3,10 +3,8 @@ package gnomon.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.io.ByteArrayOutputStream;
 import java.io.Closeable;
 import java.io.IOException;
-import java.io.InputStream;
 import java.io.OutputStream;
 import java.net.InetAddress;
 import java.net.ServerSocket;
@@ -19,9 +17,6 @@ import java.nio.file.StandardCopyOption;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.security.MessageDigest;
 import java.security.SecureRandom;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.Semaphore;
 
 /**
  * Lines of JSON on loopback: one request, one answer. Who may ask is told by a token that lies in
@@ -30,21 +25,25 @@ import java.util.concurrent.Semaphore;
 final class Server implements Closeable {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final InetAddress LOOPBACK = InetAddress.getLoopbackAddress();
-  private static final int LONGEST_LINE = 1 << 20;
-  private static final int MOST_CALLERS = 16;
-  private static final int SILENCE_MS = 600_000;
+  /** So long may it take until a token is shown: whoever is on this machine can connect. */
+  private static final int FIRST_LINE_MS = 5_000;
 
   private final Controller controller;
   private final ServerSocket listener;
   private final String token;
-  private final Semaphore places = new Semaphore(MOST_CALLERS);
-  private final Set<Socket> open = ConcurrentHashMap.newKeySet();
+  private final Callers callers = new Callers();
+  private final int firstLineMs;
   private Path handshake;
   private volatile boolean isClosed;
 
   Server(Controller controller, int port) throws IOException {
+    this(controller, port, FIRST_LINE_MS);
+  }
+
+  Server(Controller controller, int port, int firstLineMs) throws IOException {
     this.controller = controller;
-    this.listener = new ServerSocket(port, MOST_CALLERS, LOOPBACK);
+    this.firstLineMs = firstLineMs;
+    this.listener = new ServerSocket(port, Callers.MOST, LOOPBACK);
     this.token = randomToken();
   }
 
@@ -79,9 +78,7 @@ final class Server implements Closeable {
     isClosed = true;
     try {
       listener.close();
-      for (Socket socket : open) {
-        socket.close();
-      }
+      callers.leaveAll();
       removeHandshake();
     } catch (IOException gone) {
       // What cannot be closed any more is closed.
@@ -101,13 +98,9 @@ final class Server implements Closeable {
   private void listen() {
     while (!isClosed) {
       try {
-        Socket socket = listener.accept();
-        if (places.tryAcquire()) {
-          Daemons.named("gnomon-caller").newThread(() -> serve(socket)).start();
-        } else {
-          socket.close();
-        }
-      } catch (IOException broken) {
+        welcome(listener.accept());
+      } catch (Throwable broken) {
+        // Out of files or of threads, perhaps: the next caller may find some.
         if (!isClosed) {
           pause();
         }
@@ -115,30 +108,40 @@ final class Server implements Closeable {
     }
   }
 
-  private void serve(Socket socket) {
-    open.add(socket);
-    try (Socket caller = socket) {
-      caller.setSoTimeout(SILENCE_MS);
-      caller.setTcpNoDelay(true);
-      InputStream in = new java.io.BufferedInputStream(caller.getInputStream());
-      OutputStream out = caller.getOutputStream();
-      byte[] line;
-      boolean isKnown = true;
-      while (isKnown && (line = readLine(in)) != null) {
-        ObjectNode answer = answer(line);
-        isKnown = !answer.path("unknown_caller").asBoolean(false);
-        out.write((JSON.writeValueAsString(answer) + "\n").getBytes(StandardCharsets.UTF_8));
-        out.flush();
-      }
-    } catch (IOException gone) {
-      // The caller left: the lease sees to the rest.
-    } finally {
-      open.remove(socket);
-      places.release();
+  private void welcome(Socket caller) {
+    callers.admit(caller);
+    try {
+      Daemons.named("gnomon-caller").newThread(() -> serve(caller)).start();
+    } catch (Throwable tooMany) {
+      callers.leave(caller);
+      throw tooMany;
     }
   }
 
-  private ObjectNode answer(byte[] line) {
+  private void serve(Socket caller) {
+    try {
+      caller.setTcpNoDelay(true);
+      OutputStream out = caller.getOutputStream();
+      Lines lines = new Lines(caller, firstLineMs);
+      byte[] line = lines.next();
+      while (line != null) {
+        ObjectNode answer = answer(line, caller);
+        out.write((JSON.writeValueAsString(answer) + "\n").getBytes(StandardCharsets.UTF_8));
+        out.flush();
+        if (!callers.isKnown(caller)) {
+          return;
+        }
+        lines.bePatient();
+        line = lines.next();
+      }
+    } catch (Throwable gone) {
+      // The caller left, or cannot be served: the lease sees to the rest.
+    } finally {
+      callers.leave(caller);
+    }
+  }
+
+  private ObjectNode answer(byte[] line, Socket caller) {
     JsonNode request;
     try {
       request = JSON.readTree(line);
@@ -148,27 +151,18 @@ final class Server implements Closeable {
     if (request == null || !request.isObject()) {
       return Controller.bad("a request is an object");
     }
-    byte[] given = request.path("token").asText("").getBytes(StandardCharsets.UTF_8);
-    if (!MessageDigest.isEqual(given, token.getBytes(StandardCharsets.UTF_8))) {
+    if (!hasToken(request)) {
       return Controller.bad("the token is wrong").put("unknown_caller", true);
+    }
+    if (!callers.recognise(caller)) {
+      return Controller.bad("too many callers are connected");
     }
     return controller.answer(request);
   }
 
-  /** A line without its end; null at the end, or where a line is longer than any request. */
-  private static byte[] readLine(InputStream in) throws IOException {
-    ByteArrayOutputStream line = new ByteArrayOutputStream();
-    int next;
-    while ((next = in.read()) >= 0) {
-      if (next == '\n') {
-        return line.toByteArray();
-      }
-      if (line.size() >= LONGEST_LINE) {
-        return null;
-      }
-      line.write(next);
-    }
-    return null;
+  private boolean hasToken(JsonNode request) {
+    byte[] given = request.path("token").asText("").getBytes(StandardCharsets.UTF_8);
+    return MessageDigest.isEqual(given, token.getBytes(StandardCharsets.UTF_8));
   }
 
   private static String randomToken() {

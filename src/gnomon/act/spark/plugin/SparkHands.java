@@ -11,11 +11,11 @@ import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.function.Supplier;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
-import org.apache.spark.SparkEnv;
 
 /**
  * Hands on a Spark as it was released. What is not part of its public interface is looked up by
@@ -167,13 +167,11 @@ final class SparkHands implements Hands {
       putBack(tasks, home);
       throw failure;
     }
-    homes.remove(tasks);
     if (Reach.missing(taskSetClass(), "executorAdded").isEmpty()) {
       // Executors that came meanwhile were not told to it: it may prefer hosts that are gone.
       Reach.call(tasks, "executorAdded");
     }
     ((SparkWork) work).isParked = false;
-    forgetEnded();
   }
 
   /** Each pool counts the tasks that run in it. */
@@ -194,13 +192,18 @@ final class SparkHands implements Hands {
     homes.remove(tasks);
   }
 
-  private void forgetEnded() {
+  @Override
+  public boolean forgetEnded() {
+    if (homes.isEmpty()) {
+      return false;
+    }
     Collection<?> held = (Collection<?>) Reach.call(holdingPool, "schedulableQueue");
     homes.keySet().retainAll(new HashSet<Object>(held));
     if (held.isEmpty()) {
       Reach.call(rootPool, "removeSchedulable", holdingPool);
       Reach.setNull(holdingPool, "parent_$eq");
     }
+    return !homes.isEmpty();
   }
 
   @Override
@@ -213,7 +216,35 @@ final class SparkHands implements Hands {
     Reach.call(backend, "reviveOffers");
   }
 
+  // Jobs.
+
+  @Override
+  public Set<Integer> missingJobs(Set<Integer> jobs) {
+    Set<Integer> missing = new HashSet<>(jobs);
+    if (!missing.isEmpty()) {
+      for (int active : context.statusTracker().getActiveJobIds()) {
+        missing.remove(active);
+      }
+    }
+    return missing;
+  }
+
   // Executors.
+
+  @Override
+  public Set<String> missingExecutors(Set<String> ids) {
+    if (!Reach.missing(backend.getClass(), "getExecutorIds").isEmpty()) {
+      return Collections.emptySet();
+    }
+    Set<String> missing = new HashSet<>(ids);
+    scala.collection.Iterator<?> known =
+        (scala.collection.Iterator<?>)
+            Reach.call(Reach.call(backend, "getExecutorIds"), "iterator");
+    while (known.hasNext()) {
+      missing.remove(known.next());
+    }
+    return missing;
+  }
 
   @Override
   public List<ExecutorView> executors() {
@@ -223,10 +254,12 @@ final class SparkHands implements Hands {
     for (Ledger.ExecutorEntry each : ledger.executors()) {
       boolean leaving =
           canAsk && (Boolean) Reach.call(scheduler, "isExecutorDecommissioned", each.id);
+      int tasks = running.getOrDefault(each.id, each.running);
+      boolean isQuiet = tasks == 0 && each.running == 0;
+      long shuffleBytes = keepsShuffle ? 0 : each.shuffleBytes;
       seen.add(
           new ExecutorView(
-              each.id, each.host, each.cores, running.getOrDefault(each.id, each.running), leaving,
-              keepsShuffle ? 0 : each.shuffleBytes));
+              each.id, each.host, each.cores, tasks, isQuiet, leaving, shuffleBytes));
     }
     return seen;
   }
@@ -268,26 +301,17 @@ final class SparkHands implements Hands {
 
   @Override
   public Set<String> withBlocks() {
+    Set<String> none = Collections.emptySet();
+    Optional<Set<String>> blocks = Belongings.ownersOfBlocks();
+    Optional<Set<String>> shuffles =
+        keepsShuffle ? Optional.of(none) : Belongings.ownersOfShuffles();
     Set<String> found = new HashSet<>();
-    // Not by name: SparkEnv's methods speak of classes that a Spark need not bring.
-    Object master = Reach.call(SparkEnv.get().blockManager(), "master");
-    if (!Reach.missing(master.getClass(), "getStorageStatus").isEmpty()) {
+    if (blocks.isPresent() && shuffles.isPresent()) {
+      found.addAll(blocks.get());
+      found.addAll(shuffles.get());
+    } else {
       // What cannot be seen may be there.
       ledger.executors().forEach(executor -> found.add(executor.id));
-      return found;
-    }
-    for (Object status : (Object[]) Reach.call(master, "getStorageStatus")) {
-      Object owner = Reach.call(status, "blockManagerId");
-      scala.collection.Iterator<?> blocks =
-          (scala.collection.Iterator<?>)
-              Reach.call(Reach.call(status, "blocks"), "keysIterator");
-      boolean isFound = false;
-      while (blocks.hasNext() && !isFound) {
-        isFound = !(Boolean) Reach.call(blocks.next(), "isBroadcast");
-      }
-      if (isFound) {
-        found.add((String) Reach.call(owner, "executorId"));
-      }
     }
     return found;
   }
@@ -374,6 +398,16 @@ final class SparkHands implements Hands {
     @Override
     public boolean isParked() {
       return isParked;
+    }
+
+    @Override
+    public int barrierSlots() {
+      if (!Reach.missing(taskSetClass(), "isBarrier").isEmpty()
+          || !(Boolean) Reach.call(manager, "isBarrier")) {
+        return 0;
+      }
+      Object profile = Reach.call(Reach.call(manager, "taskSet"), "resourceProfileId");
+      return profile.equals(Ledger.ORDINARY_PROFILE) ? tasks() : Ledger.UNKNOWN_SLOTS;
     }
   }
 }

@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.LongSupplier;
+import java.util.function.Supplier;
 
 /**
  * Which stages wait and in which order the others are served.
@@ -35,7 +36,7 @@ final class Stages {
   private long idleSince = Long.MIN_VALUE;
   private long stuckSince = Long.MIN_VALUE;
   private long letGo;
-  /** There is, or was until the last look, a wish to bring the scheduler in line with. */
+  /** There is, or was until the last look, a wish or something kept for one that was met. */
   private boolean isTouched;
 
   Stages(Hands hands, LongSupplier clock, Settings settings) {
@@ -84,8 +85,12 @@ final class Stages {
     return letGo;
   }
 
-  /** Forgets wishes for stages that no active job has. */
-  synchronized void forget(Set<Integer> known) {
+  /**
+   * Forgets wishes for stages that no active job has. Who is known is asked in here: with an older
+   * answer a wish for a stage that has come up since would be forgotten too.
+   */
+  synchronized void forgetAllBut(Supplier<Set<Integer>> whoIsKnown) {
+    Set<Integer> known = whoIsKnown.get();
     toHold.retainAll(known);
     toOrder.keySet().retainAll(known);
     excused.retainAll(known);
@@ -93,10 +98,14 @@ final class Stages {
 
   /** Brings the scheduler in line with the wishes, as far as the rules let it. */
   synchronized void look() {
-    if (isTouched && hands.locked(this::bringInLine)) {
+    if (!isTouched) {
+      return;
+    }
+    if (hands.locked(this::bringInLine)) {
       hands.revive();
     }
-    isTouched = isActive() || !excused.isEmpty();
+    boolean isSomethingKept = hands.locked(hands::forgetEnded);
+    isTouched = isActive() || !excused.isEmpty() || isSomethingKept;
   }
 
   /** Everything as Spark had it. */
@@ -116,7 +125,7 @@ final class Stages {
               hands.setPriority(work, work.firstPriority());
             }
           }
-          return true;
+          return hands.forgetEnded();
         });
     hands.revive();
   }
