@@ -94,6 +94,7 @@ private:
     void give(std::int32_t number, std::int32_t slot, std::int32_t stage);
     bool continues(const JobState& job, std::int32_t slot, std::int32_t stage) const;
     void note_quota_holds();
+    void note_quota_holds(std::int32_t slot);
     void send_surplus_away();
     void make_idle(std::int32_t number);
     void count_on(std::int64_t more) { on_.set(on_.value() + more, account_, out_.on_at, now_); }
@@ -542,8 +543,7 @@ void Cluster::decide() {
     ++round_;
     while (pool_.idle() > 0 && open_ > 0) {
         if (!has_room() && urgent_ == 0 && due_ == 0) {
-            // A log must not change what is decided: a guard needs the notes too.
-            if (input_.record_holds || longest_hold_ != kNever) note_quota_holds();
+            note_quota_holds();
             break;
         }
         const auto choice = order_.next(*this, policy_rng_);
@@ -559,18 +559,32 @@ void Cluster::decide() {
     wakes_.clear();
 }
 
-/// What applications hold beyond a quota is nobody's, and fresh to whoever has it next.
+/// What applications hold beyond a quota is nobody's, and fresh to whoever has it next. Those with a
+/// job that no quota binds keep what they have.
 void Cluster::send_surplus_away() {
     if (order_.keeps_executors()) return;
-    while (pool_.held() > held_quota_ && pool_.idle_held() > 0) pool_.send_away(pool_.last_held());
+    const auto may_leave = [&](std::int32_t application) {
+        if (urgent_ == 0 && due_ == 0) return true;
+        return std::none_of(active_.begin(), active_.end(), [&](std::int32_t slot) {
+            return at(slot).application == application && at(slot).is_pressing();
+        });
+    };
+    while (pool_.held() > held_quota_) {
+        const auto number = pool_.last_held(may_leave);
+        if (number == kNobody) return;
+        pool_.send_away(number);
+    }
 }
 
 void Cluster::note_quota_holds() {
-    for (const auto slot : active_) {
-        if (at(slot).urgent) continue;
-        for (const auto stage : at(slot).ready) {
-            note_held(slot, stage, 0.0, static_cast<double>(std::min(quota_, held_quota_)));
-        }
+    for (const auto slot : active_) note_quota_holds(slot);
+}
+
+/// A log must not change what is decided: a guard needs the notes too.
+void Cluster::note_quota_holds(std::int32_t slot) {
+    if ((!input_.record_holds && longest_hold_ == kNever) || at(slot).urgent) return;
+    for (const auto stage : at(slot).ready) {
+        note_held(slot, stage, 0.0, static_cast<double>(std::min(quota_, held_quota_)));
     }
 }
 
@@ -588,7 +602,11 @@ std::int32_t Cluster::assign(const Choice& choice) {
     for (; given < want; ++given) {
         const bool may_hold_more = is_free || pool_.held() < task_held_quota_;
         const auto number = pool_.take(job.application, may_hold_more, may_leave);
-        if (number == kNobody) break;
+        if (number == kNobody) {
+            // Others hold what is idle, and keep it.
+            if (!may_hold_more && given == 0) note_quota_holds(choice.slot);
+            break;
+        }
         give(number, choice.slot, choice.stage);
     }
     return given;

@@ -55,7 +55,14 @@ public:
     [[nodiscard]] std::int32_t first_idle_of(std::int32_t application) const {
         return first_idle_[static_cast<std::size_t>(application)];
     }
-    [[nodiscard]] std::int32_t last_held() const { return bound_.back(); }
+    /// The last idle one of an application that `may_leave` lets go, or `kNobody`.
+    template <typename MayLeave>
+    [[nodiscard]] std::int32_t last_held(MayLeave may_leave) const {
+        for (auto place = bound_.size(); place-- > 0;) {
+            if (may_leave((*this)[bound_[place]].application)) return bound_[place];
+        }
+        return kNobody;
+    }
 
     void bind(std::int32_t number, std::int32_t application) {
         auto& e = (*this)[number];
@@ -131,7 +138,7 @@ public:
     std::int32_t take(std::int32_t application, bool may_hold_more, MayLeave may_leave) {
         auto number = first_idle_of(application);
         if (number == kNobody && may_hold_more && !unbound_.empty()) number = unbound_.back();
-        if (number == kNobody) number = left_by_others(may_leave);
+        if (number == kNobody) number = last_held(may_leave);
         if (number != kNobody) {
             leave_idle(number);
             return number;
@@ -143,14 +150,6 @@ public:
     }
 
 private:
-    template <typename MayLeave>
-    [[nodiscard]] std::int32_t left_by_others(MayLeave may_leave) const {
-        for (auto place = bound_.size(); place-- > 0;) {
-            if (may_leave((*this)[bound_[place]].application)) return bound_[place];
-        }
-        return kNobody;
-    }
-
     [[nodiscard]] std::vector<std::int32_t>& pool_of(const Executor& e) {
         return e.application == kNobody ? unbound_ : bound_;
     }

@@ -453,10 +453,14 @@ class ReferenceCluster:
     # What is decided.
 
     def decide(self) -> None:
-        while self.rules.of_held and self.used > self.quota and self.others.row:
-            if self.rules.keeps:
-                break
-            self.leave_application(self.others.row[-1])
+        if self.rules.of_held and not self.rules.keeps:
+            # Those of a job that no quota binds stay with it.
+            urgent = {job.application for job in self.active if job.is_urgent}
+            while self.used > self.quota:
+                surplus = [e for e in self.others.row if e.application not in urgent]
+                if not surplus:
+                    break
+                self.leave_application(surplus[-1])
         refused: set[int] = set()  # jobs that could be given nothing at this time
         while self.idle and any(job.ready() for job in self.active):
             if not self.has_room and not any(job.is_urgent for job in self.active):

@@ -89,6 +89,26 @@ def test_prop_tasks_under_a_quota_equal_the_reference(name, data, jobs, seed):
     check_both(name, jobs, many, rules, seed, gate, grid=grid, guard=guard)
 
 
+@pytest.mark.parametrize("of_held", [False, True])
+@pytest.mark.parametrize("name", ORDERS)
+@given(data=st.data(), jobs=cases.batches(with_after=False), seed=st.integers(0, 99))
+def test_prop_jobs_that_may_not_wait_run_as_without_a_quota(name, of_held, data, jobs, seed):
+    # An application of several jobs may have none for a while: the quota then has its executors.
+    jobs = BatchJobs.of(jobs.kinds, jobs.kind, jobs.arrival_ns, weight=jobs.weight)
+    many = data.draw(cases.executors())
+    quota = data.draw(st.lists(st.integers(0, many.count), min_size=1, max_size=8))
+    gate = _core.quota_gate(np.array(quota, np.int32), True, data.draw(st.booleans()), of_held)
+    grid = GridSteps.known(np.zeros(len(quota)), data.draw(st.integers(1, 15)), horizon=1)
+    runs = [
+        run_cluster(
+            jobs, many, ORDERS[name][1](), gates, grid=grid, seed=seed, log_tasks=True,
+            guard=Guard(patience_ns=0),
+        )
+        for gates in ([], [gate])
+    ]  # fmt: skip
+    assert cases.log_of(runs[0]) == cases.log_of(runs[1])
+
+
 @given(
     jobs=cases.batches(min_jobs=1),
     many=cases.executors(),
@@ -295,6 +315,21 @@ def test_pods_that_are_kept_outlive_a_quota(keeps, end_ns):
         grid=GridSteps.known([1.0] * 10, step_ns=20), log_tasks=True,
     )  # fmt: skip
     assert run.finish_ns.tolist() == end_ns
+
+
+def test_a_hold_ends_where_others_keep_what_is_idle():
+    """One executor of the first job idles, the second job may not have it, and a quota is met."""
+    kinds = one_kind(
+        Stage(2, {1: Waves(first=[10])}), Stage(1, {1: Waves(first=[1000])}, parents=(0,))
+    )
+    gate = _core.quota_gate(np.array([2], np.int32), False, True, True)
+    run = run_cluster(
+        BatchJobs.of(kinds, [0, 0], [0, 15]), Executors(count=4, moving_delay_ns=0),
+        _core.fifo_order(2, True), [gate], grid=GridSteps.known([1.0] * 200, step_ns=20),
+        guard=Guard(longest_hold_ns=50), log_holds=True,
+    )  # fmt: skip
+    assert run.start_ns.tolist() == [0, 15 + 50]
+    assert run.held.job.tolist() == [1]
 
 
 def test_urgent_jobs_run_over_the_quota():

@@ -42,7 +42,7 @@ _READY, _DONE = b"ready\n", b"done\n"
 _AGAIN_S = (0, 1, 2, 5, 10, 20, 30, 60, 120, 300)
 #: How long a change may take to be made after who asked for it is gone: kubectl goes on alone for
 #: two requests, and a server lets go of one after a minute, unless it was told otherwise.
-_LATE_S = 2 * REQUEST_TIMEOUT_S + 35.0
+_LATE_S = 2 * REQUEST_TIMEOUT_S + 60.0
 _ATTEMPTS = 3
 
 

@@ -1,6 +1,5 @@
 package gnomon.spark;
 
-import gnomon.spark.Hands.ExecutorView;
 import java.util.Collections;
 import java.util.HashSet;
 import java.util.Set;
@@ -9,14 +8,14 @@ import java.util.function.Consumer;
 /**
  * Compares what the application has told with what Spark itself knows. Spark drops events when it
  * is pressed, and what has begun would then never end. An event may also just be late: only what is
- * missing at two looks in a row is dropped.
+ * missing at two looks in a row is dropped. What an executor was told to run is left alone: until
+ * its end is told, its output may be known to nobody.
  */
 final class Audit {
   private final Hands hands;
   private final Ledger ledger;
   private Set<Integer> endedJobs = Collections.emptySet();
   private Set<String> goneExecutors = Collections.emptySet();
-  private Set<String> emptyExecutors = Collections.emptySet();
 
   Audit(Hands hands, Ledger ledger) {
     this.hands = hands;
@@ -24,9 +23,14 @@ final class Audit {
   }
 
   void look() {
-    endedJobs = dropSecondTime(findEndedJobs(), endedJobs, ledger::dropJob);
-    goneExecutors = dropSecondTime(findGoneExecutors(), goneExecutors, ledger::dropExecutor);
-    emptyExecutors = dropSecondTime(findEmptyExecutors(), emptyExecutors, ledger::dropTasksOn);
+    try {
+      endedJobs = dropSecondTime(findEndedJobs(), endedJobs, ledger::dropJob);
+      goneExecutors = dropSecondTime(findGoneExecutors(), goneExecutors, ledger::dropExecutor);
+    } catch (RuntimeException unclear) {
+      // Nothing was done to this Spark: what cannot be compared now is compared at the next look.
+      endedJobs = Collections.emptySet();
+      goneExecutors = Collections.emptySet();
+    }
   }
 
   /** Answers what is missing now, for the next look. */
@@ -40,7 +44,7 @@ final class Audit {
   }
 
   private Set<Integer> findEndedJobs() {
-    // Spark's list of jobs is made of events as well: one with tasks to run has surely not ended.
+    // One with tasks to run has surely not ended.
     Set<Integer> atWork = Hands.stages(hands.locked(hands::works));
     Set<Integer> idle = new HashSet<>();
     for (Ledger.JobEntry job : ledger.jobs()) {
@@ -55,16 +59,5 @@ final class Audit {
     Set<String> told = new HashSet<>();
     ledger.executors().forEach(executor -> told.add(executor.id));
     return hands.missingExecutors(told);
-  }
-
-  /** Those that run nothing as the scheduler counts, although something was told to run there. */
-  private Set<String> findEmptyExecutors() {
-    Set<String> found = new HashSet<>();
-    for (ExecutorView executor : hands.executors()) {
-      if (executor.running == 0 && !executor.isQuiet) {
-        found.add(executor.id);
-      }
-    }
-    return found;
   }
 }

@@ -250,14 +250,6 @@ final class Ledger extends SparkListener {
     executors.remove(id);
   }
 
-  /** Nothing runs there, whatever was told. */
-  synchronized void dropTasksOn(String id) {
-    ExecutorEntry executor = executors.get(id);
-    if (executor != null) {
-      executor.running = 0;
-    }
-  }
-
   synchronized List<JobEntry> jobs() {
     return new ArrayList<>(jobs.values());
   }

@@ -220,12 +220,11 @@ final class Quota {
    * just ended may have left output that nobody has noted yet, so they have to be seen so twice.
    */
   private void keepThoseWithNothing(List<ExecutorView> executors) {
-    Set<String> withBlocks = hands.withBlocks();
-    executors.removeIf(
-        executor ->
-            !executor.isQuiet
-                || executor.shuffleBytes > 0
-                || withBlocks.contains(executor.id));
+    executors.removeIf(executor -> !executor.isQuiet || executor.shuffleBytes > 0);
+    if (!executors.isEmpty()) {
+      Set<String> withBlocks = hands.withBlocks();
+      executors.removeIf(executor -> withBlocks.contains(executor.id));
+    }
     Set<String> free = new HashSet<>();
     executors.forEach(executor -> free.add(executor.id));
     freeSince.keySet().retainAll(free);

@@ -122,15 +122,18 @@ final class SparkHands implements Hands {
 
   @Override
   public List<Work> works() {
-    List<Work> found = new ArrayList<>();
+    List<SparkWork> found = new ArrayList<>();
     if (Reach.missing(taskSetClass(), "stageId", "taskSet").isEmpty()) {
       collect(rootPool, found);
     }
-    found.sort(Comparator.comparingInt(Work::priority).thenComparingInt(Work::stage));
-    return found;
+    // By what was read once: the scheduler stands still meanwhile, and calls by name take time.
+    found.sort(
+        Comparator.<SparkWork>comparingInt(work -> work.listedPriority)
+            .thenComparingInt(work -> work.stage));
+    return new ArrayList<>(found);
   }
 
-  private void collect(Object pool, List<Work> into) {
+  private void collect(Object pool, List<SparkWork> into) {
     for (Object child : (Collection<?>) Reach.call(pool, "schedulableQueue")) {
       if (!taskSetClass().isInstance(child)) {
         collect(child, into);
@@ -220,13 +223,22 @@ final class SparkHands implements Hands {
 
   @Override
   public Set<Integer> missingJobs(Set<Integer> jobs) {
-    Set<Integer> missing = new HashSet<>(jobs);
-    if (!missing.isEmpty()) {
-      for (int active : context.statusTracker().getActiveJobIds()) {
-        missing.remove(active);
-      }
+    if (jobs.isEmpty() || !whyNoActiveJobs().isEmpty()) {
+      return Collections.emptySet();
     }
+    // Spark's status tracker is made of events, which are dropped as ours are. This is the table of
+    // the scheduler's own thread, which may change it meanwhile: a wrong answer is not given twice.
+    Object active = Reach.call(Reach.call(context, "dagScheduler"), "jobIdToActiveJob");
+    Set<Integer> missing = new HashSet<>(jobs);
+    missing.removeIf(job -> (Boolean) Reach.call(active, "contains", job));
     return missing;
+  }
+
+  private String whyNoActiveJobs() {
+    String why = Reach.missing(context.getClass(), "dagScheduler");
+    return why.isEmpty()
+        ? Reach.missing(Reach.call(context, "dagScheduler").getClass(), "jobIdToActiveJob")
+        : why;
   }
 
   // Executors.
@@ -352,17 +364,21 @@ final class SparkHands implements Hands {
   private static final class SparkWork implements Work {
     private final Object manager;
     private final boolean canOrder;
+    private final int stage;
+    private final int listedPriority;
     private boolean isParked;
 
     SparkWork(Object manager, boolean isParked, boolean canOrder) {
       this.manager = manager;
       this.isParked = isParked;
       this.canOrder = canOrder;
+      this.stage = (Integer) Reach.call(manager, "stageId");
+      this.listedPriority = priority();
     }
 
     @Override
     public int stage() {
-      return (Integer) Reach.call(manager, "stageId");
+      return stage;
     }
 
     @Override
