@@ -2,9 +2,13 @@
 
     python benchmarks/batch_released.py carbon-aware-dag/simulator --python peer/bin/python
 
-`carbon-aware-dag` is their program as they published it (umass-solar/carbon-aware-dag), `peer` an
-environment for it: Python 3.11 with tensorflow-cpu 2.15, tf-slim, networkx, scipy. Needs the public
-data ($GNOMON_DATA or ../shared/data).
+`carbon-aware-dag` is a clone of their program (umass-solar/carbon-aware-dag on GitHub), `peer` an
+environment for it, made by a Python 3.11:
+
+    python3.11 -m venv peer
+    peer/bin/pip install tensorflow-cpu==2.15.1 tf-slim==1.1.0 networkx pandas matplotlib scipy
+
+Needs the public data ($GNOMON_DATA or ../shared/data). It takes two minutes a trial and grid.
 
 Their program runs twice: as released, and `warm`. In it an executor that falls idle while its job
 waits for another stage forgets that it has worked for the job, so that its next task there is drawn
@@ -16,6 +20,7 @@ import argparse
 import contextlib
 import gzip
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -68,14 +73,20 @@ def program(args, folder: pathlib.Path, how: str):
     ) as process:  # fmt: skip
 
         def ask(**request):
-            print(json.dumps(request), file=process.stdin, flush=True)
-            line = process.stdout.readline()
+            line = ""
+            with contextlib.suppress(BrokenPipeError):
+                print(json.dumps(request), file=process.stdin, flush=True)
+                line = process.stdout.readline()
             if not line:
-                sys.exit((folder / f"{how}.log").read_text()[-2000:])
+                said = (folder / f"{how}.log").read_text().strip()
+                sys.exit(f"their program ended: {said[-2000:] or 'without a word'}")
             return json.loads(line)
 
-        yield ask
-        process.stdin.close()
+        try:
+            yield ask
+        finally:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
 
 
 def draw(kinds, grids, trials: int, njobs: int):
@@ -142,7 +153,16 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--njobs", type=int, default=50)
     args = parser.parse_args()
-    kinds, grids = kinds_of("measured"), args.grids.split(",")
+    grids = args.grids.split(",")
+    if not (args.program / "spark_env" / "env.py").is_file():
+        parser.error(f"{args.program} is not the folder `simulator` of their program")
+    if not os.access(args.python, os.X_OK) or pathlib.Path(args.python).is_dir():
+        parser.error(f"--python {args.python} cannot be run")
+    if unknown := sorted(set(grids) - set(GRIDS)):
+        parser.error(f"--grids {unknown[0]}: one of {', '.join(GRIDS)}")
+    if args.trials < 1 or args.njobs < 1:
+        parser.error("--trials and --njobs: at least one")
+    kinds = kinds_of("measured")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         lay_out(folder)

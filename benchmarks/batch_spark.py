@@ -209,14 +209,15 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=15)
     parser.add_argument("--log", default="", help="of read, which logs starts")
     args = parser.parse_args()
-    if args.verb == "calls":
-        calls(args.repeat)
-    elif args.verb == "replay":
-        replay()
-    elif args.verb == "logs":
-        logs()
-    else:
-        read_one(args.log)
+    verbs = {
+        "calls": lambda: calls(args.repeat), "replay": replay, "logs": logs,
+        "read": lambda: read_one(args.log),
+    }  # fmt: skip
+    from gnomon.act.process import interrupted_by_signals
+
+    # Ended from outside, it ends the Spark that it has started.
+    with interrupted_by_signals():
+        verbs[args.verb]()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -187,6 +188,49 @@ WRONG = {
     "no such binding": (
         ["batch", "run", "--grid", "DE", "--policy", "cap?binding=hour:fifo"], "binding",
     ),
+    "more executors a job than there are numbers": (
+        ["batch", "run", "--grid", "DE", "--policy", "kubernetes?per_job=3000000000"], "per_job",
+    ),
+    "a log that is a link to itself": (
+        ["batch", "whatif", "loop", "--grid", "DE", "--policy", "fifo"], "loop",
+    ),
+    "a log that never ends": (
+        ["batch", "whatif", "pipe", "--grid", "DE", "--policy", "fifo"],
+        "pipe: is neither a file nor a folder",
+    ),
+    "agent for no such zone": (
+        ["batch", "spark-agent", "--policy", "cap:fifo", "--zone", "ZZ", "--handshake", "h.json",
+         "--executors", "4"],
+        "no grid zone is called 'ZZ'",
+    ),
+    "agent with no such provider": (
+        ["batch", "spark-agent", "--policy", "cap:fifo", "--zone", "DE", "--provider", "nope",
+         "--handshake", "h.json", "--executors", "4"],
+        "no live service is called 'nope'",
+    ),
+    "agent without its hours": (
+        ["batch", "spark-agent", "--policy", "cap:fifo", "--signal", "nope.csv", "--handshake",
+         "h.json", "--executors", "4"],
+        "nope.csv",
+    ),
+    "agent of a driver that is gone": (
+        ["batch", "spark-agent", "--policy", "cap:fifo", "--zone", "DE", "--handshake",
+         "stale.json", "--wait", "0s", "--executors", "4"],
+        "stale.json: the driver of app-1 cannot be reached",
+    ),
+    "pods of nothing": (
+        ["batch", "spark-agent", "--policy", "cap:fifo", "--zone", "DE", "--kubernetes", "/x",
+         "--executors", "4"],
+        "is no name in Kubernetes",
+    ),
+    "pods and a driver": (
+        ["batch", "spark-agent", "--policy", "cap:fifo", "--zone", "DE", "--kubernetes", "a/b",
+         "--handshake", "h.json", "--executors", "4"],
+        "--handshake and --kubernetes",
+    ),
+    "a handshake with a space": (
+        ["batch", "spark-conf", "--handshake", "a b.json"], "without spaces",
+    ),
     "pods without number": (
         ["batch", "spark-agent", "--policy", "cap:fifo", "--zone", "DE", "--kubernetes", "a/b"],
         "--executors: how many pods at most?",
@@ -199,6 +243,14 @@ def test_wrong_input_gets_one_line(case, capsys):
     put_hours("grid.csv")
     put_hours("short.csv", 20)
     Path("rubbish.json").write_bytes(b"\x00\xffnot a log\n" * 3)
+    Path("loop").symlink_to("loop")
+    os.mkfifo("pipe")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]  # and nobody's from here on
+    facts = {"protocol": 1, "host": "127.0.0.1", "port": port, "token": "x" * 64,
+             "application": "app-1", "spark": "4.3.0"}  # fmt: skip
+    Path("stale.json").write_text(json.dumps(facts))
+    Path("stale.json").chmod(0o600)
     words, said = WRONG[case]
     assert said in refused(capsys, *words)
 
@@ -214,6 +266,14 @@ def test_a_plan_for_pods_is_only_shown(capsys):
     assert "only saying" in shown.err
     assert "pods 11" in shown.out  # ten executors and a driver
     assert "pods 3" in shown.out
+
+
+def test_pods_of_a_cluster_that_nobody_knows_the_way_to(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))  # no kubectl
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    words = ["batch", "spark-agent", "--policy", "cap:fifo", "--zone", "DE", "--kubernetes", "a/b",
+             "--executors", "10", "--apply"]  # fmt: skip
+    assert "no way to a cluster" in refused(capsys, *words)
 
 
 def test_pods_that_could_not_be_limited_are_an_error(capsys, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -195,7 +196,7 @@ def whatif(
         raise InputError("--njobs and --arrival belong together")
     if njobs is not None and arrival is not None:
         check_draw(njobs, arrival)
-    if len({path.resolve() for path in log}) < len(log):
+    if len({os.path.realpath(path) for path in log}) < len(log):
         raise InputError("a log is named twice")
     specs = parse_policies(policy)
     hours, notes = find_hours(grid, trial.signal, seed=trial.seed, fill=trial.fill)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["spark_agent", "spark_conf"]
 
 _Flag = Annotated[bool, Parameter(negative=())]
+_HOUR_NS = 3_600 * 10**9
 
 
 def spark_conf(
@@ -48,6 +49,8 @@ def spark_conf(
     from gnomon.act.spark import spark_conf as settings
     from gnomon.units import parse_duration
 
+    if not handshake.name or any(c.isspace() for c in str(handshake)):
+        raise InputError(f"--handshake {str(handshake)!r}: a file, without spaces in its path")
     plugin = build_plugin(spark_home)
     conf = settings(
         handshake=handshake, plugin=plugin, lease_s=parse_duration(lease) / 1e9,
@@ -78,8 +81,9 @@ def spark_agent(
     """Run a policy beside a Spark application: executors and stages follow the grid.
 
     `gnomon batch spark-agent --policy cap:fifo --zone DE --handshake /run/app.json --executors 8
-    --apply`. Without --apply it only says what it would do. One line of JSON a change goes to
-    stdout. If it dies, or the grid is not known, Spark goes on as if it had never been there.
+    --apply`. Without --apply it only says what it would do. With it, one line of JSON a change
+    goes to stdout. If it dies, or the grid is not known, Spark goes on as if it had never been
+    there.
 
     Args:
         policy: cap:..., pcaps:..., pcaps+:..., suspend:..., guard:... around them.
@@ -93,7 +97,7 @@ def spark_agent(
         hour: How long an hour of the grid takes: 1h; less plays a signal faster.
         start: With --signal, the time in it to start at; its begin unless given, where --hour
             is not an hour.
-        period: Seconds between two looks.
+        period: Time between two looks, such as 5s.
         for: End after so long; with the application unless given.
         wait: How long to wait for the handshake.
         apply: Do it, and not only say it.
@@ -110,6 +114,8 @@ def spark_agent(
         raise InputError(f"--period {period}: more than nothing")
     until = None if for_ is None else time.time() + parse_duration(for_) / 1e9
     if kubernetes is not None:
+        if handshake is not None:
+            raise InputError("--handshake and --kubernetes: one of them")
         if executors is None:
             raise InputError("--executors: how many pods at most?")
         return _on_kubernetes(
@@ -127,9 +133,14 @@ def _on_spark(
     rule: LiveRule, handshake: Path, wait_s: float, period_s: float, until: float | None, *,
     apply: bool,
 ) -> int:  # fmt: skip
-    from gnomon.act.spark import SparkDriver, run_agent
+    from gnomon.act.spark import DriverGone, SparkDriver, run_agent
 
-    with SparkDriver.connect(handshake, wait_s=wait_s, watch=not apply) as driver:
+    try:
+        attached = SparkDriver.connect(handshake, wait_s=wait_s, watch=not apply)
+    except DriverGone as error:
+        hint = "has the application ended? A later one writes the file anew"
+        raise InputError(str(error), where=str(handshake), hint=hint) from None
+    with attached as driver:
         if period_s > driver.hello.lease_s / 2:
             raise InputError(
                 f"--period {period_s:g}s: the driver gives all back after "
@@ -173,7 +184,7 @@ def _on_kubernetes(
     rule: LiveRule, place: str, drivers: int, period_s: float, until: float | None, *, apply: bool
 ) -> int:
     """CAP as a limit on pods: what runs runs on, and no more start."""
-    from gnomon.act.kubernetes import quota_patch
+    from gnomon.act.kubernetes import find_cluster, quota_patch
     from gnomon.act.process import interrupted_by_signals
     from gnomon.errors import ActuationError
 
@@ -182,8 +193,12 @@ def _on_kubernetes(
         raise InputError(f"--kubernetes {place}: write NAMESPACE/NAME")
     if drivers < 0:
         raise InputError(f"--drivers {drivers}: zero or more")
-    rule.pods(time.time())  # refuses a policy that is no quota before anything is set
-    if not apply:
+    # Refused before anything is set: names, a policy that is no quota, no way to a cluster.
+    quota_patch(namespace, name, pods=drivers)
+    rule.pods(time.time())
+    if apply:
+        find_cluster()
+    else:
         print("gnomon: only saying what would be done; --apply does it", file=sys.stderr)
     limit, refused = _PodLimit(apply), None
     try:
@@ -254,6 +269,7 @@ def _grid(
 ) -> LiveGrid:  # fmt: skip
     """Where the grid's hours come from, asked for again as they grow old."""
     from gnomon.ingest.grid import read_grid_file
+    from gnomon.ingest.intensity_live import provider as known_provider
     from gnomon.ingest.moment import parse_instant
     from gnomon.ingest.outlook import Outlook, expected_grid, file_outlook, live_outlook
     from gnomon.systems.batch.live_grid import LiveGrid
@@ -275,6 +291,12 @@ def _grid(
             return live_outlook(provider, zone, start_ns, end_ns, scope=scope)
         return expected_grid(zone, start_ns, end_ns, scope=scope)
 
+    if signal is not None:
+        read_grid_file(signal, zone=zone, scope=scope)
+    elif provider is not None:
+        known_provider(provider, scope=scope)  # whether it answers is seen at each look
+    else:
+        ask(0, _HOUR_NS)
     return LiveGrid(ask, hour_s=hour_s, start_ns=start_ns)
 
 

@@ -45,9 +45,15 @@ def find_spark_logs(path: str | os.PathLike[str]) -> list[Path]:
         InputError: Nothing is there, or no log among it.
     """
     place = Path(path)
-    if not place.exists():
+    try:
+        is_there, is_log = place.exists(), place.is_file()
+    except (OSError, RuntimeError) as error:  # a link to itself
+        raise InputError(f"cannot be read: {error}", where=str(path)) from None
+    if not is_there:
         raise InputError("does not exist", where=str(path), hint="check the path")
-    if not place.is_dir() or _parts(place):
+    if not place.is_dir() and not is_log:
+        raise InputError("is neither a file nor a folder", where=str(path))
+    if is_log or _parts(place):
         return [place]
     found = list(_logs_in(place))
     if not found:
@@ -63,7 +69,8 @@ def _logs_in(folder: Path) -> Iterator[Path]:
         rolling = {inner for inner in folders if _parts(here / inner)}
         folders[:] = sorted(f for f in folders if f not in rolling and not f.startswith("."))
         for entry in sorted({*rolling, *files}):
-            if not entry.startswith(".") and looks_like_spark_log(here / entry):
+            is_log = entry in rolling or (here / entry).is_file()  # a pipe would never end
+            if not entry.startswith(".") and is_log and looks_like_spark_log(here / entry):
                 yield here / entry
 
 

@@ -173,3 +173,25 @@ def test_signals_end_it_with_everything_given_back(number):
     assert done.ended == "stopped"
     assert driver.did == [SparkPlan(target=1), "release"]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_what_cannot_be_done_is_said_once():
+    plans = [SparkPlan(notes=("the number of executors: none to ask for",))] * 3 + [SparkPlan()]
+    told = iter([*plans, *plans[:1]])
+    _, lines = run(PretendDriver(*[state()] * 5), lambda *_: next(told))
+    cannot = [line["why"] for line in lines if line["event"] == "cannot"]
+    assert cannot == ["the number of executors: none to ask for"] * 2  # it could, in between
+
+
+def test_the_same_reason_again_is_no_news():
+    why = iter(["a", "a", "b", "", "b"])
+
+    def decide(*_):
+        if said := next(why):
+            raise ValueError(said)
+        return SparkPlan()
+
+    driver = PretendDriver(*[state()] * 5)
+    done, lines = run(driver, decide)
+    assert [line["why"][-1] for line in lines if line["event"] == "released"] == ["a", "b", "b"]
+    assert (done.undecided, driver.did.count("release")) == (4, 4 + 1)  # and at the end

@@ -67,6 +67,8 @@ class _Counts:
     def __init__(self) -> None:
         self.looks = self.changes = self.undecided = self.silences = 0
         self.silent_now = 0
+        self.undecided_why = ""
+        self.cannot: tuple[str, ...] = ()
 
     def close(self, ended: str) -> AgentRun:
         return AgentRun(ended, self.looks, self.changes, self.undecided, self.silences)
@@ -165,21 +167,30 @@ def _decided(
 ) -> SparkPlan | None:  # fmt: skip
     """The plan; None where there is none, whatever the reason: nobody is hurt by giving back."""
     if state.degraded:
-        counts.undecided += 1
-        _say(tell, now, "released", why=f"the driver is degraded: {state.degraded}")
-        return None
-    try:
-        return decide(state, now)
-    except Exception as error:
-        counts.undecided += 1
-        _say(tell, now, "released", why=f"nothing decided: {type(error).__name__}: {error}")
-        return None
+        why = f"the driver is degraded: {state.degraded}"
+    else:
+        try:
+            plan = decide(state, now)
+        except Exception as error:
+            why = f"nothing decided: {type(error).__name__}: {error}"
+        else:
+            counts.undecided_why = ""
+            return plan
+    counts.undecided += 1
+    if why != counts.undecided_why:  # the same again is no news
+        _say(tell, now, "released", why=why)
+    counts.undecided_why = why
+    return None
 
 
 def _carry_out(
     driver: Driver, wish: SparkPlan, counts: _Counts, clock: Callable[[], float],
     tell: Callable[[str], None],
 ) -> None:  # fmt: skip
+    if wish.notes != counts.cannot:
+        counts.cannot = wish.notes
+        if wish.notes:
+            _say(tell, clock(), "cannot", why="; ".join(wish.notes))
     if wish.is_empty:
         return
     applied = driver.apply(wish)

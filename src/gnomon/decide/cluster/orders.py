@@ -36,8 +36,8 @@ class Kubernetes(msgspec.Struct, frozen=True):
     per_job: int = 25
 
     def __post_init__(self) -> None:
-        if self.per_job < 1:
-            raise InputError(f"kubernetes: per_job={self.per_job}", hint="at least 1")
+        if not 1 <= self.per_job < 2**31:
+            raise InputError(f"kubernetes: per_job={self.per_job}", hint="at least 1, below 2^31")
 
     def parts(self, setting: Setting) -> Parts:
         """Native."""

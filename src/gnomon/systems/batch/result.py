@@ -181,7 +181,8 @@ def _figures(answer: Answer, replayed: Replayed | None) -> list[Figure]:
         figures.append(
             Figure(f"bound_{name}_pct", f"By hours alone in {grid}", bound["tenth"], "%",
                    note="at best: the first policy's work, nothing waiting for anything else, "
-                   "done a tenth later. What saves more than that has caused less work")
+                   "done a tenth later. What saves more than that ended later still, or caused "
+                   "less work")
         )  # fmt: skip
     return figures
 
