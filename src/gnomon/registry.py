@@ -64,13 +64,15 @@ class Description(msgspec.Struct, frozen=True):
     doc: str
     parameters: tuple[Parameter, ...] = ()
     is_wrapper: bool = False
+    details: str = ""
 
     def __str__(self) -> str:
         given = "&".join(
             f"{p.name}={'...' if p.is_required else p.default}" for p in self.parameters
         )
         head = self.name + (f"?{given}" if given else "") + (":..." if self.is_wrapper else "")
-        lines = [self.doc, *map(str, self.parameters)]
+        details = [line for line in self.details.splitlines() if line.strip()]
+        lines = [self.doc, *details, *map(str, self.parameters)]
         return "\n  ".join([head, *(line for line in lines if line)])
 
 
@@ -147,8 +149,8 @@ class Registry(Generic[T]):
         """The doc line and the parameters."""
         factory = self.get(name)
         parameters, is_wrapper, _ = _parameters(factory)
-        lines = (inspect.getdoc(factory) or "").strip().splitlines()
-        return Description(name, lines[0] if lines else "", parameters, is_wrapper)
+        doc, _, details = (inspect.getdoc(factory) or "").strip().partition("\n")
+        return Description(name, doc, parameters, is_wrapper, details.strip())
 
     def schema(self, name: str) -> dict[str, Any]:
         """JSON schema of the parameters."""

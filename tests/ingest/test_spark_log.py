@@ -28,7 +28,7 @@ from tests.ingest.spark_events import (
 )
 
 DATA = Path(__file__).parents[1] / "data" / "spark"
-CUT = "files that were cut short"
+CUT = "ends of files that were cut short"
 NOT_EVENTS = "lines that are no event"
 ODD = "events with missing or impossible values"
 

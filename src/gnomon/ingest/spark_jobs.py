@@ -61,11 +61,11 @@ def spark_jobs(logs: Sequence[SparkLog], *, think_s: float = 10.0) -> BatchTrace
         for built in _Application(number, log, counted).jobs(int(think_s * 1000))
     ]
     where = ", ".join(log.where for log in logs[:3]) + (", ..." if len(logs) > 3 else "")
+    for log in logs:
+        counted.update(log.dropped)
     if not found:
         why = ", ".join(f"{count} {what}" for what, count in counted.items() if count)
         raise InputError(f"no job succeeded ({why or 'there is none'})", where=where or "Spark")
-    for log in logs:
-        counted.update(log.dropped)
     found.sort(key=lambda job: (job.submitted_ms, job.application, job.id))
     jobs = _arrivals(found, logs)
     when_ns, held = _held(logs, found[0].submitted_ms)

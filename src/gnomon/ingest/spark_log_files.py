@@ -14,7 +14,7 @@ from gnomon.ingest.text import read_pieces
 
 __all__ = ["find_spark_logs", "is_in_progress", "log_lines", "looks_like_spark_log"]
 
-CUT_SHORT = "files that were cut short"
+CUT_SHORT = "ends of files that were cut short"
 _PIECE = 1 << 20
 _ROLLING = "eventlog_v2_"
 _PART = re.compile(r"events_(\d+)_.+")

@@ -85,6 +85,11 @@ def zone_names() -> tuple[str, ...]:
     return tuple(sorted({zone for zone, _ in _profiles()}))
 
 
+def _with_short_name(zone: str) -> str:
+    shorter = [alias for alias in ZONE_ALIASES.get(zone, ()) if len(alias) < len(zone)]
+    return f"{zone} ({shorter[0]})" if shorter else zone
+
+
 def resolve_zone(name: str) -> str:
     """The name under which a zone is kept, from any name it is known by.
 
@@ -96,7 +101,7 @@ def resolve_zone(name: str) -> str:
     asked = name.strip().upper().replace("_", "-").replace(" ", "-")
     if asked in known:
         return known[asked]
-    hint = f"one of {', '.join(zone_names())}"
+    hint = f"one of {', '.join(map(_with_short_name, zone_names()))}"
     near = get_close_matches(asked, known, n=1, cutoff=0.6)
     if near:
         meant = known[near[0]]
