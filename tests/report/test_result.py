@@ -9,7 +9,7 @@ import pytest
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
-from gnomon.report import Figure, Manifest, Result, hash_input
+from gnomon.report import Figure, Manifest, Result, compare, hash_input
 from gnomon.report.result import flat_figures
 from gnomon.table import Table
 
@@ -107,3 +107,23 @@ def test_unknown_names_are_attribute_errors():
 
     with pytest.raises(AttributeError, match="nope"):
         gnomon.report.nope  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "unit", "change", "verdict"),
+    [
+        (-30.0, -28.0, "%", 0.02, "same"),  # points, not a fifteenth
+        (-30.0, -26.0, "%", 0.04, "worse"),
+        (0.0, -4.0, "%", -0.04, "better"),
+        (-30.0, -28.0, "kg", 1 / 15, "worse"),
+        (0.0, 1.0, "kg", None, "worse"),
+    ],
+)
+def test_percentages_are_compared_by_points(before, after, unit, change, verdict):
+    a, b = (
+        Result("batch", "run", "t", figures=[Figure("x", "X", value, unit, better="lower")])
+        for value in (before, after)
+    )
+    (found,) = compare(a, b, max_regress=0.03).changes
+    assert found.change == (None if change is None else pytest.approx(change))
+    assert found.verdict == verdict

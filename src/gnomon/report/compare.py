@@ -19,8 +19,9 @@ Verdict = Literal["better", "same", "worse", "changed", "new", "missing"]
 class Change(msgspec.Struct, frozen=True):
     """One figure before and after; `change` is a fraction of the value before.
 
-    `change` is None for text, for a figure that is on one side only, and where the value before
-    is zero. A figure without a good direction is "same" or "changed".
+    Of a figure in percent it is the points between the two, as a fraction: from -30 to -28 % is
+    0.02, not a fifteenth. It is None for text, for a figure that is on one side only, and where
+    the value before is zero. A figure without a good direction is "same" or "changed".
     """
 
     name: str
@@ -72,8 +73,9 @@ class Comparison(msgspec.Struct, frozen=True):
         limit = f"{100 * self.max_regress:g} %"
         how = (
             f"Each figure of **{self.after.title}** against **{self.before.title}**, as a share "
-            f"of the value before. More than {limit} in the wrong direction counts as worse; of "
-            "an estimate the middle is compared."
+            "of the value before; of percentages, the points between them. More than "
+            f"{limit} in the wrong direction counts as worse; of an estimate the middle is "
+            "compared."
         )
         return Result(
             self.after.system,
@@ -160,10 +162,18 @@ def _change(before: Figure | None, after: Figure | None, limit: float) -> Change
                     f"was in {before.unit!r} and is in {after.unit!r}",
                     where=f"figure {known.name!r}",
                 )
-            change = (y - x) / abs(x) if x else (0.0 if y == x else None)
+            change = _relative(x, y, known.unit)
             verdict = _verdict(y - x, change, limit, known.better)
             overlaps = _is_guess(before, after) and _range(before).overlaps(_range(after))
     return Change(known.name, known.label, known.unit, before, after, change, verdict, overlaps)
+
+
+def _relative(before: float, after: float, unit: str) -> float | None:
+    if unit == "%":
+        return (after - before) / 100.0
+    if before == 0:
+        return 0.0 if after == 0 else None
+    return (after - before) / abs(before)
 
 
 def _verdict_of_words(before: Figure | None, after: Figure | None) -> Verdict:
