@@ -925,25 +925,33 @@ public final class RulesTrial {
 
   // A cluster that takes its time, on a thread of its own.
 
+  /** It is asked for a target, and answers when it is let. */
+  private final class SlowTarget {
+    final CountDownLatch asked = new CountDownLatch(1);
+    final CountDownLatch answered = new CountDownLatch(1);
+
+    SlowTarget() {
+      hands.onSetTarget =
+          () -> {
+            asked.countDown();
+            await(answered);
+          };
+    }
+  }
+
   void aReleaseWhileTheClusterIsSlowRetiresNobody() {
     ExecutorService worker = Quota.worker();
     Controller slow = controllerWith(worker);
     hands.executor("0", 0, 0);
     hands.executor("1", 0, 0);
-    CountDownLatch asked = new CountDownLatch(1);
-    CountDownLatch answered = new CountDownLatch(1);
-    hands.onSetTarget =
-        () -> {
-          asked.countDown();
-          await(answered);
-        };
+    SlowTarget cluster = new SlowTarget();
     Thread caller = asking(slow, "{'op': 'apply', 'target': 1}");
-    await(asked);
+    await(cluster.asked);
     expect(!ask(slow, "{'op': 'state'}").path("owed").asBoolean(), "the wish stands");
     ask(slow, "{'op': 'release'}");
     JsonNode seen = ask(slow, "{'op': 'state'}");
     expect(seen.path("target").isNull() && seen.path("owed").asBoolean(), "owed, and said");
-    answered.countDown();
+    cluster.answered.countDown();
     join(caller);
     drain(worker);
     expect(hands.retired.isEmpty(), "told to leave after the release: " + hands.retired);
@@ -958,18 +966,12 @@ public final class RulesTrial {
     for (int each = 0; each < 5; each++) {
       hands.executor(String.valueOf(each), 0, 0);
     }
-    CountDownLatch asked = new CountDownLatch(1);
-    CountDownLatch answered = new CountDownLatch(1);
-    hands.onSetTarget =
-        () -> {
-          asked.countDown();
-          await(answered);
-        };
+    SlowTarget cluster = new SlowTarget();
     Thread first = asking(slow, "{'op': 'apply', 'target': 1}");
-    await(asked);
+    await(cluster.asked);
     Thread second = asking(slow, "{'op': 'apply', 'target': 4}");
     await(() -> ask(slow, "{'op': 'state'}").path("target").asInt() == 4);
-    answered.countDown();
+    cluster.answered.countDown();
     join(first);
     join(second);
     expect(hands.retired.equals(Collections.singletonList("4")), hands.retired.toString());
