@@ -61,9 +61,9 @@ def param_traces(data: Path) -> dict[str, str]:
 
 def measure_size(data: Path) -> dict[str, Any]:
     """Builds every trace; CPU seconds, size of the folder, size of the traces it came from."""
-    from gnomon.ingest.execution_trace import read_execution_trace
+    from gnomon.ingest.execution.trace import read_execution_trace
     from gnomon.systems.aibench.benchmark import build
-    from gnomon.systems.aibench.operators import load_torch
+    from gnomon.systems.aibench.builder.operators import load_torch
 
     load_torch()  # importing torch is not building
     sources: dict[str, tuple[Path, Path | None]] = {}
@@ -195,9 +195,9 @@ def compare_one(
     name: str, out: Path, recorded: Path, again: Path | None
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """One workload: its step, coverage and memory, and its kernel time by family."""
-    from gnomon.ingest.measured import read_measured
-    from gnomon.systems.aibench.check import clone_profile, original_profile
-    from gnomon.systems.aibench.clone_run import read_clone_run
+    from gnomon.ingest.profiler.measured import read_measured
+    from gnomon.systems.aibench.verify.check import clone_profile, original_profile
+    from gnomon.systems.aibench.verify.clone_run import read_clone_run
 
     answers = sorted(out.glob(f"{name}.[0-9]*.json"))
     medians = [json.loads(path.read_text())["median_ms"] for path in answers]

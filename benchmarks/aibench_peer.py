@@ -248,8 +248,8 @@ def profile(processes, common, out):
 
 def compare(trace, out):
     """Device time of both, in all and by family, and the share of it that is covered."""
-    from gnomon.ingest.kineto import read_kineto
-    from gnomon.systems.aibench.profile import profile_of
+    from gnomon.ingest.profiler.kineto import read_kineto
+    from gnomon.systems.aibench.verify.profile import profile_of
 
     paths = (trace / "kineto.json.gz", out / "replay.json.gz")
     if not all(path.is_file() for path in paths):

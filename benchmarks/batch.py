@@ -153,7 +153,7 @@ def chains(count: int, length: int, seed: int = 1) -> Any:
 
 def decima_weights() -> Any:
     from gnomon.errors import InputError
-    from gnomon.model.decima import DecimaWeights, bundled_decima
+    from gnomon.model.decima.network import DecimaWeights, bundled_decima
 
     try:
         return bundled_decima()

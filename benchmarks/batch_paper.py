@@ -74,7 +74,7 @@ def data() -> pathlib.Path:
 
 def authors_weights(folder: str) -> str:
     """Decima as its authors' fork trained it, for this run."""
-    from gnomon.model.decima import decima_from_checkpoint
+    from gnomon.model.decima.network import decima_from_checkpoint
 
     released = data() / "batch" / "pcaps-artifact" / "decima-tf-checkpoint" / "model_ep_20000"
     place = pathlib.Path(folder) / "theirs.npz"
@@ -87,13 +87,13 @@ def kinds_of(jobs: str):
         from gnomon.datasets.batch_jobs import tpch_like
 
         return tpch_like(np.random.default_rng(0))
-    from gnomon.ingest.decima_tpch import read_tpch
+    from gnomon.ingest.stages.decima_tpch import read_tpch
 
     return read_tpch(data() / "batch" / "decima-tpch" / "tpch_decima_154jobs.json.gz")
 
 
 def hours_of(names, jobs: str):
-    from gnomon.ingest.intensity import read_intensity
+    from gnomon.ingest.intensity.files import read_intensity
     from gnomon.systems.batch.grids import Hours, hours_of_zone
 
     if jobs == "made-up":

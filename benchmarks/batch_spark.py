@@ -159,8 +159,8 @@ def replay() -> None:
 
 
 def tell_replay(name: str, logs: Path) -> None:
-    from gnomon.ingest.spark_jobs import spark_jobs
-    from gnomon.ingest.spark_log import read_spark_logs
+    from gnomon.ingest.spark.event_log import read_spark_logs
+    from gnomon.ingest.spark.jobs import spark_jobs
     from gnomon.systems.batch.logs import replay_recorded
 
     replayed = replay_recorded(spark_jobs(read_spark_logs(logs)))
@@ -173,7 +173,7 @@ def logs() -> None:
     from collections import Counter
 
     from gnomon.datasets import bundled
-    from gnomon.ingest.spark_log_files import find_spark_logs, log_lines
+    from gnomon.ingest.spark.log_files import find_spark_logs, log_lines
 
     (log,) = find_spark_logs(bundled("spark-diamonds"))
     lines = [line.rstrip(b"\n") + b"\n" for line in log_lines(log, Counter())]
@@ -193,7 +193,7 @@ def logs() -> None:
 
 
 def read_one(place: str) -> None:
-    from gnomon.ingest.spark_log import read_spark_log
+    from gnomon.ingest.spark.event_log import read_spark_log
 
     begin = time.process_time()
     log = read_spark_log(place)

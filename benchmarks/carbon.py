@@ -39,7 +39,7 @@ def workload(servers: int, jobs: int, seed: int = 0) -> tuple[Any, Any, Any]:
     """A fleet of that many servers, jobs over a year, and the grid of that year."""
     import msgspec
 
-    from gnomon.model.machine_file import read_fleet
+    from gnomon.model.machines.machine_file import read_fleet
     from gnomon.series.zones import zone_signal
     from gnomon.systems.carbon.place import Demand
 
@@ -264,7 +264,7 @@ def lived(two: Any) -> Any:
 
 def measure_paper() -> dict[str, Any]:
     """Two servers and the fleet of 740."""
-    from gnomon.model.machine_file import read_fleet
+    from gnomon.model.machines.machine_file import read_fleet
     from gnomon.systems.carbon.curves import added_by_life, added_by_share, largest
     from gnomon.systems.carbon.metric import METRICS, order_of
     from gnomon.systems.carbon.supply import supply_of
@@ -292,8 +292,8 @@ def measure_paper() -> dict[str, Any]:
 def draw_paper(folder: Path) -> None:
     """The two sweeps, ours and the paper's, as pictures."""
     from gnomon.report import LineChart
-    from gnomon.report.chart import Line
-    from gnomon.report.svg import render_chart
+    from gnomon.report.charts.chart import Line
+    from gnomon.report.charts.svg import render_chart
     from gnomon.systems.carbon.curves import added_by_life, added_by_share
     from gnomon.systems.carbon.metric import METRICS
 

@@ -12,9 +12,9 @@ from kernel_tables import (
     Table,
 )
 
-from gnomon.model.collective_time import CollectiveModel
-from gnomon.model.gpu import find_gpu
-from gnomon.model.kernel_time import AttentionModel, MemoryModel, ProductModel
+from gnomon.model.accelerator.collective_time import CollectiveModel
+from gnomon.model.accelerator.gpu import find_gpu
+from gnomon.model.accelerator.kernel_time import AttentionModel, MemoryModel, ProductModel
 
 #: Beyond these a coefficient no longer means what its name says.
 LIMITS = {

@@ -59,11 +59,11 @@ from kernel_tables import (
     read_own_products,
 )
 
-from gnomon.model.collective_time import CollectiveModel
-from gnomon.model.gpu import find_gpu
-from gnomon.model.kernel_time import AttentionModel, MemoryModel, ProductModel
+from gnomon.model.accelerator.collective_time import CollectiveModel
+from gnomon.model.accelerator.gpu import find_gpu
+from gnomon.model.accelerator.kernel_time import AttentionModel, MemoryModel, ProductModel
 
-MODEL = Path(__file__).resolve().parents[1] / "src" / "gnomon" / "model"
+MODEL = Path(__file__).resolve().parents[1] / "src" / "gnomon" / "model" / "accelerator"
 
 AIC = "aiconfigurator 095f58a"
 NEUSIGHT = "NeuSight 6945927"

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from gnomon.ingest.kineto import KinetoTrace, read_kineto
+from gnomon.ingest.profiler.kineto import KinetoTrace, read_kineto
 
 DATA = Path(os.environ.get("GNOMON_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 Array = np.ndarray

@@ -5,8 +5,8 @@ usage: synthetic_trace.py OUT.json.gz [name=value,...] [--steps N] [--seed N]
 Writes what the PyTorch profiler would write (Kineto JSON, gzip) for one GPU that trains a
 transformer in eager mode: operators with the shapes of their inputs, nested as autograd nests
 them, launches, kernels on one stream, marks of steps and of the optimiser. Kernels take what
-`gnomon.model.kernel_time` says, give or take 1 %; the host takes what style `torch` says, give or
-take 5 %, and the profiler's own costs on top, as `gnomon.model.profiler_cost` has them. The same
+`gnomon.model.accelerator.kernel_time` says, give or take 1 %; the host takes what style `torch` says, give or
+take 5 %, and the profiler's own costs on top, as `gnomon.model.accelerator.profiler_cost` has them. The same
 seed gives the same file.
 
 It is for traces of machines and sizes that one has not: reading it back has to give the
@@ -26,15 +26,15 @@ import msgspec
 import numpy as np
 
 from gnomon.errors import InputError
-from gnomon.model.collective_time import CollectiveTimes
-from gnomon.model.gpu import find_gpu
-from gnomon.model.kernel_time import KernelTimes
-from gnomon.model.profiler_cost import default_profiler_cost
+from gnomon.model.accelerator.collective_time import CollectiveTimes
+from gnomon.model.accelerator.gpu import find_gpu
+from gnomon.model.accelerator.kernel_time import KernelTimes
+from gnomon.model.accelerator.profiler_cost import default_profiler_cost
+from gnomon.systems.training.prediction.analytic.operators import build_program
+from gnomon.systems.training.prediction.analytic.style import TORCH, Style, width
+from gnomon.systems.training.prediction.analytic.transformer import list_work
 from gnomon.systems.training.prediction.configuration import Configuration, parse_settings
-from gnomon.systems.training.prediction.operators import build_program
 from gnomon.systems.training.prediction.program import Piece
-from gnomon.systems.training.prediction.style import TORCH, Style, width
-from gnomon.systems.training.prediction.transformer import list_work
 
 KERNEL_NOISE, HOST_NOISE = 0.01, 0.05
 _PROCESS, _MAIN, _AUTOGRAD, _STREAM = 420, 420, 421, 7

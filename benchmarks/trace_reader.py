@@ -22,7 +22,7 @@ from gnomon.ingest.text import read_pieces
 
 _CHILD = """
 import json, resource, sys, time
-from gnomon.ingest.kineto import read_kineto
+from gnomon.ingest.profiler.kineto import read_kineto
 before = time.process_time()
 trace = read_kineto(sys.argv[1], cache=sys.argv[2] == "cache")
 usage = resource.getrusage(resource.RUSAGE_SELF)

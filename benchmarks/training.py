@@ -69,7 +69,7 @@ def cpu_s() -> float:
 
 
 def run_ours(path: str) -> dict:
-    from gnomon.ingest.kineto import read_kineto
+    from gnomon.ingest.profiler.kineto import read_kineto
     from gnomon.sim import replay
     from gnomon.sim.trace import build_graph
 

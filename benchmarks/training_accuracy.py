@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from gnomon.errors import InputError
-from gnomon.ingest.kineto import KinetoTrace, read_kineto
-from gnomon.model.kernel_class import KERNEL_CLASSES
+from gnomon.ingest.profiler.kineto import KinetoTrace, read_kineto
+from gnomon.model.accelerator.kernel_class import KERNEL_CLASSES
 from gnomon.sim import replay
 from gnomon.sim.trace import build_graph
 from gnomon.sim.trace.events import EventClass, LaidOut, lay_out
@@ -327,7 +327,7 @@ def _gap_us(captured: TraceGraph, measured_ms: float) -> float:
 
 def stragglers_part() -> dict[str, Any]:
     """Operation logs of whole jobs; see `benchmarks/training_straggler.py` for all of it."""
-    from gnomon.ingest.operation_log import read_operation_log
+    from gnomon.ingest.profiler.operation_log import read_operation_log
     from gnomon.systems.training.straggler import straggler_report
 
     rows: Rows = []

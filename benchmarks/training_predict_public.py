@@ -40,13 +40,10 @@ import numpy as np
 from synthetic_trace import write_trace
 
 from gnomon.errors import InputError
-from gnomon.model.collective_time import CollectiveTimes
-from gnomon.model.kernel_time import KernelTimes
+from gnomon.model.accelerator.collective_time import CollectiveTimes
+from gnomon.model.accelerator.kernel_time import KernelTimes
 from gnomon.sim.sample import sample_ends
-from gnomon.systems.training.prediction.assemble import Assembled, assemble
-from gnomon.systems.training.prediction.configuration import Configuration
-from gnomon.systems.training.prediction.memory import least_recompute, stage_memory
-from gnomon.systems.training.prediction.operators import (
+from gnomon.systems.training.prediction.analytic.operators import (
     MEGATRON,
     MEGATRON_2022,
     TORCH,
@@ -54,6 +51,9 @@ from gnomon.systems.training.prediction.operators import (
     Style,
     build_program,
 )
+from gnomon.systems.training.prediction.configuration import Configuration
+from gnomon.systems.training.prediction.layout.assemble import Assembled, assemble
+from gnomon.systems.training.prediction.memory import least_recompute, stage_memory
 from gnomon.systems.training.prediction.predict import predict as predict_from
 from gnomon.systems.training.prediction.source import Recorded, read_recorded
 

@@ -21,13 +21,13 @@ import os
 import time
 
 from gnomon.datasets import bundled
-from gnomon.model.gpu import find_gpu
-from gnomon.systems.training.prediction.assemble import assemble
+from gnomon.model.accelerator.gpu import find_gpu
+from gnomon.systems.training.prediction.analytic.style import find_style
 from gnomon.systems.training.prediction.configuration import Configuration
-from gnomon.systems.training.prediction.found import planner_of
+from gnomon.systems.training.prediction.layout.assemble import assemble
 from gnomon.systems.training.prediction.search import Found, Planner, Space, search
+from gnomon.systems.training.prediction.search_result import planner_of
 from gnomon.systems.training.prediction.source import Modelled, Source, read_recorded
-from gnomon.systems.training.prediction.style import find_style
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gnomon.ingest.operation_log import read_operation_log
+from gnomon.ingest.profiler.operation_log import read_operation_log
 from gnomon.sim import replay
 from gnomon.systems.training.operations import build_operations_graph, fence_tasks
 from gnomon.systems.training.straggler import straggler_report

@@ -22,9 +22,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from gnomon.ingest.kineto import read_kineto
-from gnomon.model import profiler_cost
-from gnomon.model.profiler_cost import (
+from gnomon.ingest.profiler.kineto import read_kineto
+from gnomon.model.accelerator import profiler_cost
+from gnomon.model.accelerator.profiler_cost import (
     ProfilerCost,
     default_profiler_cost,
     save_profiler_cost,

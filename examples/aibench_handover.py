@@ -11,9 +11,9 @@ from pathlib import Path
 
 from gnomon.datasets import bundled
 from gnomon.systems.aibench import build
-from gnomon.systems.aibench.audit import audit
-from gnomon.systems.aibench.bench import templates
-from gnomon.systems.aibench.scalars import COMMON
+from gnomon.systems.aibench.builder.scalars import COMMON
+from gnomon.systems.aibench.folder import templates
+from gnomon.systems.aibench.verify.audit import audit
 
 traces = bundled("cpu-gpt-mini")
 with tempfile.TemporaryDirectory() as scratch:

@@ -6,8 +6,8 @@ grid of 10 g/kWh, on Sweden's and on Germany's.
 
 import numpy as np
 
-from gnomon.ingest.grid import grid_signal
-from gnomon.model.machine_file import read_fleet
+from gnomon.ingest.intensity.grid import grid_signal
+from gnomon.model.machines.machine_file import read_fleet
 from gnomon.systems.carbon.metric import parse_metrics
 from gnomon.systems.carbon.place import Demand, place_jobs
 

@@ -31,7 +31,7 @@ from gnomon.datasets._job_parameters import (
     TpchParameters,
 )
 from gnomon.graph.jobs import WAVES, JobKinds
-from gnomon.ingest.decima_tpch import read_tpch
+from gnomon.ingest.stages.decima_tpch import read_tpch
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "src" / "gnomon" / "datasets" / "batch_jobs.json"

@@ -14,7 +14,7 @@ from gnomon import checks
 from gnomon.checks import cluster_policies as module
 from gnomon.decide.cluster import Fifo, Serve, Wait, cluster_policies
 from gnomon.errors import InputError
-from gnomon.model.decima import DecimaWeights
+from gnomon.model.decima.network import DecimaWeights
 
 FOLDER = Path(tempfile.mkdtemp(prefix="gnomon-test-decima-"))
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)

@@ -20,7 +20,7 @@ from gnomon.datasets.batch_jobs import (
     tpch_like,
 )
 from gnomon.errors import InputError
-from gnomon.ingest.decima_tpch import read_tpch
+from gnomon.ingest.stages.decima_tpch import read_tpch
 
 ROOT = Path(__file__).resolve().parents[2]
 REAL = "batch/decima-tpch/tpch_decima_154jobs.json.gz"

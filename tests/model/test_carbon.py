@@ -25,7 +25,7 @@ from gnomon.model.carbon import (
     sci,
     tsci,
 )
-from gnomon.model.machine import Machine, find_machine
+from gnomon.model.machines.machine import Machine, find_machine
 from gnomon.model.ranges import Ranges
 from gnomon.series import Signal
 

@@ -111,7 +111,7 @@ def test_ranks_become_processes(tmp_path):
 def test_chrome_json_keeps_nanoseconds_and_pairs_flows(tmp_path):
     line = replay(build())
     write_trace(tmp_path / "t.json.gz", {"a": line, "b": line})
-    from gnomon.ingest.kineto import read_kineto
+    from gnomon.ingest.profiler.kineto import read_kineto
 
     again = read_kineto(tmp_path / "t.json.gz")
     assert sorted(again.duration_ns.tolist()) == sorted(2 * line.graph.duration_ns.tolist())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gnomon import _core
 from gnomon.errors import InputError, SimulationError
 from gnomon.graph.jobs import BatchJobs, JobKinds, Stage, Waves
-from gnomon.model.decima import DecimaWeights
+from gnomon.model.decima.network import DecimaWeights
 from gnomon.sim.cluster import NEVER_NS, Executors, GridSteps, Guard, run_cluster
 from tests.sim import cluster_cases as cases
 from tests.sim.reference_cluster import ReferenceCluster, Rules

@@ -8,7 +8,9 @@ import pytest
 
 from gnomon.datasets import bundled
 from gnomon.report import write_html, write_site
-from gnomon.systems.training.prediction import found, predict, predicted, source
+from gnomon.systems.training.prediction import predict, source
+from gnomon.systems.training.prediction import predict_result as predicted
+from gnomon.systems.training.prediction import search_result as found
 
 pytestmark = pytest.mark.browser
 

@@ -64,7 +64,7 @@ def build(
     """
     from gnomon.systems.aibench.benchmark import build as make
     from gnomon.systems.aibench.benchmark import to_result, to_script
-    from gnomon.systems.aibench.compose import parse_selection
+    from gnomon.systems.aibench.compose.calls import parse_selection
     from gnomon.systems.aibench.pipeline import Options
 
     options = Options(
@@ -104,8 +104,8 @@ def check(
         output: Where the answer goes.
     """
     from gnomon.systems.aibench.benchmark import profile_in
-    from gnomon.systems.aibench.check import check_bench
-    from gnomon.systems.aibench.check_result import to_result, to_script
+    from gnomon.systems.aibench.verify.check import check_bench
+    from gnomon.systems.aibench.verify.check_result import to_result, to_script
 
     done = check_bench(
         bench, profile_in(trace), clone_trace=clone_trace, clone_json=clone_json, step_ms=step_ms,
@@ -130,12 +130,12 @@ def audit(
         against: The traces, or folders with them. Repeatable.
         output: Where the answer goes.
     """
-    from gnomon.systems.aibench.audit import audit as search
-    from gnomon.systems.aibench.audit_result import to_result, to_script
-    from gnomon.systems.aibench.bench import templates
     from gnomon.systems.aibench.benchmark import traces_in
-    from gnomon.systems.aibench.scalars import COMMON
+    from gnomon.systems.aibench.builder.scalars import COMMON
+    from gnomon.systems.aibench.folder import templates
     from gnomon.systems.aibench.stored import read_bench
+    from gnomon.systems.aibench.verify.audit import audit as search
+    from gnomon.systems.aibench.verify.audit_result import to_result, to_script
 
     read_bench(bench)  # what is no benchmark, or a cut one, cannot be judged
     files = [file for path in against for file in traces_in(path)]
@@ -164,8 +164,8 @@ def mix(
         force: Replace a benchmark that is there.
         output: Where the answer goes.
     """
-    from gnomon.systems.aibench.mix import mix as make
-    from gnomon.systems.aibench.mix import parse_weights, to_result, to_script
+    from gnomon.systems.aibench.compose.mix import mix as make
+    from gnomon.systems.aibench.compose.mix import parse_weights, to_result, to_script
 
     made = make(benches, parse_weights(weights, len(benches)), out, force=force)
     names = " ".join(shlex.quote(bench.name) for bench in benches)

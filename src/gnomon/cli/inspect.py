@@ -59,7 +59,7 @@ def describe(path: Path) -> Result:
 def _first_in(folder: Path) -> tuple[Path, int, str]:
     """What a folder holds: profiler traces, else logs of Spark."""
     from gnomon.errors import InputError
-    from gnomon.ingest.spark_log_files import find_spark_logs
+    from gnomon.ingest.spark.log_files import find_spark_logs
     from gnomon.systems.training.sources import find_trace
 
     try:
@@ -78,7 +78,7 @@ def _first_in(folder: Path) -> tuple[Path, int, str]:
 def _look_kineto(path: Path) -> tuple[dict[str, Any], list[Any]]:
     import numpy as np
 
-    from gnomon.ingest.kineto import read_kineto
+    from gnomon.ingest.profiler.kineto import read_kineto
     from gnomon.table import Table
     from gnomon.units import format_duration
 
@@ -128,7 +128,7 @@ def _look_arrow(path: Path) -> tuple[dict[str, Any], list[Any]]:
 
 def _look_csv(path: Path) -> tuple[dict[str, Any], list[Any]]:
     from gnomon.errors import InputError
-    from gnomon.ingest.signal_csv import read_signal_csv
+    from gnomon.ingest.metrics.signal_csv import read_signal_csv
 
     try:
         read = read_signal_csv(path)
@@ -153,7 +153,7 @@ def _look_result(path: Path) -> tuple[dict[str, Any], list[Any]]:
 
 
 def _look_spark(path: Path) -> tuple[dict[str, Any], list[Any]]:
-    from gnomon.ingest.spark_log import read_spark_log
+    from gnomon.ingest.spark.event_log import read_spark_log
     from gnomon.table import Table
 
     log = read_spark_log(path)

@@ -82,7 +82,7 @@ def _training_sweep() -> Result:
 def _training_predict() -> Result:
     from gnomon.datasets import bundled
     from gnomon.systems.training.prediction.predict import predict
-    from gnomon.systems.training.prediction.predicted import to_result
+    from gnomon.systems.training.prediction.predict_result import to_result
     from gnomon.systems.training.prediction.source import read_recorded
 
     source, files = read_recorded(bundled("h200-gpt-l6"))
@@ -93,7 +93,7 @@ def _training_predict() -> Result:
 
 def _training_search() -> Result:
     from gnomon.datasets import bundled
-    from gnomon.systems.training.prediction.found import find_layouts, to_result
+    from gnomon.systems.training.prediction.search_result import find_layouts, to_result
     from gnomon.systems.training.prediction.source import read_recorded
 
     source, files = read_recorded(bundled("h200-gpt-l6"))
@@ -116,8 +116,8 @@ def _aibench_build() -> Result:
 def _carbon_place() -> Result:
     import numpy as np
 
-    from gnomon.model.machine_file import read_fleet
-    from gnomon.systems.carbon.curved import curves_of, to_result
+    from gnomon.model.machines.machine_file import read_fleet
+    from gnomon.systems.carbon.curves_result import curves_of, to_result
     from gnomon.systems.carbon.metric import parse_metrics
 
     curves = curves_of(
@@ -129,11 +129,11 @@ def _carbon_place() -> Result:
 
 
 def _carbon_buy() -> Result:
-    from gnomon.model.machine import find_machine
-    from gnomon.model.machine_file import read_fleet
+    from gnomon.model.machines.machine import find_machine
+    from gnomon.model.machines.machine_file import read_fleet
     from gnomon.series.zones import zone_intensity
-    from gnomon.systems.carbon.bought import to_result
     from gnomon.systems.carbon.buy import weigh_purchase
+    from gnomon.systems.carbon.buy_result import to_result
 
     purchase = weigh_purchase(
         read_fleet("bundled:mit-740"), find_machine("EPYC 9334"), zone_intensity("SE")
@@ -143,10 +143,10 @@ def _carbon_buy() -> Result:
 
 
 def _batch_run() -> Result:
-    from gnomon.cli.batch_grid import find_jobs
+    from gnomon.cli.batch.grid import find_jobs
     from gnomon.sim.cluster import Executors
     from gnomon.systems.batch import Experiment, hours_of_zone, parse_policies, run_experiment
-    from gnomon.systems.batch.result import to_result
+    from gnomon.systems.batch.run_result import to_result
 
     policies = "fifo,fair,decima,cap:fifo,pcaps:decima,pcaps+:fair"
     maker, notes = find_jobs("tpch", 50, mean_s=30.0, sizes_gb=None, seed=0)
@@ -160,12 +160,12 @@ def _batch_run() -> Result:
 
 def _batch_whatif() -> Result:
     from gnomon.datasets import bundled
-    from gnomon.ingest.spark_jobs import spark_jobs
-    from gnomon.ingest.spark_log import read_spark_logs
+    from gnomon.ingest.spark.event_log import read_spark_logs
+    from gnomon.ingest.spark.jobs import spark_jobs
     from gnomon.sim.cluster import Executors
     from gnomon.systems.batch import Experiment, hours_of_zone, run_experiment
     from gnomon.systems.batch.logs import SameJobs, replay_recorded
-    from gnomon.systems.batch.result import to_result
+    from gnomon.systems.batch.run_result import to_result
 
     log = bundled("spark-diamonds")
     trace = spark_jobs(read_spark_logs(log))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from gnomon.cli.output import Output, show
-from gnomon.cli.prediction import predict, search
 from gnomon.cli.sources import Source, spell
+from gnomon.cli.training_predict import predict, search
 
 if TYPE_CHECKING:
     from gnomon.systems.training import TrainingReplay
@@ -137,7 +137,7 @@ def _replayed(
     profiler_cost: Path | None,
     traced_only: bool,
 ) -> TrainingReplay:
-    from gnomon.model.profiler_cost import load_profiler_cost
+    from gnomon.model.accelerator.profiler_cost import load_profiler_cost
     from gnomon.systems.training import replay_trace
 
     return replay_trace(
@@ -154,7 +154,7 @@ def _answer(run: TrainingReplay, command: str, perfetto: Path | None, output: Ou
     import resource
 
     from gnomon.systems.training import to_result
-    from gnomon.systems.training.answer import to_script
+    from gnomon.systems.training.replay_result import to_script
 
     timelines = {"recorded": run.training.recorded, "replayed": run.timeline}
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -194,8 +194,8 @@ def record(
         overwrite: Replace a recording that is there.
     """
     from gnomon.errors import InputError
-    from gnomon.systems.training.launch import record_command
-    from gnomon.systems.training.recorder import RecordOptions
+    from gnomon.systems.training.recording.launch import record_command
+    from gnomon.systems.training.recording.recorder import RecordOptions
 
     options = RecordOptions(
         skip, plain, warmup, steps, shapes=shapes, sync_events=sync_events, stack=stack
@@ -221,7 +221,7 @@ def stragglers(path: Source, *, output: Output = Output()) -> None:  # noqa: B00
         path: An operation log (.parquet or .csv) with its layout (meta-NAME.yaml) beside it.
         output: Where the answer goes.
     """
-    from gnomon.ingest.operation_log import read_operation_log
+    from gnomon.ingest.profiler.operation_log import read_operation_log
     from gnomon.systems.training.straggler import straggler_report, to_result
 
     report = straggler_report(read_operation_log(path))

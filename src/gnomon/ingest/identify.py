@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 
 from gnomon.errors import InputError
-from gnomon.ingest.execution_trace import looks_like_execution_trace
-from gnomon.ingest.kineto import looks_like_kineto
-from gnomon.ingest.operation_log import looks_like_operation_log
-from gnomon.ingest.spark_log_files import looks_like_spark_log
+from gnomon.ingest.execution.trace import looks_like_execution_trace
+from gnomon.ingest.profiler.kineto import looks_like_kineto
+from gnomon.ingest.profiler.operation_log import looks_like_operation_log
+from gnomon.ingest.spark.log_files import looks_like_spark_log
 from gnomon.ingest.text import read_head
 
 __all__ = ["FORMATS", "Identity", "identify"]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.graph.timeline import Timeline, union_of_spans
-from gnomon.model.machine import Machine
+from gnomon.model.machines.machine import Machine
 from gnomon.model.ranges import Floats, Ranges
 from gnomon.series import Signal, integrate_product
 from gnomon.units import parse
@@ -83,7 +83,7 @@ class Carbon(msgspec.Struct, frozen=True):
 def draw_w(machine: Machine, utilisation: float = 1.0) -> Estimate:
     """Power of a machine at some load: idle, plus load's share of what lies between it and peak.
 
-    >>> from gnomon.model.machine import find_machine
+    >>> from gnomon.model.machines.machine import find_machine
     >>> draw_w(find_machine("H100"), 0.5).mid
     385.0
     """
@@ -104,7 +104,7 @@ def embodied_rate_g_h(
         year: The year it is used in.
         how: See `Amortisation`.
 
-    >>> from gnomon.model.machine import find_machine
+    >>> from gnomon.model.machines.machine import find_machine
     >>> old = find_machine("E5-2640v4")
     >>> hows = ("life", "age", "sunk")
     >>> [round(embodied_rate_g_h(old, bought=2016, year=2024, how=h).mid, 3) for h in hows]
@@ -283,7 +283,7 @@ def account_timeline(
         how: How embodied carbon is spread over time.
 
     >>> from gnomon.graph import WorkGraph
-    >>> from gnomon.model.machine import find_machine
+    >>> from gnomon.model.machines.machine import find_machine
     >>> g = WorkGraph.from_columns(["gpu 0", "gpu 1"], [3600 * 10**9, 1800 * 10**9])
     >>> line = Timeline(g, np.array([0, 0]))
     >>> account = account_timeline(line, find_machine("H100"), Estimate.exact(400.0))

@@ -9,24 +9,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gnomon.lazy import lazy_names
-from gnomon.report.chart import BarChart, Bars, Chart, Line, LineChart, ScatterChart
+from gnomon.report.charts.chart import BarChart, Bars, Chart, Line, LineChart, ScatterChart
 
 # Not lazy: whoever imported the submodule first would find it under this name, not the function.
 from gnomon.report.compare import Change, Comparison, compare
 from gnomon.report.result import Figure, InputFile, Manifest, Result, TimelineView, hash_input
 
 if TYPE_CHECKING:
+    from gnomon.report.charts.svg import render_chart
     from gnomon.report.folder import load, save, write_csv
     from gnomon.report.html import render_html, write_html, write_site
     from gnomon.report.json import to_json, write_json
     from gnomon.report.prometheus import to_prometheus
-    from gnomon.report.svg import render_chart
     from gnomon.report.terminal import print_result
 
 _LAZY = {
     "load": "folder",
     "print_result": "terminal",
-    "render_chart": "svg",
+    "render_chart": "charts.svg",
     "render_html": "html",
     "save": "folder",
     "to_json": "json",

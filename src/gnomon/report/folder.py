@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 
 from gnomon.errors import InputError
-from gnomon.report.chart import Chart
+from gnomon.report.charts.chart import Chart
+from gnomon.report.charts.timeline import TimelineView
 from gnomon.report.json import SCHEMA, encode_pretty
 from gnomon.report.result import Figure, Manifest, Result
-from gnomon.report.timeline import TimelineView
 from gnomon.table import Column, Dictionary, Table, read_arrow, write_arrow
 from gnomon.table.atomic import sibling
 

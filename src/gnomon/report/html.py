@@ -16,10 +16,10 @@ import numpy as np
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
-from gnomon.report.palette import MARK_STYLE, THEME
+from gnomon.report.charts.palette import MARK_STYLE, THEME
+from gnomon.report.charts.svg import render_chart
+from gnomon.report.charts.timeline import TimelineView
 from gnomon.report.result import Result
-from gnomon.report.svg import render_chart
-from gnomon.report.timeline import TimelineView
 from gnomon.table import Table, atomic_file, format_column
 from gnomon.table.column import slice_column
 

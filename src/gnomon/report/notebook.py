@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import html
 
+from gnomon.report.charts.svg import render_chart
 from gnomon.report.result import Result
-from gnomon.report.svg import render_chart
 
 __all__ = ["render_fragment"]
 

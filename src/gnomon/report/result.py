@@ -14,8 +14,8 @@ import numpy as np
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
-from gnomon.report.chart import Chart
-from gnomon.report.timeline import TimelineView
+from gnomon.report.charts.chart import Chart
+from gnomon.report.charts.timeline import TimelineView
 from gnomon.table import Table, format_value
 
 __all__ = ["Figure", "InputFile", "Manifest", "Result", "TimelineView", "hash_input"]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.graph import Timeline
-from gnomon.report.timeline import TimelineView
+from gnomon.report.charts.timeline import TimelineView
 
 __all__ = ["timeline_view"]
 

@@ -13,8 +13,8 @@ import time
 import pytest
 
 from gnomon.act.spark import SparkDriver
-from gnomon.ingest.spark_jobs import spark_jobs
-from gnomon.ingest.spark_log import read_spark_logs
+from gnomon.ingest.spark.event_log import read_spark_logs
+from gnomon.ingest.spark.jobs import spark_jobs
 from gnomon.systems.batch.logs import replay_recorded
 from tests.act.spark.harness import running_stage, stage_of, staying, waiting_stage
 from tests.waiting import until

@@ -21,7 +21,7 @@ from gnomon.decide.cluster import (
 from gnomon.decide.cluster.rules import cap_quota, pcaps_threshold
 from gnomon.errors import InputError
 from gnomon.graph.jobs import BatchJobs, JobKinds, Stage, Waves
-from gnomon.model.decima import DecimaWeights
+from gnomon.model.decima.network import DecimaWeights
 from gnomon.sim.cluster import NEVER_NS, Executors, GridSteps, Guard
 
 ORDERS = (

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnomon.ingest.kineto import KinetoTrace
-from gnomon.model.kernel_class import classify_kernel
+from gnomon.ingest.profiler.kineto import KinetoTrace
+from gnomon.model.accelerator.kernel_class import classify_kernel
 
 #: Owner of a piece in which the profiler saw nothing: time between operators.
 GAP = -1

@@ -10,7 +10,7 @@ import pytest
 from gnomon.datasets import bundled
 from gnomon.errors import InputError
 from gnomon.graph import scale
-from gnomon.ingest.kineto import read_kineto
+from gnomon.ingest.profiler.kineto import read_kineto
 from gnomon.sim import replay
 from gnomon.sim.trace import build_graph
 from gnomon.systems.training import WhatIf, replay_trace, to_result

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gnomon.datasets import bundled
 from gnomon.errors import InputError
-from gnomon.ingest.kineto import read_kineto
+from gnomon.ingest.profiler.kineto import read_kineto
 from gnomon.sim import replay
 from gnomon.sim.trace import build_graph
 from gnomon.sim.trace.events import lay_out

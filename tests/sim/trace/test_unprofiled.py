@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gnomon.datasets import bundled
 from gnomon.errors import InputError
-from gnomon.ingest.kineto import read_kineto
-from gnomon.model.profiler_cost import ProfilerCost, default_profiler_cost
+from gnomon.ingest.profiler.kineto import read_kineto
+from gnomon.model.accelerator.profiler_cost import ProfilerCost, default_profiler_cost
 from gnomon.sim import replay
 from gnomon.sim.trace.graph import HOST_KINDS, build_graph
 from gnomon.sim.trace.profiler_time import _event_costs, _repeats, take_profiler_out

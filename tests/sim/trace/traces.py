@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from gnomon.ingest.kineto import KinetoTrace, read_kineto
+from gnomon.ingest.profiler.kineto import KinetoTrace, read_kineto
 from gnomon.sim.trace import TraceGraph, build_graph
 
 Event = dict[str, Any]

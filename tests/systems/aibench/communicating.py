@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gnomon.ingest.execution_trace import ExecutionTrace, Node, OpaqueValue, TensorValue
-from gnomon.ingest.kineto import ProcessGroup
+from gnomon.ingest.execution.trace import ExecutionTrace, Node, OpaqueValue, TensorValue
+from gnomon.ingest.profiler.kineto import ProcessGroup
 
 OBJECT = OpaqueValue("Object")
 _PG = "__torch__.torch.classes.c10d.ProcessGroup process_group"

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from gnomon.ingest.execution_trace import ExecutionTrace, TensorValue, read_execution_trace
-from gnomon.systems.aibench.batch import scale_batch
-from gnomon.systems.aibench.bench import describe, write_bench
-from gnomon.systems.aibench.compose import Composed, Selection, compose, weigh
-from gnomon.systems.aibench.lower import lower
-from gnomon.systems.aibench.parts import parts_of
+from gnomon.ingest.execution.trace import ExecutionTrace, TensorValue, read_execution_trace
+from gnomon.systems.aibench.builder.lower import lower
+from gnomon.systems.aibench.builder.provided import modules_for, sources_of
+from gnomon.systems.aibench.builder.schedule import number_registers, order
+from gnomon.systems.aibench.builder.select import Chosen, choose
+from gnomon.systems.aibench.compose.calls import Composed, Selection, compose, weigh
+from gnomon.systems.aibench.compose.parts import parts_of
+from gnomon.systems.aibench.folder import describe, write_bench
 from gnomon.systems.aibench.program import Call, Program
-from gnomon.systems.aibench.provided import modules_for, sources_of
-from gnomon.systems.aibench.schedule import number_registers, order
-from gnomon.systems.aibench.select import Chosen, choose
+from gnomon.systems.aibench.rescale.trace import scale_batch
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 F = torch.nn.functional

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.systems.aibench.bench import write_bench
-from gnomon.systems.aibench.communication import TENTHS
+from gnomon.systems.aibench.builder.communication import TENTHS
+from gnomon.systems.aibench.folder import write_bench
 from gnomon.systems.aibench.pipeline import Options, build_program
 from tests.systems.aibench.communicating import every_kind
 

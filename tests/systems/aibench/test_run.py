@@ -30,7 +30,7 @@ def test_every_model_is_replayed_whole(name, recorded, tmp_path):
 
 def test_a_clone_calls_what_the_original_called(recorded, tmp_path):
     """The clone's own profile has the same operators that do work, as often."""
-    from gnomon.ingest.kineto import read_kineto
+    from gnomon.ingest.profiler.kineto import read_kineto
 
     folder = recorded("gpt-adam")
     build(folder, tmp_path / "bench")
@@ -359,9 +359,9 @@ def test_streams_wait_for_one_another_and_for_the_end(monkeypatch, recorded, tmp
     import sys
     from pathlib import Path
 
-    from gnomon.ingest.execution_trace import read_execution_trace
+    from gnomon.ingest.execution.trace import read_execution_trace
     from gnomon.systems.aibench import pipeline
-    from gnomon.systems.aibench.bench import describe, write_bench
+    from gnomon.systems.aibench.folder import describe, write_bench
 
     order = pipeline.order
 

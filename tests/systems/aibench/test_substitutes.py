@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from gnomon.ingest.execution_trace import TensorValue, read_execution_trace  # noqa: E402
-from gnomon.systems.aibench.operators import operator_of  # noqa: E402
-from gnomon.systems.aibench.provided import modules_for, substituted  # noqa: E402
+from gnomon.ingest.execution.trace import TensorValue, read_execution_trace  # noqa: E402
+from gnomon.systems.aibench.builder.operators import operator_of  # noqa: E402
+from gnomon.systems.aibench.builder.provided import modules_for, substituted  # noqa: E402
 from tests.systems.aibench.beside_run import load  # noqa: E402
 
 attention, recurrent, others = load("attention"), load("recurrent"), load("substitutes")

@@ -8,12 +8,12 @@ import pytest
 from gnomon.datasets import bundled
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
-from gnomon.ingest.batch_trace import BatchTrace
-from gnomon.ingest.spark_jobs import spark_jobs
-from gnomon.ingest.spark_log import read_spark_logs
+from gnomon.ingest.spark.event_log import read_spark_logs
+from gnomon.ingest.spark.jobs import spark_jobs
+from gnomon.ingest.stages.trace import BatchTrace
 from gnomon.sim.cluster import NEVER_NS
 from gnomon.systems.batch.logs import Replayed, recorded_executors, replay_recorded
-from gnomon.systems.batch.result import _distrust
+from gnomon.systems.batch.run_result import _distrust
 
 LOG = bundled("spark-diamonds")
 

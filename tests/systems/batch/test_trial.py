@@ -14,7 +14,7 @@ from gnomon.errors import InputError
 from gnomon.report import to_json
 from gnomon.sim.cluster import Executors, Guard
 from gnomon.systems.batch import Experiment, hours_of_zone, parse_policies, run_experiment
-from gnomon.systems.batch.result import to_result, to_script
+from gnomon.systems.batch.run_result import to_result, to_script
 from gnomon.systems.batch.trial import Trial, base_of, knows_grid, run_trial
 
 MINUTE_NS = 60 * 10**9

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
-from gnomon.model.machine import Fleet, Group, Machine, find_machine
-from gnomon.model.machine_file import read_fleet
-from gnomon.systems.carbon.bought import to_result, to_script, verdict
+from gnomon.model.machines.machine import Fleet, Group, Machine, find_machine
+from gnomon.model.machines.machine_file import read_fleet
 from gnomon.systems.carbon.buy import weigh_purchase, years_to_pay_back
+from gnomon.systems.carbon.buy_result import to_result, to_script, verdict
 
 
 def machine(name, score=100.0, peak=100.0, kg=50.0, idle=0.0):

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.estimate import Estimate
-from gnomon.model.machine import Fleet, Group, Machine, find_machine
-from gnomon.model.machine_file import read_fleet
-from gnomon.systems.carbon.curved import curves_of
+from gnomon.model.machines.machine import Fleet, Group, Machine, find_machine
+from gnomon.model.machines.machine_file import read_fleet
 from gnomon.systems.carbon.curves import (
     added_by_grid,
     added_by_idle,
@@ -22,6 +21,7 @@ from gnomon.systems.carbon.curves import (
     filled_g_h,
     largest,
 )
+from gnomon.systems.carbon.curves_result import curves_of
 from gnomon.systems.carbon.metric import METRICS, candidates_of, order_of, parse_metrics
 from gnomon.systems.carbon.supply import Supply, supply_of
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
-from gnomon.ingest.jobs import Jobs
-from gnomon.model.machine import Fleet, Group, Machine, find_machine
-from gnomon.model.machine_file import read_fleet
+from gnomon.ingest.jobs.jobs import Jobs
+from gnomon.model.machines.machine import Fleet, Group, Machine, find_machine
+from gnomon.model.machines.machine_file import read_fleet
 from gnomon.series import Signal
 from gnomon.systems.carbon.metric import METRICS, parse_metrics
 from gnomon.systems.carbon.place import Demand, demand_of, place_jobs
-from gnomon.systems.carbon.placed import to_result, to_script
+from gnomon.systems.carbon.place_result import to_result, to_script
 
 HOUR_NS = 3_600 * 10**9
 NEVER = np.iinfo(np.int64).max

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.errors import InputError
-from gnomon.ingest.outlook import Outlook, expected_grid
+from gnomon.ingest.intensity.outlook import Outlook, expected_grid
 from gnomon.series import Signal
 from gnomon.systems.carbon.wait import plan_wait, saved_by, start_clean
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon.graph import scale
-from gnomon.ingest.operation_log import read_operation_log
+from gnomon.ingest.profiler.operation_log import read_operation_log
 from gnomon.sim import replay
 from gnomon.sim.trace.steps import step_estimate
 from gnomon.systems.training.operations import COMPUTE, build_operations_graph, fence_tasks

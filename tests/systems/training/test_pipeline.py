@@ -9,8 +9,8 @@ import pytest
 from gnomon.graph import WorkGraph
 from gnomon.sim import replay
 from gnomon.systems.training import replay_trace, to_result
-from gnomon.systems.training.answer import to_script
 from gnomon.systems.training.pipeline import as_shown, replay_changed
+from gnomon.systems.training.replay_result import to_script
 from gnomon.systems.training.whatif import DelayRank, IdealNetwork, ScaleNamed
 from tests.sim.trace.traces import (
     exchange,

@@ -13,9 +13,9 @@ import types
 import pytest
 
 from gnomon.errors import InputError, MissingExtra
-from gnomon.systems.training import autostep, record, replay_trace
-from gnomon.systems.training.recorder import Recorder, RecordOptions, _Laps
-from gnomon.systems.training.recording import Recording, pack_trace
+from gnomon.systems.training import record, replay_trace
+from gnomon.systems.training.recording.folder import Recording, autostep, pack_trace
+from gnomon.systems.training.recording.recorder import Recorder, RecordOptions, _Laps
 
 SMALL = dict(skip=1, plain=3, warmup=1, steps=2, after=2)
 TOTAL = 1 + 3 + 1 + 2 + 1 + 2  # one step after the trace is left alone
@@ -219,7 +219,7 @@ def test_a_trace_that_could_not_be_written_is_missing(tmp_path, training_step, m
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    module = sys.modules["gnomon.systems.training.recorder"]
+    module = sys.modules["gnomon.systems.training.recording.recorder"]
     monkeypatch.setattr(module, "pack_trace", full)
     with pytest.warns(UserWarning, match="No space left.*missing: the trace, .*kept: meta.json"):
         run_loop(tmp_path, training_step)
@@ -256,7 +256,7 @@ def test_recording_needs_nothing_but_the_standard_library():
         "import sys\n"
         "for name in ('numpy', 'msgspec', 'cyclopts', 'gnomon._core'): sys.modules[name] = None\n"
         "from gnomon.systems.training import record\n"
-        "from gnomon.systems.training.autostep import AutoStep\n"
+        "from gnomon.systems.training.recording.autostep import AutoStep\n"
         "print(callable(record), 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -333,7 +333,7 @@ def test_a_gpu_that_nobody_uses_is_not_touched():
 def test_the_time_around_all_steps_is_that_of_all(monkeypatch):
     seconds = iter([1.0, 1.0, 1.2, 1.5, 1.6, 1.6])  # begin, four marks, end
     clock = types.SimpleNamespace(perf_counter=lambda: next(seconds))
-    monkeypatch.setattr("gnomon.systems.training.recorder.time", clock)
+    monkeypatch.setattr("gnomon.systems.training.recording.recorder.time", clock)
     laps = _Laps(types.SimpleNamespace(cuda=FakeCuda(initialized=False)))
     laps.start()
     for _ in range(3):

@@ -7,7 +7,7 @@ import msgspec
 from gnomon import _core
 from gnomon.decide.cluster.policy import Parts, Setting, cluster_policies
 from gnomon.errors import InputError
-from gnomon.model.decima import DecimaWeights, bundled_decima
+from gnomon.model.decima.network import DecimaWeights, bundled_decima
 
 __all__ = [
     "CriticalPath", "Decima", "Fair", "Fifo", "Kubernetes", "PathSoftmax", "ShortestJob",

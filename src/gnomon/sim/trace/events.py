@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.ingest.kineto import KinetoTrace
+from gnomon.ingest.profiler.kineto import KinetoTrace
 
 __all__ = ["EventClass", "EventFlag", "LaidOut", "lay_out", "peer_of", "step_marks"]
 

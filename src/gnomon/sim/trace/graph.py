@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from gnomon import _core
 from gnomon.errors import InputError
 from gnomon.graph import Timeline, WorkGraph
-from gnomon.ingest.kineto import KinetoTrace
-from gnomon.model.kernel_class import KERNEL_CLASSES, classify_kernel
+from gnomon.ingest.profiler.kineto import KinetoTrace
+from gnomon.model.accelerator.kernel_class import KERNEL_CLASSES, classify_kernel
 from gnomon.sim.trace.events import EventClass, LaidOut, lay_out, step_marks
 from gnomon.sim.trace.marks import (
     asked_at,

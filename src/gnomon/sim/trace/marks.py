@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.ingest.kineto import KinetoTrace
+from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.sim.trace.events import EventClass, LaidOut
 
 __all__ = ["asked_at", "nth_of_its_kind", "step_of_device_events"]

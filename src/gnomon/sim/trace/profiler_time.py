@@ -6,7 +6,7 @@ A host task loses, in this order:
   lower quartile; with three steps, the fastest). Fresh pages and cold caches of the profiler hit
   now this call, now that one;
 - *operators, launches, calls, frames*: the price of every event that begins or ends inside it
-  (`gnomon.model.profiler_cost`); as a rule one begins at its end, or one ends at its start;
+  (`gnomon.model.accelerator.profiler_cost`); as a rule one begins at its end, or one ends at its start;
 - *steps*: the profiler's work between two step marks.
 
 Devices work on beside a profiler; only the gaps before kernels get shorter.
@@ -22,8 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.graph import WorkGraph
-from gnomon.ingest.kineto import KinetoTrace
-from gnomon.model.profiler_cost import EventPrices, ProfilerCost, group_by, price_events
+from gnomon.ingest.profiler.kineto import KinetoTrace
+from gnomon.model.accelerator.profiler_cost import (
+    EventPrices,
+    ProfilerCost,
+    group_by,
+    price_events,
+)
 from gnomon.sim.trace.events import step_marks
 from gnomon.sim.trace.graph import HOST_KINDS, TraceGraph
 

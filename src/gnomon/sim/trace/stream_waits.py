@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.ingest.kineto import KinetoTrace
+from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.sim.trace.events import EventClass, LaidOut
 
 __all__ = ["recorded_waits"]

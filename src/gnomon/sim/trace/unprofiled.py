@@ -22,8 +22,8 @@ from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.graph import Timeline, WorkGraph
 from gnomon.graph.timeline import union_of_spans
-from gnomon.ingest.kineto import KinetoTrace
-from gnomon.model.profiler_cost import ProfilerCost, default_profiler_cost
+from gnomon.ingest.profiler.kineto import KinetoTrace
+from gnomon.model.accelerator.profiler_cost import ProfilerCost, default_profiler_cost
 from gnomon.sim import replay
 from gnomon.sim.trace.graph import HOST_KINDS, TraceGraph
 from gnomon.sim.trace.profiler_time import take_profiler_out

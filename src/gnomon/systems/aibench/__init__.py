@@ -16,14 +16,14 @@ from gnomon.lazy import lazy_names
 
 if TYPE_CHECKING:
     from gnomon.systems.aibench.benchmark import Benchmark, build
-    from gnomon.systems.aibench.check import check_bench
     from gnomon.systems.aibench.pipeline import Options, build_program
+    from gnomon.systems.aibench.verify.check import check_bench
 
 __all__ = ["Benchmark", "Options", "build", "build_program", "check_bench"]
 
 _HOME = {
     "Benchmark": "benchmark", "Options": "pipeline", "build": "benchmark",
-    "build_program": "pipeline", "check_bench": "check",
+    "build_program": "pipeline", "check_bench": "verify.check",
 }  # fmt: skip
 
 __getattr__ = lazy_names(__name__, _HOME)

@@ -9,22 +9,22 @@ from pathlib import Path
 import msgspec
 
 from gnomon.errors import InputError
-from gnomon.ingest.execution_trace import ExecutionTrace
-from gnomon.ingest.kineto import KinetoTrace
-from gnomon.model.gpu import find_gpu
-from gnomon.systems.aibench.align import Alignment, Uncovered, align, steps_of
-from gnomon.systems.aibench.batch import scale_batch, stretch
-from gnomon.systems.aibench.compose import Selection, compose, narrow, weigh
-from gnomon.systems.aibench.constructors import Constructors, gather
-from gnomon.systems.aibench.emulation import emulate
-from gnomon.systems.aibench.flow import Flow
-from gnomon.systems.aibench.kernels import KernelFiles
-from gnomon.systems.aibench.lower import lower
-from gnomon.systems.aibench.parts import parts_of
+from gnomon.ingest.execution.trace import ExecutionTrace
+from gnomon.ingest.profiler.kineto import KinetoTrace
+from gnomon.model.accelerator.gpu import find_gpu
+from gnomon.systems.aibench.builder.align import Alignment, Uncovered, align, steps_of
+from gnomon.systems.aibench.builder.constructors import Constructors, gather
+from gnomon.systems.aibench.builder.emulation import emulate
+from gnomon.systems.aibench.builder.flow import Flow
+from gnomon.systems.aibench.builder.kernels import KernelFiles
+from gnomon.systems.aibench.builder.lower import lower
+from gnomon.systems.aibench.builder.provided import modules_for, sources_of
+from gnomon.systems.aibench.builder.schedule import number_registers, order
+from gnomon.systems.aibench.builder.select import choose, tensors_in
+from gnomon.systems.aibench.compose.calls import Selection, compose, narrow, weigh
+from gnomon.systems.aibench.compose.parts import parts_of
 from gnomon.systems.aibench.program import Call, Program
-from gnomon.systems.aibench.provided import modules_for, sources_of
-from gnomon.systems.aibench.schedule import number_registers, order
-from gnomon.systems.aibench.select import choose, tensors_in
+from gnomon.systems.aibench.rescale.trace import scale_batch, stretch
 
 __all__ = ["Built", "Options", "build_program"]
 

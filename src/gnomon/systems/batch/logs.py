@@ -9,7 +9,7 @@ from gnomon.decide.cluster import Fifo, simulate
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.graph.jobs import BatchJobs
-from gnomon.ingest.batch_trace import BatchTrace
+from gnomon.ingest.stages.trace import BatchTrace
 from gnomon.sim.cluster import NEVER_NS, Executors
 
 __all__ = ["Replayed", "SameJobs", "recorded_executors", "replay_recorded"]

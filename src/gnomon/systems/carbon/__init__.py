@@ -17,7 +17,7 @@ from gnomon.lazy import lazy_names
 
 if TYPE_CHECKING:
     from gnomon.systems.carbon.buy import weigh_purchase
-    from gnomon.systems.carbon.curved import curves_of
+    from gnomon.systems.carbon.curves_result import curves_of
     from gnomon.systems.carbon.metric import parse_metrics
     from gnomon.systems.carbon.place import demand_of, place_jobs
     from gnomon.systems.carbon.wait import plan_wait, start_clean
@@ -30,7 +30,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "curves_of": "curved",
+        "curves_of": "curves_result",
         "demand_of": "place",
         "parse_metrics": "metric",
         "place_jobs": "place",

@@ -16,7 +16,7 @@ import numpy as np
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.model.carbon import YEAR_H
-from gnomon.model.machine import Fleet, Group, Machine
+from gnomon.model.machines.machine import Fleet, Group, Machine
 from gnomon.systems.carbon.curves import best_order, filled_g_h
 from gnomon.systems.carbon.supply import End, supply_of
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
-from gnomon.ingest.grid import day_of
-from gnomon.ingest.jobs import Jobs
+from gnomon.ingest.intensity.grid import day_of
+from gnomon.ingest.jobs.jobs import Jobs
 from gnomon.model.carbon import Amortisation, grid_hours
-from gnomon.model.machine import Fleet
+from gnomon.model.machines.machine import Fleet
 from gnomon.series import Signal
 from gnomon.sim.placement import Candidate, Groups, Placed, Tasks, cleanest_starts, place
 from gnomon.systems.carbon.metric import METRICS, Metric, candidates_of

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
+from gnomon.model.accelerator.gpu import find_gpu
 from gnomon.model.carbon import Amortisation, embodied_rate_g_h
-from gnomon.model.gpu import find_gpu
-from gnomon.model.machine import Fleet, Machine
+from gnomon.model.machines.machine import Fleet, Machine
 
 __all__ = ["End", "Supply", "check_alike", "supply_of"]
 

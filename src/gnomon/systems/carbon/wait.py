@@ -19,7 +19,7 @@ import msgspec
 from gnomon.act.process import sleep_until
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
-from gnomon.ingest.outlook import Outlook, expected_grid
+from gnomon.ingest.intensity.outlook import Outlook, expected_grid
 from gnomon.series import Signal
 from gnomon.sim.placement import cleanest_starts
 from gnomon.units import format_duration, parse, parse_duration

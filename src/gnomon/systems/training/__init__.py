@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from gnomon.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from gnomon.systems.training.answer import to_result
     from gnomon.systems.training.job import TrainingJob
     from gnomon.systems.training.pipeline import TrainingReplay, read_job, replay_trace
-    from gnomon.systems.training.recorder import record
+    from gnomon.systems.training.recording.recorder import record
+    from gnomon.systems.training.replay_result import to_result
     from gnomon.systems.training.whatif import WhatIf
 
 __all__ = [
@@ -38,9 +38,9 @@ _HOME = {
     "TrainingReplay": "pipeline",
     "WhatIf": "whatif",
     "read_job": "pipeline",
-    "record": "recorder",
+    "record": "recording.recorder",
     "replay_trace": "pipeline",
-    "to_result": "answer",
+    "to_result": "replay_result",
 }
 
 __getattr__ = lazy_names(__name__, _HOME)

@@ -7,8 +7,8 @@ import re
 import msgspec
 import numpy as np
 
-from gnomon.ingest.kineto import KinetoTrace
-from gnomon.model.kernel_class import classify_kernel
+from gnomon.ingest.profiler.kineto import KinetoTrace
+from gnomon.model.accelerator.kernel_class import classify_kernel
 from gnomon.sim.trace.events import EventClass, LaidOut, peer_of, step_marks
 from gnomon.sim.trace.marks import asked_at, step_of_device_events
 

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from gnomon.errors import GraphError, InputError, SimulationError
 from gnomon.graph import Timeline, WorkGraph, connect, merge, regroup
-from gnomon.ingest.kineto import KinetoTrace
+from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.sim import replay
 from gnomon.sim.trace.events import lay_out
 from gnomon.sim.trace.graph import InferredWait, TraceGraph, build_graph
 from gnomon.systems.training.communication import Communication, communications
+from gnomon.systems.training.proxy_ranks import StandIn, stand_ins
 from gnomon.systems.training.ranks import (
     Exchange,
     Member,
@@ -27,7 +28,6 @@ from gnomon.systems.training.ranks import (
     resolve_peers,
     transfer_ns,
 )
-from gnomon.systems.training.stand_in import StandIn, stand_ins
 
 __all__ = ["Meeting", "RankPart", "TrainingJob", "build_job", "tie_ranks"]
 

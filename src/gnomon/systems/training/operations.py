@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gnomon.graph import Timeline, WorkGraph
 from gnomon.graph.timeline import covered_until, union_of_spans
-from gnomon.ingest.operation_log import OperationLog
+from gnomon.ingest.profiler.operation_log import OperationLog
 from gnomon.sim.trace.graph import TraceGraph
 
 __all__ = ["COLLECTIVES", "COMPUTE", "TRANSFERS", "build_operations_graph", "fence_tasks"]

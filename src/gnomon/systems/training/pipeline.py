@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from gnomon import _core
 from gnomon.estimate import Estimate
 from gnomon.graph import Timeline, WorkGraph
-from gnomon.ingest.measured import read_measured
-from gnomon.ingest.operation_log import looks_like_operation_log, read_operation_log
-from gnomon.model.profiler_cost import ProfilerCost
+from gnomon.ingest.profiler.measured import read_measured
+from gnomon.ingest.profiler.operation_log import looks_like_operation_log, read_operation_log
+from gnomon.model.accelerator.profiler_cost import ProfilerCost
 from gnomon.sim import replay
 from gnomon.sim.trace.graph import TraceGraph
 from gnomon.sim.trace.steps import (

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.ingest.kineto import KinetoTrace
+from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.systems.training.communication import Communication
 
 __all__ = [

@@ -6,7 +6,7 @@ import glob
 from pathlib import Path
 
 from gnomon.errors import InputError
-from gnomon.ingest.kineto import KinetoTrace, read_kineto
+from gnomon.ingest.profiler.kineto import KinetoTrace, read_kineto
 from gnomon.systems.training.job import rank_in_name
 
 __all__ = ["find_trace", "find_traces", "read_traces"]

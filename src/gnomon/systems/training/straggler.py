@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 from gnomon.graph import WorkGraph
-from gnomon.ingest.operation_log import OperationLog
+from gnomon.ingest.profiler.operation_log import OperationLog
 from gnomon.report import Figure, Line, LineChart, Manifest, Result, hash_input
 from gnomon.sim import replay
 from gnomon.sim.trace.graph import TraceGraph

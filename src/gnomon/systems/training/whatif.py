@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gnomon.errors import InputError, SimulationError
 from gnomon.graph import Timeline, WorkGraph, connect, disconnect, scale
-from gnomon.model.kernel_class import KERNEL_CLASSES
+from gnomon.model.accelerator.kernel_class import KERNEL_CLASSES
 from gnomon.sim import replay
 from gnomon.sim.trace.graph import HOST_KINDS, TraceGraph
 from gnomon.sim.trace.steps import step_estimate

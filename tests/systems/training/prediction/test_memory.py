@@ -10,6 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.errors import InputError
+from gnomon.systems.training.prediction.analytic.style import (
+    MEGATRON,
+    MEGATRON_2022,
+    STYLES,
+    TORCH,
+)
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.memory import (
     layer_kinds,
@@ -19,7 +25,6 @@ from gnomon.systems.training.prediction.memory import (
     stage_memory,
     vocab_share,
 )
-from gnomon.systems.training.prediction.style import MEGATRON, MEGATRON_2022, STYLES, TORCH
 
 WORKLOADS = {
     "gpt-base": Configuration(layers=12, hidden=2048, heads=16, seq=2048, batch=4),

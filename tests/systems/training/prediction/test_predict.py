@@ -9,10 +9,10 @@ import pytest
 
 from gnomon.datasets import bundled
 from gnomon.errors import InputError
+from gnomon.systems.training.prediction.analytic.operators import TORCH
 from gnomon.systems.training.prediction.configuration import Configuration
-from gnomon.systems.training.prediction.operators import TORCH
 from gnomon.systems.training.prediction.predict import predict
-from gnomon.systems.training.prediction.predicted import to_result, to_script
+from gnomon.systems.training.prediction.predict_result import to_result, to_script
 from gnomon.systems.training.prediction.source import Modelled, factor_of, read_recorded, style_of
 
 

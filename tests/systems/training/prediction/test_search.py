@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon.errors import Infeasible, InputError
-from gnomon.model.gpu import Gpu
-from gnomon.systems.training.prediction.assemble import assemble
+from gnomon.model.accelerator.gpu import Gpu
+from gnomon.systems.training.prediction.analytic.style import find_style
 from gnomon.systems.training.prediction.configuration import Configuration
-from gnomon.systems.training.prediction.found import planner_of
+from gnomon.systems.training.prediction.layout.assemble import assemble
 from gnomon.systems.training.prediction.memory import stage_memory
 from gnomon.systems.training.prediction.program import Piece, Program
 from gnomon.systems.training.prediction.search import (
@@ -22,8 +22,8 @@ from gnomon.systems.training.prediction.search import (
     quick_step,
     search,
 )
+from gnomon.systems.training.prediction.search_result import planner_of
 from gnomon.systems.training.prediction.source import Modelled
-from gnomon.systems.training.prediction.style import find_style
 from tests.systems.training.prediction.programs import (
     Machine,
     configuration,

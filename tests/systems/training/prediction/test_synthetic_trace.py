@@ -15,8 +15,8 @@ import pytest
 
 from gnomon.cli import main
 from gnomon.errors import InputError
+from gnomon.systems.training.prediction.analytic.operators import TORCH
 from gnomon.systems.training.prediction.configuration import Configuration
-from gnomon.systems.training.prediction.operators import TORCH
 from gnomon.systems.training.prediction.predict import predict
 from gnomon.systems.training.prediction.source import Modelled, read_recorded
 

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 import msgspec
 
 from gnomon.errors import InputError
+from gnomon.systems.training.prediction.analytic.style import Style, width
 from gnomon.systems.training.prediction.configuration import Configuration
-from gnomon.systems.training.prediction.schedule import in_flight, split_layers
-from gnomon.systems.training.prediction.style import Style, width
+from gnomon.systems.training.prediction.layout.schedule import in_flight, split_layers
 
 __all__ = [
     "VOCAB_STEP",
@@ -141,7 +141,7 @@ def parameter_counts(configuration: Configuration, style: Style) -> dict[str, fl
     A tied head has none of its own unless a pipeline puts it on another rank, which then holds a
     copy of the embedding.
 
-    >>> from gnomon.systems.training.prediction.style import find_style
+    >>> from gnomon.systems.training.prediction.analytic.style import find_style
     >>> c = Configuration(layers=12, hidden=2048, heads=16, seq=2048, batch=4)
     >>> p = parameter_counts(c, find_style("torch"))
     >>> int(p["embedding"] + 12 * p["layer"] + p["head"])
@@ -164,7 +164,7 @@ def parameter_counts(configuration: Configuration, style: Style) -> dict[str, fl
 def model_parameters(configuration: Configuration, style: Style) -> tuple[float, float]:
     """Parameters of the whole model, and of those the ones a token is multiplied with.
 
-    >>> from gnomon.systems.training.prediction.style import find_style
+    >>> from gnomon.systems.training.prediction.analytic.style import find_style
     >>> c = Configuration(layers=12, hidden=2048, heads=16, seq=2048, batch=4)
     >>> [round(n / 1e6) for n in model_parameters(c, find_style("torch"))]
     [815, 707]
@@ -188,7 +188,7 @@ def model_parameters(configuration: Configuration, style: Style) -> tuple[float,
 def expert_counts(configuration: Configuration, style: Style) -> dict[str, float]:
     """How many of `parameter_counts` are experts', by kind of layer; kinds without are left out.
 
-    >>> from gnomon.systems.training.prediction.style import find_style
+    >>> from gnomon.systems.training.prediction.analytic.style import find_style
     >>> c = Configuration(
     ...     layers=2, hidden=64, heads=4, seq=8, batch=1, experts=8, expert_ffn=32, ep=4, dp=4
     ... )
@@ -216,7 +216,7 @@ def expert_copies(configuration: Configuration) -> int:
 def vocab_share(configuration: Configuration, style: Style) -> int:
     """Words of the vocabulary that one tensor-parallel rank holds, padding included.
 
-    >>> from gnomon.systems.training.prediction.style import find_style
+    >>> from gnomon.systems.training.prediction.analytic.style import find_style
     >>> c = Configuration(layers=2, hidden=64, heads=4, seq=8, batch=1, vocab=50257, tp=2)
     >>> vocab_share(c, find_style("megatron")), vocab_share(c, find_style("torch"))
     (25216, 25128)
@@ -455,7 +455,7 @@ def _inputs(c: Configuration) -> float:
 def stage_memory(configuration: Configuration, style: Style, stage: int | None = None) -> Memory:
     """The fullest moment of a pipeline stage, or of the fullest stage.
 
-    >>> from gnomon.systems.training.prediction.style import find_style
+    >>> from gnomon.systems.training.prediction.analytic.style import find_style
     >>> c = Configuration(layers=12, hidden=2048, heads=16, seq=2048, batch=4)
     >>> round(stage_memory(c, find_style("torch")).total / 2**30, 1)
     15.3
@@ -478,7 +478,7 @@ def least_recompute(configuration: Configuration, style: Style, memory_bytes: fl
 
     Where nothing fits, all is recomputed: `stage_memory` then says by how much it is too large.
 
-    >>> from gnomon.systems.training.prediction.style import find_style
+    >>> from gnomon.systems.training.prediction.analytic.style import find_style
     >>> c = Configuration(layers=24, hidden=2048, heads=16, seq=1024, batch=8, dtype="fp16")
     >>> old = find_style("megatron-2022")
     >>> [least_recompute(c, old, gib * 2**30).recompute for gib in (80, 32)]

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.errors import Infeasible, InputError
-from gnomon.model.collective_time import CollectiveTimes
-from gnomon.model.gpu import Gpu, find_gpu
+from gnomon.model.accelerator.collective_time import CollectiveTimes
+from gnomon.model.accelerator.gpu import Gpu, find_gpu
 from gnomon.parallel import Options, pmap
-from gnomon.systems.training.prediction.assemble import Assembled, assemble_rounds
 from gnomon.systems.training.prediction.configuration import Configuration
+from gnomon.systems.training.prediction.layout.assemble import Assembled, assemble_rounds
 from gnomon.systems.training.prediction.program import Program
 
 __all__ = [

@@ -11,23 +11,29 @@ from typing import Any, Protocol
 import msgspec
 
 from gnomon.errors import InputError
-from gnomon.ingest.measured import read_measured
-from gnomon.model.collective_time import CollectiveTimes
-from gnomon.model.gpu import find_gpu
-from gnomon.model.profiler_cost import ProfilerCost
+from gnomon.ingest.profiler.measured import read_measured
+from gnomon.model.accelerator.collective_time import CollectiveTimes
+from gnomon.model.accelerator.gpu import find_gpu
+from gnomon.model.accelerator.profiler_cost import ProfilerCost
 from gnomon.systems.training.pipeline import replay_trace
-from gnomon.systems.training.prediction.assemble import Assembled, assemble
+from gnomon.systems.training.prediction.analytic.operators import build_program
+from gnomon.systems.training.prediction.analytic.style import (
+    MEGATRON,
+    MEGATRON_2022,
+    TORCH,
+    Style,
+    width,
+)
 from gnomon.systems.training.prediction.configuration import Configuration
-from gnomon.systems.training.prediction.extract import Extracted, extract
+from gnomon.systems.training.prediction.layout.assemble import Assembled, assemble
 from gnomon.systems.training.prediction.memory import (
     Memory,
     least_recompute,
     stage_memory,
 )
-from gnomon.systems.training.prediction.operators import build_program
 from gnomon.systems.training.prediction.program import Program
-from gnomon.systems.training.prediction.retime import Machine, Retimer
-from gnomon.systems.training.prediction.style import MEGATRON, MEGATRON_2022, TORCH, Style, width
+from gnomon.systems.training.prediction.recorded.extract import Extracted, extract
+from gnomon.systems.training.prediction.recorded.retime import Machine, Retimer
 
 __all__ = [
     "Modelled", "Recorded", "Source", "factor_of", "put_together", "read_recorded", "style_of",

@@ -1,0 +1,168 @@
+"""gnomon carbon account: what jobs emitted, from a CSV, sacct or a Prometheus power series."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from gnomon.cli.carbon.grid import year_of_jobs, zone_hours
+from gnomon.cli.output import Output, show
+from gnomon.cli.sources import Source, spell_options
+from gnomon.errors import InputError
+
+if TYPE_CHECKING:
+    from gnomon.ingest.jobs.jobs import Jobs
+    from gnomon.ingest.metrics.power_series import PowerSeries
+
+__all__ = ["account"]
+
+
+def account(
+    path: Source,
+    /,
+    *,
+    zone: str | None = None,
+    machines: str | None = None,
+    metric: str = "all",
+    amortise: Literal["life", "age", "sunk"] = "age",
+    signal: Path | None = None,
+    fill: Literal["hold", "interpolate"] | None = None,
+    scope: Literal["lifecycle", "direct"] = "lifecycle",
+    utilisation: float = 100.0,
+    timezone: str = "UTC",
+    start: str | None = None,
+    series: str | None = None,
+    unit: Annotated[Literal["W", "kW", "mW", "J"] | None, Parameter()] = None,
+    year: int | None = None,
+    price: float | None = None,
+    reported: float | None = None,
+    seed: int = 0,
+    top: int = 20,
+    output: Output = Output(),  # noqa: B008
+) -> None:
+    """What did jobs emit? Energy, operational and embodied carbon, SCI, tSCI, oSCI and the rest.
+
+    Args:
+        path: A CSV of jobs (start, end or duration, cores ...), the output of sacct -P, measured
+            power from Prometheus (Kepler, Scaphandre), or what gnomon has a timeline of: a trace,
+            a folder of ranks, a graph, a timeline, bundled:h200-gpt-l6.
+        zone: The grid: DE, SE, CAISO ... or grams a kWh.
+        machines: A fleet in YAML, or bundled:mit-740. Jobs with measured energy need none.
+        metric: sci, osci, tsci, cci, cdp, rsci, with commas; or all.
+        amortise: Embodied carbon over the expected life, over age where that is longer (the
+            default, as in place), or nothing once the life is over (sunk).
+        signal: A file of grid intensity in place of the zone's profile.
+        fill: How gaps of the signal, or of measured power, are filled: hold the last value, or
+            interpolate.
+        scope: Life-cycle or direct intensity of the zone.
+        utilisation: Per cent, of jobs that do not say theirs.
+        start: When a trace, graph or timeline began, in UTC; now unless given.
+        timezone: Of times without an offset, as sacct writes them: UTC, +01:00, Europe/Berlin.
+        series: The metric to read, where a Prometheus file has several.
+        unit: What a series counts that has lost its name: W, kW, mW or J.
+        year: The year it is, for the age of machines: that of the first job unless given, or
+            today's where times are counted from the start of a run.
+        price: USD a kWh.
+        reported: Kilograms that rSCI is to add up to; all carbon of the fleet unless given.
+        seed: Of the zone's generated hours.
+        top: How many jobs the table shows.
+        output: Where the answer goes.
+    """
+    from gnomon.estimate import Estimate
+    from gnomon.ingest.intensity.grid import read_grid_file
+    from gnomon.ingest.jobs.jobs import Jobs
+    from gnomon.ingest.moment import find_timezone
+    from gnomon.model.machines.machine_file import read_fleet
+    from gnomon.systems.carbon.accounts.account import account_jobs
+    from gnomon.systems.carbon.accounts.account_power import account_power, fill_power
+    from gnomon.systems.carbon.accounts.account_result import parse_metrics, to_result, to_script
+    from gnomon.systems.carbon.accounts.activity import read_activity
+
+    if zone is None and signal is None:
+        raise InputError("--zone: which grid?", hint="a name such as DE, or grams a kWh")
+    if not 0 <= utilisation <= 100:
+        raise InputError(f"--utilisation {utilisation:g}: between 0 and 100 per cent")
+    names = parse_metrics(metric)
+    for name, value in (("--price", price), ("--reported", reported)):
+        if value is not None and not 0 <= value < float("inf"):
+            raise InputError(f"{name} {value:g}: it has to be zero or more")
+    fleet = read_fleet(machines) if machines is not None else None
+    notes: list[str] = []
+    ran: Jobs | list[PowerSeries]
+    if _has_timeline(path):
+        ran, notes = _timeline(path, start)
+    else:
+        ran = read_activity(path, zone=find_timezone(timezone), series=series, unit=unit)
+    if not isinstance(ran, Jobs):
+        ran, notes = fill_power(ran, fill)
+    if isinstance(ran, Jobs):
+        span = (int(ran.start_ns.min()), int(ran.end_ns.max()))
+    else:
+        span = (min(one.signal.start_ns for one in ran), max(one.signal.end_ns for one in ran))
+    if signal is not None:
+        intensity, said = read_grid_file(signal, zone=zone, scope=scope, fill=fill)
+    else:
+        intensity, said = zone_hours(zone, *span, scope=scope, seed=seed, fill=fill)
+    when = year_of_jobs(span[0], year)
+    report = None if reported is None else Estimate.exact(reported)
+    if isinstance(ran, Jobs):
+        accounts = account_jobs(
+            ran, fleet, intensity, amortise=amortise, utilisation=utilisation / 100, year=when,
+            price_usd_kwh=price, reported_kg=report,
+        )  # fmt: skip
+    else:
+        accounts = account_power(
+            ran, fleet, intensity, str(path), amortise=amortise, year=when, price_usd_kwh=price,
+            reported_kg=report,
+        )  # fmt: skip
+    options = spell_options(
+        {
+            "zone": zone,
+            "machines": _named(machines),
+            "metric": metric if metric != "all" else None,
+            "amortise": amortise if amortise != "age" else None,
+            "signal": signal, "fill": fill,
+            "scope": scope if scope != "lifecycle" else None,
+            "utilisation": utilisation if utilisation != 100.0 else None,
+            "timezone": timezone if timezone != "UTC" else None,
+            "start": start,
+            "series": series, "unit": unit, "year": year, "price": price, "reported": reported,
+            "seed": seed or None,
+        }
+    )  # fmt: skip
+    files = [path, signal, Path(machines) if machines else None]
+    result = to_result(
+        accounts, names, " ".join(["gnomon carbon account", path.name, *options]),
+        sources=[str(file) for file in files if file is not None and file.is_file()],
+        notes=[*notes, *said], top=top,
+    )  # fmt: skip
+    show(result, output, extra=to_script(accounts, names) if output.json else None)
+
+
+def _has_timeline(path: Path) -> bool:
+    from gnomon.ingest.identify import identify
+
+    formats = ("kineto", "folder", "operation-log", "arrow")
+    return path.exists() and identify(path).format in formats
+
+
+def _timeline(path: Path, start: str | None) -> tuple[Jobs, list[str]]:
+    """What ran in a trace, graph or timeline, as it was replayed."""
+    from gnomon.cli.sources import load_timelines
+    from gnomon.ingest.intensity.grid import day_of
+    from gnomon.ingest.moment import parse_instant
+    from gnomon.systems.carbon.accounts.activity import timeline_jobs
+
+    start_ns = time.time_ns() if start is None else int(parse_instant(start))
+    line = list(load_timelines(path).values())[-1]
+    note = f"Counted as if it had run from {day_of(start_ns)} UTC on; --start says when it did."
+    return timeline_jobs(line, start_ns, path.name), [note] if start is None else []
+
+
+def _named(machines: str | None) -> str | Path | None:
+    if machines is None or machines.startswith("bundled:"):
+        return machines
+    return Path(machines)

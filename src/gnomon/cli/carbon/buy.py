@@ -1,0 +1,78 @@
+"""gnomon carbon buy: keep servers, or replace them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from gnomon.cli.output import Output, show
+from gnomon.cli.sources import spell_options
+from gnomon.errors import InputError
+
+__all__ = ["buy"]
+
+
+def buy(
+    *,
+    fleet: str | None = None,
+    candidate: str | None = None,
+    zone: str | None = None,
+    utilisation: float = 50.0,
+    years: float | None = None,
+    grid_change: float = 0.0,
+    sleep: Annotated[bool, Parameter(negative=())] = False,
+    price: float | None = None,
+    output: Output = Output(),  # noqa: B008
+) -> int:
+    """Keep servers or replace them: does making new ones pay off in carbon, and when?
+
+    `gnomon carbon buy --fleet bundled:mit-740 --candidate 'EPYC 9334' --zone SE`. Exits with 3
+    when the answer is to keep all.
+
+    Args:
+        fleet: A fleet in YAML, or bundled:mit-740.
+        candidate: A machine of the catalogue, or a fleet file whose first machine is meant.
+        zone: The grid: DE, SE, CAISO ... or grams a kWh.
+        utilisation: Per cent of the fleet's capacity that is in use.
+        years: How long new servers will be used; their life unless given.
+        grid_change: Per cent a year by which the grid changes: -5 gets cleaner.
+        sleep: Servers without work are switched off.
+        price: USD a kWh.
+        output: Where the answer goes.
+    """
+    from gnomon.model.machines.machine import find_machine
+    from gnomon.model.machines.machine_file import read_fleet
+    from gnomon.series.zones import zone_intensity
+    from gnomon.systems.carbon.buy import weigh_purchase
+    from gnomon.systems.carbon.buy_result import to_result, to_script
+
+    if fleet is None or candidate is None or zone is None:
+        raise InputError(
+            "--fleet, --candidate and --zone: which servers, what instead, and where?"
+        )
+    if price is not None and not 0 <= price < float("inf"):
+        raise InputError(f"--price {price:g}: it has to be zero or more")
+    if not 0 <= utilisation <= 100:
+        raise InputError(f"--utilisation {utilisation:g}: between 0 and 100 per cent")
+    is_file = Path(candidate).suffix.lower() in (".yaml", ".yml")
+    machine = read_fleet(candidate).groups[0].machine if is_file else find_machine(candidate)
+    purchase = weigh_purchase(
+        read_fleet(fleet), machine, zone_intensity(zone),
+        utilisation=utilisation / 100, years=years, change_pct_y=grid_change, sleep=sleep,
+    )  # fmt: skip
+    options = spell_options(
+        {
+            "fleet": fleet if fleet.startswith("bundled:") else Path(fleet),
+            "candidate": Path(candidate) if is_file else candidate, "zone": zone,
+            "utilisation": f"{utilisation:g}", "years": years, "grid_change": grid_change or None,
+            "sleep": sleep, "price": price,
+        }
+    )  # fmt: skip
+    sources = [path for path in (fleet, candidate) if Path(path).is_file()]
+    result = to_result(
+        purchase, " ".join(["gnomon carbon buy", *options]), price_usd_kwh=price, sources=sources
+    )
+    show(result, output, extra=to_script(purchase) if output.json else None)
+    return 0 if purchase.best is not None else 3

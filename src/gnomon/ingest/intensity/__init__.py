@@ -1,0 +1,1 @@
+"""Carbon intensity of grids: files, live providers, outlooks."""

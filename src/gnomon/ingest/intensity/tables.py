@@ -1,0 +1,290 @@
+"""Intensity as tables have it: exports of Electricity Maps, WattTime, CarbonCast, and others."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import math
+import re
+from collections.abc import Sequence
+from datetime import datetime
+
+from gnomon.errors import InputError
+from gnomon.ingest.intensity.rows import POUNDS_A_MWH, Rows
+from gnomon.ingest.intensity.unit import column_unit
+from gnomon.ingest.metrics.signal_csv import (
+    Decimals,
+    find_separator,
+    refuse_slashes,
+    with_year_first,
+)
+from gnomon.ingest.moment import compact_day, epoch_scale, parse_instant
+from gnomon.series.intensity import INTENSITY_UNIT, Basis, Scope
+from gnomon.units import Unit, convert, parse
+
+__all__ = ["read_csv_rows"]
+
+_NUMBER = re.compile(r"[+-]?(\d{1,40}(\.\d{0,40})?|\.\d{1,40})([eE][+-]?\d{1,3})?")
+_BLANK = {"", "na", "n/a", "nan", "null", "none", "-"}
+_ZONES = ("zone id", "zone_id", "zoneid", "zone", "region", "location", "ba")
+_ESTIMATED = ("data estimated", "estimated", "isestimated", "is_estimated")
+_WORDS: dict[Scope, tuple[str, ...]] = {"lifecycle": ("lca", "life"), "direct": ("direct",)}
+_TIME_NAMES = re.compile(r"time|date|epoch")
+
+
+@dataclasses.dataclass
+class _Layout:
+    """Which columns are meant, and what the format says of them."""
+
+    format: str
+    time: int
+    value: int
+    factor: float = 1.0
+    basis: Basis | None = None
+    scope: Scope | None = None
+    zone: int | None = None
+    estimated: int | None = None
+    has_us_dates: bool = False
+    attribution: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def read_csv_rows(
+    text: str, where: str, *, scope: Scope | None = None, unit: Unit | None = None
+) -> Rows:
+    """The rows of a table, its columns told by their names.
+
+    Args:
+        text: The whole table.
+        where: The file.
+        scope: Which column is meant where there is one of each; life-cycle unless given.
+        unit: Of the values, where no column's name says it.
+    """
+    table = _Lines(text, where)
+    layout = _layout(table, scope or "lifecycle", unit)
+    rows = Rows(
+        where, layout.format, basis=layout.basis, scope=layout.scope,
+        attribution=layout.attribution, notes=list(layout.notes),
+    )  # fmt: skip
+    cells: list[str] = []
+    row: list[str] | None = table.first
+    while row is not None:
+        if len(row) != len(table.names):
+            what = f"{len(row)} cells where the header has {len(table.names)}"
+            raise rows.error(table.line, what, "was the file cut short?")
+        cells.append(row[layout.time].strip())
+        value = _value(rows, table, row[layout.value].strip()) * layout.factor
+        zone = None if layout.zone is None else row[layout.zone].strip()
+        rows.add(table.line, 0, value, zone)
+        if layout.estimated is not None:
+            rows.estimated.append(row[layout.estimated].strip().lower() in ("true", "1", "yes"))
+        row = table.next()
+    rows.times = _times(rows, cells, has_us_dates=layout.has_us_dates)
+    if not text.endswith(("\n", "\r")):
+        rows.open_number = rows.numbers[-1]
+    return rows
+
+
+class _Lines:
+    """Rows of a CSV with the line each stands on; comments and blank lines are passed over."""
+
+    def __init__(self, text: str, where: str) -> None:
+        self.where = where
+        self.skipped = 0
+        stream = io.StringIO(text, newline="")
+        header = ""
+        for line in stream:
+            if line.strip() and not line.startswith("#"):
+                header = line
+                break
+            self.skipped += 1
+        if not header:
+            raise InputError("the file is empty", where=where)
+        separator = find_separator(header)
+        self.decimals = Decimals(separator)
+        self.rows = csv.reader(stream, delimiter=separator)
+        try:
+            heads = next(csv.reader([header], delimiter=separator))
+        except csv.Error as error:
+            raise self._error(error) from None
+        self.names = [name.strip() for name in heads]
+        self.lower = [name.lower() for name in self.names]
+        if any(self.decimals.is_number(name) or _is_time(name) for name in self.names):
+            what = "the first line holds values, not the names of columns"
+            raise InputError(
+                what, where=where, hint="expected a header such as datetime,lca_gco2_kwh"
+            )
+        first = self.next()
+        if first is None:
+            raise InputError("there is a header and nothing below it", where=where)
+        if len(first) != len(self.names):
+            what = f"line {self.line}: {len(first)} cells where the header has {len(self.names)}"
+            raise InputError(what, where=where, hint="is this a CSV, and was it cut short?")
+        self.first: list[str] = first
+
+    @property
+    def line(self) -> int:
+        return self.skipped + 1 + self.rows.line_num
+
+    def next(self) -> list[str] | None:
+        try:
+            return next((row for row in self.rows if row), None)
+        except csv.Error as error:
+            raise self._error(error) from None
+
+    def _error(self, error: csv.Error) -> InputError:
+        return InputError(f"line {self.line}: {error}", where=self.where, hint="is this a CSV?")
+
+    def find(self, *names: str) -> int | None:
+        return next((self.lower.index(name) for name in names if name in self.lower), None)
+
+    def listing(self) -> str:
+        shown = ", ".join(repr(name[:40]) for name in self.names[:12])
+        return f"columns are {shown}{' ...' if len(self.names) > 12 else ''}"
+
+
+def _layout(table: _Lines, scope: Scope, unit: Unit | None) -> _Layout:
+    at = {name: table.find(name) for name in ("point_time", "value", "timestamp", "moer")}
+    for time, value in (("point_time", "value"), ("timestamp", "moer"), ("point_time", "moer")):
+        when, what = at[time], at[value]
+        if when is not None and what is not None:
+            return _Layout(
+                "watttime-csv", when, what, POUNDS_A_MWH, "marginal", "direct",
+                table.find("region", "ba"), attribution="WattTime",
+            )  # fmt: skip
+    when, what = table.find("utc time"), table.find("carbon_intensity")
+    if when is not None and what is not None:
+        thanks = "CarbonCast (Apache-2.0), from EIA and ENTSO-E"
+        return _Layout(
+            "carboncast-csv", when, what, basis="average", has_us_dates=True, attribution=thanks
+        )
+    found = _other(table, scope, unit)
+    is_export = table.find("datetime (utc)") is not None and found.zone is not None
+    is_reduced = {"direct_gco2_kwh", "lca_gco2_kwh"} <= set(table.lower)
+    if is_export or is_reduced:
+        found.format, found.basis = "electricitymaps-csv", "average"
+        found.attribution = "Electricity Maps, ODbL 1.0"
+    return found
+
+
+def _other(table: _Lines, scope: Scope, unit: Unit | None) -> _Layout:
+    """A table of no known origin: columns that say what they are."""
+    time = _time_column(table)
+    value = _value_column(table, time, scope)
+    name = table.lower[value]
+    said = [s for s, words in _WORDS.items() if any(word in name for word in words)]
+    basis: Basis | None = None
+    if "marginal" in name or "moer" in name:
+        basis = "marginal"
+    elif "average" in name:
+        basis = "average"
+    notes: tuple[str, ...] = ()
+    if unit is None:
+        unit, notes = _unit(table, value)
+    if not unit.is_convertible(parse(INTENSITY_UNIT)):
+        what = f"{unit} of column {table.names[value]!r} is no unit of an intensity"
+        raise InputError(what, where=table.where, hint=f"it is measured in {INTENSITY_UNIT}")
+    return _Layout(
+        "csv", time, value, float(convert(1.0, unit, INTENSITY_UNIT)), basis,
+        said[0] if len(said) == 1 else None, table.find(*_ZONES), table.find(*_ESTIMATED),
+        notes=notes,
+    )  # fmt: skip
+
+
+def _time_column(table: _Lines) -> int:
+    named = [at for at, name in enumerate(table.lower) if _TIME_NAMES.search(name)]
+    for at in named:
+        cell = table.first[at].strip()
+        if _is_time(cell) or _NUMBER.fullmatch(cell):
+            return at
+    if named:
+        return named[0]
+    for at, cell in enumerate(table.first):
+        if _is_time(cell.strip()):
+            return at
+    raise InputError("no column of times", where=table.where, hint=table.listing())
+
+
+def _is_time(cell: str) -> bool:
+    if cell.isdecimal():
+        return False
+    try:
+        datetime.fromisoformat(with_year_first(cell))
+    except ValueError:
+        return False
+    return True
+
+
+def _value_column(table: _Lines, time: int, scope: Scope) -> int:
+    """The column of the scope that is meant, else the one that can be it."""
+    others = [at for at in range(len(table.names)) if at != time]
+    intensity = [at for at in others if re.search(r"intensity|co2|moer|emission", table.lower[at])]
+    for words in (_WORDS[scope], *_WORDS.values()):
+        meant = [at for at in intensity if any(word in table.lower[at] for word in words)]
+        if len(meant) == 1:
+            return meant[0]
+    numeric = [at for at in others if table.decimals.is_number(table.first[at].strip())]
+    called = [at for at in others if table.lower[at] in ("value", "carbon_intensity")]
+    for candidates in (intensity, called, numeric, others):
+        if len(candidates) == 1:
+            return candidates[0]
+    what = (
+        "more than one column could be the intensity" if numeric else "no column of an intensity"
+    )
+    raise InputError(what, where=table.where, hint=table.listing())
+
+
+def _unit(table: _Lines, value: int) -> tuple[Unit, tuple[str, ...]]:
+    """Bare `carbon_intensity` columns are g/kWh by custom; any other name has to say its unit."""
+    name = table.names[value]
+    if (unit := column_unit(name, table.where)) is not None:
+        return unit, ()
+    if "intensity" not in table.lower[value]:
+        hint = f"name it as in 'carbon_gco2_kwh'; {table.listing()}"
+        raise InputError(f"column {name!r} does not say its unit", where=table.where, hint=hint)
+    note = f"Column {name!r} does not say its unit; taken as {INTENSITY_UNIT}."
+    return parse(INTENSITY_UNIT), (note,)
+
+
+def _value(rows: Rows, table: _Lines, cell: str) -> float:
+    try:
+        number = table.decimals.number(cell)
+    except InputError as error:
+        raise rows.error(table.line, error.what, error.hint) from None
+    if number is not None and math.isfinite(number):
+        return number
+    if cell.lower() in _BLANK:
+        return math.nan
+    hint = "a missing value is an empty cell"
+    raise rows.error(table.line, f"{cell[:40]!r} is not a number", hint)
+
+
+def _times(rows: Rows, cells: Sequence[str], *, has_us_dates: bool) -> list[int]:
+    """Nanoseconds of a column of times; the scale of bare numbers is told from all of them."""
+    scale = epoch_scale([float(cell) for cell in cells if _NUMBER.fullmatch(cell)])
+    times = []
+    for number, cell in zip(rows.numbers, cells):
+        _refuse_compact_date(rows, number, cell)
+        try:
+            if has_us_dates and "/" in cell:
+                cell = _from_us(cell)
+            refuse_slashes(cell)
+            times.append(parse_instant(with_year_first(cell), scale=scale))
+        except InputError as error:
+            raise rows.error(number, error.what, error.hint) from None
+    return times
+
+
+def _from_us(cell: str) -> str:
+    """A US date, month first, as ISO 8601 has it; what is none stays as it is."""
+    match = re.fullmatch(r"(\d{1,2})/(\d{1,2})/(\d{4})([ T].*)?", cell)
+    if match is None:
+        return cell
+    month, day, year, clock = match.groups()
+    return f"{year}-{month:>02}-{day:>02}{clock or ''}"
+
+
+def _refuse_compact_date(rows: Rows, number: int, cell: str) -> None:
+    if (day := compact_day(cell)) is not None:
+        raise rows.error(number, f"{cell} may be a date or seconds", f"write {day}")

@@ -1,0 +1,1 @@
+"""Jobs of a cluster: tables and Slurm accounting."""

@@ -1,0 +1,1 @@
+"""Profiler traces and operation logs of training jobs."""

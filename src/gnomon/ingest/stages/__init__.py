@@ -1,0 +1,1 @@
+"""Public traces of jobs made of stages."""

@@ -1,0 +1,1 @@
+"""GPUs and networks: catalogue, kernel and collective times, profiler overhead."""

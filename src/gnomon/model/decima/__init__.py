@@ -1,0 +1,1 @@
+"""Decima's graph network: weights, inference, training in PyTorch."""

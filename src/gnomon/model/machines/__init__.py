@@ -1,0 +1,1 @@
+"""Servers: power, embodied carbon, capacity, fleets."""

@@ -1,0 +1,1 @@
+"""From trace nodes to the program of a benchmark."""

@@ -1,0 +1,1 @@
+"""Which calls a benchmark makes and how often; mixes of several benchmarks."""

@@ -1,0 +1,1 @@
+"""The same trace with another batch size."""

@@ -1,0 +1,279 @@
+"""Two profiles side by side: the clone's and the original's, row by row and family by family."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from gnomon.errors import InputError
+from gnomon.estimate import Estimate
+from gnomon.report import InputFile
+from gnomon.systems.aibench.verify.clone_run import CloneRun
+from gnomon.systems.aibench.verify.operator_family import FRAMEWORK
+from gnomon.systems.aibench.verify.profile import STAND_IN, UNNAMED, Profile
+
+__all__ = ["Basis", "Check", "Row", "Tolerance", "Verdict", "compare_profiles"]
+
+#: What the two ran on: only on the same device does a difference speak about the clone.
+Basis: TypeAlias = Literal["same device", "another device", "another kind of device"]
+Verdict: TypeAlias = Literal["agrees", "differs", "not judged"]
+
+
+class Tolerance(msgspec.Struct, frozen=True):
+    """How far a clone may be off.
+
+    Attributes:
+        step_pct: The step's time.
+        family_pct: The time of each family of kernels that matters; all else likewise, but that
+            decides nothing.
+        share_pct: A family matters from this share of the device's time on, in either run.
+    """
+
+    step_pct: float = 10.0
+    family_pct: float = 10.0
+    share_pct: float = 2.0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise InputError(f"{name} has to be zero or more, not {value}")
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One quantity of both.
+
+    Attributes:
+        name: What it is.
+        original: Its value; None where it is not known.
+        clone: Likewise.
+        unit: Its unit.
+        tolerance_pct: How far the clone may be off; None where that is not judged.
+        decides: Whether the verdict on the clone hangs on it.
+        original_range: Where the original's value lies, where that is an estimate.
+        clone_range: Likewise the clone's.
+    """
+
+    name: str
+    original: float | None
+    clone: float | None
+    unit: str = ""
+    tolerance_pct: float | None = None
+    decides: bool = False
+    original_range: Estimate | None = None
+    clone_range: Estimate | None = None
+
+    @property
+    def difference_pct(self) -> float | None:
+        """How far the clone is off, in percent of the original; of a percentage in points."""
+        if self.original is None or self.clone is None:
+            return None
+        return _off(self.original, self.clone, self.unit)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the clone is within tolerance."""
+        if self.tolerance_pct is None or self.original is None or self.clone is None:
+            return "not judged"
+        # Any value of an estimate's range may be the true one: the nearest two are compared.
+        one = self.original_range or Estimate.exact(self.original)
+        two = self.clone_range or Estimate.exact(self.clone)
+        if one.overlaps(two):
+            return "agrees"
+        near = (one.high, two.low) if one.high < two.low else (one.low, two.high)
+        off = _off(*near, self.unit)
+        return "agrees" if off is not None and abs(off) <= self.tolerance_pct else "differs"
+
+
+def _off(original: float, clone: float, unit: str) -> float | None:
+    if unit == "%":
+        return clone - original
+    if not original:
+        return None if clone else 0.0
+    return 100.0 * (clone / original - 1.0)
+
+
+class Check(msgspec.Struct, frozen=True):
+    """A clone set beside its original.
+
+    Attributes:
+        original: The original's profile.
+        clone: The clone's.
+        basis: What they ran on.
+        tolerance: How far the clone may be off.
+        rows: What was compared.
+        families: Time by family, heaviest first.
+        counts: Number by family, in the same order.
+        run: What the clone says of itself; None where only its profile is there.
+        notes: What to know about it.
+        inputs: What was read.
+    """
+
+    original: Profile
+    clone: Profile
+    basis: Basis
+    tolerance: Tolerance
+    rows: tuple[Row, ...]
+    families: tuple[Row, ...] = ()
+    counts: tuple[Row, ...] = ()
+    run: CloneRun | None = None
+    notes: tuple[str, ...] = ()
+    inputs: tuple[InputFile, ...] = ()
+
+    @property
+    def every_row(self) -> tuple[Row, ...]:
+        """All that was compared."""
+        return self.rows + self.families + self.counts
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether step and families are within tolerance; None where nothing can be said."""
+        if self.basis != "same device":
+            return None
+        return all(row.verdict == "agrees" for row in self.every_row if row.decides)
+
+    @property
+    def against(self) -> tuple[Row, ...]:
+        """What the verdict hangs on and is out of tolerance."""
+        return tuple(row for row in self.every_row if row.decides and row.verdict == "differs")
+
+
+def compare_profiles(
+    original: Profile,
+    clone: Profile,
+    *,
+    tolerance: Tolerance = Tolerance(),  # noqa: B008
+    run: CloneRun | None = None,
+) -> Check:
+    """Sets two profiles side by side.
+
+    Only what can be compared is: between a GPU and a CPU the host's operators; between two GPUs
+    everything, but there a difference says something about them and is not judged.
+    """
+    basis = _basis(original, clone)
+    rows, families, counts = list(_rows(original, clone, tolerance)), [], []
+    if basis == "another kind of device":
+        rows = [row for row in rows if row.name == _HOST_OPS]
+    else:
+        families = _families(original, clone, tolerance)
+        counts = _counts(original, clone, tolerance, [row.name for row in families])
+    if basis != "same device":
+        rows, families, counts = (_unjudged(part) for part in (rows, families, counts))
+    notes = tuple(_notes(original, clone, basis))
+    return Check(
+        original, clone, basis, tolerance, tuple(rows), tuple(families), tuple(counts), run, notes
+    )
+
+
+def _basis(original: Profile, clone: Profile) -> Basis:
+    if original.on_gpu != clone.on_gpu:
+        return "another kind of device"
+    names = {original.device, clone.device} - {UNNAMED}
+    return "same device" if len(names) < 2 else "another device"
+
+
+_HOST_OPS = "host operators a step"
+
+
+def _rows(original: Profile, clone: Profile, tolerance: Tolerance) -> Iterator[Row]:
+    """All but the families; what neither has is left out."""
+    yield Row(
+        "step", original.step_ms.mid, clone.step_ms.mid, "ms", tolerance.step_pct, True,
+        _guessed(original), _guessed(clone),
+    )  # fmt: skip
+    known = [
+        ("device time a step", _total(original.kernel_ms), _total(clone.kernel_ms), "ms"),
+        ("operator time a step", _total(original.operator_ms), _total(clone.operator_ms), "ms"),
+        ("kernels a step", original.kernels, clone.kernels, ""),
+        ("streams", len(original.stream_pct), len(clone.stream_pct), ""),
+        ("busiest stream", _first(original.stream_pct), _first(clone.stream_pct), "%"),
+        ("device busy, profiled", original.busy_pct, clone.busy_pct, "%"),
+        ("device busy", original.unprofiled_busy_pct, clone.unprofiled_busy_pct, "%"),
+        (_HOST_OPS, original.host_ops, clone.host_ops, ""),
+        ("peak memory", _gib(original.peak_bytes), _gib(clone.peak_bytes), "GiB"),
+        ("power", original.power_w, clone.power_w, "W"),
+    ]
+    for name, one, two, unit in known:
+        if one or two:
+            yield Row(name, one, two, unit, tolerance.family_pct)
+
+
+def _guessed(profile: Profile) -> Estimate | None:
+    """The range of a step that was not measured; the spread of measured ones excuses nothing."""
+    return profile.step_ms if profile.step_from == "estimated" else None
+
+
+def _total(by_family: Mapping[str, float]) -> float | None:
+    return math.fsum(by_family.values()) if by_family else None
+
+
+def _first(shares: tuple[float, ...]) -> float | None:
+    return shares[0] if shares else None
+
+
+def _gib(count: float | None) -> float | None:
+    return None if count is None else count / 2**30
+
+
+def _families(original: Profile, clone: Profile, tolerance: Tolerance) -> list[Row]:
+    """Time by family; one that only one of them has is there too."""
+    one, two = original.family_ms, clone.family_ms
+    share = {n: max(_share_pct(one, n), _share_pct(two, n)) for n in (*one, *two)}
+    return [
+        Row(
+            name, one.get(name, 0.0), two.get(name, 0.0), "ms", tolerance.family_pct,
+            # Autograd's own frames are the host's: a clone need not have them, the step tells.
+            share[name] >= tolerance.share_pct and name != FRAMEWORK,
+        )
+        for name in sorted(share, key=lambda name: (-one.get(name, 0.0), -two.get(name, 0.0)))
+    ]  # fmt: skip
+
+
+def _share_pct(by_family: Mapping[str, float], name: str) -> float:
+    whole = math.fsum(by_family.values())
+    return 100.0 * by_family.get(name, 0.0) / whole if whole else 0.0
+
+
+def _counts(
+    original: Profile, clone: Profile, tolerance: Tolerance, names: list[str]
+) -> list[Row]:
+    one, two = original.family_count, clone.family_count
+    return [Row(n, one.get(n, 0), two.get(n, 0), "", tolerance.family_pct) for n in names]
+
+
+def _unjudged(rows: list[Row]) -> list[Row]:
+    return [msgspec.structs.replace(row, tolerance_pct=None, decides=False) for row in rows]
+
+
+def _notes(original: Profile, clone: Profile, basis: Basis) -> Iterator[str]:
+    if basis == "another kind of device":
+        yield (
+            f"the original ran on {original.device}, the clone on {clone.device}: times, memory "
+            "and power of the two are not comparable"
+        )
+    elif basis == "another device":
+        yield (
+            f"the original ran on {original.device}, the clone on {clone.device}: differences "
+            "speak about the devices, so they are shown and not judged"
+        )
+    elif UNNAMED in (original.device, clone.device):
+        yield "a trace does not name its GPU: that both are the same is taken for granted"
+    for who, profile in (("original", original), ("clone", clone)):
+        if profile.step_from == "estimated":
+            step = profile.step_ms
+            yield (
+                f"the {who}'s step was not measured without the profiler: {step.mid:.4g} ms is "
+                f"estimated from its profile, {step.low:.4g} to {step.high:.4g}"
+            )
+        elif profile.step_from == "profiled":
+            yield f"the {who}'s step is that of its profile, the profiler's own time included"
+        for note in profile.notes:
+            yield f"{who}: {note}"
+    if STAND_IN in clone.kernel_ms and basis != "another kind of device":
+        yield (
+            f"{clone.kernel_ms[STAND_IN]:.4g} ms of the clone's step are stand-ins, which count "
+            "as a family of their own"
+        )

@@ -1,0 +1,1 @@
+"""Training of the scheduling network: rollouts and policy gradients."""

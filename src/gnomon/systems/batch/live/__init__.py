@@ -1,0 +1,1 @@
+"""The policies beside a running Spark application."""

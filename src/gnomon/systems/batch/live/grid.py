@@ -1,0 +1,151 @@
+"""The grid beside a running application: what it does now, and what is expected of it."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import math
+import threading
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gnomon.errors import InputError
+from gnomon.ingest.intensity.outlook import Outlook
+from gnomon.series import Signal
+from gnomon.systems.batch.grids import HORIZON_H
+
+__all__ = ["GridNow", "LiveGrid"]
+
+_HOUR_NS = 3_600 * 10**9
+#: How long to wait for the first hours: longer than a provider's attempts take together.
+_PATIENCE_S = 60.0
+
+
+class GridNow(msgspec.Struct, frozen=True, eq=False):
+    """The grid at a moment.
+
+    Attributes:
+        intensity: Grams a kWh now.
+        coming: Of the hours after this one, as expected; with `high`, the upper end of that.
+    """
+
+    intensity: float
+    coming: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    @property
+    def low_end(self) -> float:
+        """The least that is expected, now included."""
+        return float(min(self.intensity, self.coming.min(initial=math.inf)))
+
+    @property
+    def high_end(self) -> float:
+        """The greatest."""
+        return float(max(self.intensity, self.coming.max(initial=0.0)))
+
+
+class LiveGrid:
+    """What the grid does now, from forecasts that are asked for again as they grow old.
+
+    It asks on a thread of its own, as a provider may take its time: hours that are known serve
+    until the answer is there.
+
+    Args:
+        ask: The hours between two times, as a provider, a file or a profile has them.
+        refresh_s: After how long to ask again.
+        hour_s: How long an hour of the grid takes here: a signal can be played faster.
+        start_ns: Where in the signal it begins, if it is not played at the clock's own time.
+    """
+
+    def __init__(
+        self, ask: Callable[[int, int], Outlook], *, refresh_s: float = 300.0,
+        hour_s: float = 3600.0, start_ns: int | None = None,
+    ) -> None:  # fmt: skip
+        # Played faster, hours are used up faster.
+        self._ask, self._refresh_s = ask, min(refresh_s, hour_s)
+        self._hour_s, self._start_ns = hour_s, start_ns
+        self._asked_s = -math.inf
+        self._began_s: float | None = None
+        self._known: Signal | None = None
+        self._pending: concurrent.futures.Future[Outlook] | None = None
+        self.basis = ""
+
+    @property
+    def hour_s(self) -> float:
+        """How long an hour of the grid takes here."""
+        return self._hour_s
+
+    def now(self, now_s: float, *, wait_s: float = _PATIENCE_S) -> GridNow:
+        """The grid at a time of the clock.
+
+        Args:
+            now_s: Seconds since 1970.
+            wait_s: How long to wait for an answer, where no hour that is known serves.
+
+        Raises:
+            InputError: Nobody knows.
+        """
+        at = self._time_in_signal(now_s)
+        self._take_answer()
+        is_old = now_s - self._asked_s >= self._refresh_s
+        if self._pending is None and (is_old or not self._reaches(at)):
+            self._pending = _in_background(self._ask, at, at + (HORIZON_H + 2) * _HOUR_NS)
+            self._asked_s = now_s
+        if self._pending is not None and not self._reaches(at):
+            concurrent.futures.wait([self._pending], wait_s)
+            self._take_answer()
+        return self._known_at(at)
+
+    def _time_in_signal(self, now_s: float) -> int:
+        if self._began_s is None:
+            self._began_s = now_s
+        begin = self._began_s * 1e9 if self._start_ns is None else self._start_ns
+        return int(begin + (now_s - self._began_s) * 1e9 * 3600.0 / self._hour_s)
+
+    def _reaches(self, at: int) -> bool:
+        return self._known is not None and self._known.start_ns <= at < self._known.end_ns
+
+    def _take_answer(self) -> None:
+        """What was asked for, if it has come; raises where it is an error."""
+        if self._pending is None or not self._pending.done():
+            return
+        # After an error nothing is known until somebody answers again: else what is decided would
+        # be given back at each error, and be done again while the next question is under way.
+        answered, self._pending, self._known = self._pending, None, None
+        outlook = answered.result()
+        self.basis = outlook.basis
+        if outlook.signal is None:
+            raise InputError(f"the grid is not known: {outlook.basis}")
+        self._known = outlook.signal
+
+    def _known_at(self, at: int) -> GridNow:
+        signal = self._known
+        if signal is None:
+            raise InputError("the grid is not known yet: no answer so far")
+        if not self._reaches(at):
+            raise InputError(f"the hours known do not reach to now ({self.basis})")
+        hours = min(HORIZON_H, int((signal.end_ns - at - 1) // _HOUR_NS))
+        times = at + _HOUR_NS * np.arange(1, hours + 1)
+        coming = signal.at(times)
+        upper = signal
+        if signal.high is not None:
+            upper = signal.replace(values=signal.high, low=None, high=None)
+        return GridNow(float(signal.at(at)), coming, upper.at(times))
+
+
+def _in_background(
+    ask: Callable[[int, int], Outlook], start_ns: int, end_ns: int
+) -> concurrent.futures.Future[Outlook]:
+    """Asks on a thread that does not keep the process from ending, as those of a pool would."""
+    answer: concurrent.futures.Future[Outlook] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(ask(start_ns, end_ns))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="gnomon-grid", daemon=True).start()
+    return answer

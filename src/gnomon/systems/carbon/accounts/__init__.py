@@ -1,0 +1,1 @@
+"""What jobs and measured power emitted."""

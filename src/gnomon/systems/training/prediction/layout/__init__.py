@@ -1,0 +1,1 @@
+"""Parts assembled into the step of a layout: pipeline schedule, placement, blocks."""

@@ -1,0 +1,1 @@
+"""A step from a trace: split into layers, its configuration inferred, each part resized."""

@@ -1,0 +1,1 @@
+"""Recording a training script: launch, step detection, the folder written."""
