@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from cyclopts import App
 
-from gnomon.cli.batch.run import policies, run, whatif
-from gnomon.cli.batch.spark import spark_agent, spark_conf
-from gnomon.cli.batch.train import train_decima
+from gnomon.cli.batch import run, spark, train
 
 __all__ = ["app"]
 
 app = App(name="batch", help="When should which stage run, given the grid?")
-for command in (run, whatif, spark_agent, spark_conf, train_decima, policies):
+for command in (
+    run.run,
+    run.whatif,
+    spark.spark_agent,
+    spark.spark_conf,
+    train.train_decima,
+    run.policies,
+):
     app.command(command)

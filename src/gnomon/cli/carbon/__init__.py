@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from cyclopts import App
 
-from gnomon.cli.carbon.account import account
-from gnomon.cli.carbon.buy import buy
-from gnomon.cli.carbon.place import place
-from gnomon.cli.carbon.signal import signal
-from gnomon.cli.carbon.wait import wait
+from gnomon.cli.carbon import account, buy, place, signal, wait
 
 __all__ = ["app"]
 
 app = App(name="carbon", help="What does it emit, and which number should I minimise?")
-for command in (signal, account, place, wait, buy):
+for command in (signal.signal, account.account, place.place, wait.wait, buy.buy):
     app.command(command)
