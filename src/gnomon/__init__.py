@@ -9,7 +9,6 @@ The names most people need, each loaded when it is first used:
 | `Signal`, `Estimate` | values over time; a number that is a guess |
 | `Result`, `Table` | an answer, and its tables |
 | `pmap` | one function over many inputs, here or on a cluster |
-| `policies` | policies by name |
 | `GnomonError`, `InputError` | what is raised on purpose |
 
 >>> import gnomon
@@ -24,7 +23,6 @@ from typing import TYPE_CHECKING
 from gnomon.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from gnomon.decide import policies
     from gnomon.errors import GnomonError, InputError
     from gnomon.estimate import Estimate
     from gnomon.graph import GraphBuilder, Timeline, WorkGraph
@@ -47,7 +45,6 @@ _HOME = {
     "WorkGraph": "graph",
     "__version__": "version",
     "pmap": "parallel",
-    "policies": "decide",
     "replay": "sim",
 }
 
@@ -63,7 +60,6 @@ __all__ = [
     "WorkGraph",
     "__version__",
     "pmap",
-    "policies",
     "replay",
 ]
 

@@ -12,7 +12,9 @@ A spec is a name, perhaps parameters, perhaps what it wraps; left wraps right:
 from __future__ import annotations
 
 import difflib
+import importlib
 import inspect
+import pkgutil
 import typing
 from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
@@ -81,8 +83,9 @@ class Registry(Generic[T]):
 
     A factory is a class (best a frozen msgspec Struct: its fields are the parameters) or a
     function with annotated parameters. It is a wrapper if its first parameter is called `inner`.
-    Entry points of `group` are looked up on first use and imported when asked for, so that a
-    broken plug-in troubles only those who want it. A registered name wins over an entry point.
+    Modules of `package` are imported on first use: a new file there registers itself. Entry points
+    of `group` are looked up on first use and imported when asked for, so that a broken plug-in
+    troubles only those who want it. A registered name wins over an entry point.
 
     >>> shapes: Registry[object] = Registry("shape")
     >>> @shapes.register("square")
@@ -97,8 +100,8 @@ class Registry(Generic[T]):
     gnomon.errors.InputError: there is no shape 'sqare'; did you mean 'square'? There are: square
     """
 
-    def __init__(self, noun: str, *, group: str | None = None) -> None:
-        self.noun, self.group = noun, group
+    def __init__(self, noun: str, *, group: str | None = None, package: str | None = None) -> None:
+        self.noun, self.group, self.package = noun, group, package
         self._factories: dict[str, Callable[..., T]] = {}
         self._plugins: dict[str, list[EntryPoint]] | None = None
 
@@ -121,10 +124,12 @@ class Registry(Generic[T]):
 
     def names(self) -> tuple[str, ...]:
         """Every name, plug-ins included whether or not they can be loaded, sorted."""
+        self._load_package()
         return tuple(sorted({*self._factories, *self._found()}))
 
     def get(self, name: str) -> Callable[..., T]:
         """The factory of this name."""
+        self._load_package()
         if name in self._factories:
             return self._factories[name]
         points = self._found().get(name)
@@ -185,6 +190,12 @@ class Registry(Generic[T]):
             raise
         except (TypeError, ValueError) as error:
             raise InputError(f"{self.noun} {name!r}: {error}", where=spec) from error
+
+    def _load_package(self) -> None:
+        if self.package is not None:
+            home = importlib.import_module(self.package)
+            for module in pkgutil.iter_modules(home.__path__, f"{self.package}."):
+                importlib.import_module(module.name)
 
     def _found(self) -> dict[str, list[EntryPoint]]:
         # Some 15 ms with a few hundred packages installed: not on import.

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.decide import Fifo, Patient, policies
+from gnomon.decide.cluster import cluster_policies
+from gnomon.decide.cluster.policies.cap import Cap as RealCap
+from gnomon.decide.cluster.policies.orders import Fifo
 from gnomon.errors import InputError
 from gnomon.registry import Parameter, Registry
 
@@ -307,7 +309,7 @@ def test_entry_points_are_looked_up_on_first_use_only(monkeypatch):
 
 
 def test_policies_have_names():
-    assert {"fifo", "lifo", "patient", "random", "shortest"} <= set(policies.names())
-    assert policies.create("patient?min_queue=4:fifo") == Patient(Fifo(), min_queue=4)
-    with pytest.raises(InputError, match="did you mean 'shortest'"):
-        policies.create("shortst")
+    assert {"fifo", "fair", "cap", "pcaps", "decima", "guard"} <= set(cluster_policies.names())
+    assert cluster_policies.create("cap?min_share=0.4:fifo") == RealCap(Fifo(), min_share=0.4)
+    with pytest.raises(InputError, match="did you mean 'shortest-job'"):
+        cluster_policies.create("shortst-job")

@@ -6,31 +6,14 @@ In a package that brings a policy, this is the whole test:
 
     def test_policy():
         checks.policy(MyPolicy())
-
-Policies of a cluster of executors have theirs: `checks.cluster_policy("my-policy")`.
 """
 
-from gnomon.checks.cluster_policies import (
-    ClusterCase,
-    cluster_cases,
-    cluster_policy,
-    cluster_policy_checks,
-)
+from gnomon.checks.clusters import ClusterCase, cluster_cases
 from gnomon.checks.equality import is_same
 from gnomon.checks.outcome import Check, CheckFailed, Outcome, run_checks
-from gnomon.checks.policies import policy, policy_checks, queue_states
+from gnomon.checks.policies import CLUSTER, PolicyKind, policy, policy_checks
 
 __all__ = [
-    "Check",
-    "CheckFailed",
-    "ClusterCase",
-    "Outcome",
-    "cluster_cases",
-    "cluster_policy",
-    "cluster_policy_checks",
-    "is_same",
-    "policy",
-    "policy_checks",
-    "queue_states",
-    "run_checks",
-]
+    "CLUSTER", "Check", "CheckFailed", "ClusterCase", "Outcome", "PolicyKind", "cluster_cases",
+    "is_same", "policy", "policy_checks", "run_checks",
+]  # fmt: skip

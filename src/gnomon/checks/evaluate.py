@@ -13,7 +13,7 @@ __all__ = ["from_repr"]
 def from_repr(subject: Any) -> Any:
     """Evaluates the repr of something, with the classes that it mentions and nothing else.
 
-    >>> from gnomon.decide import Fifo
+    >>> from gnomon.decide.cluster.policies.orders import Fifo
     >>> from_repr(Fifo())
     Fifo()
     """

@@ -1,4 +1,4 @@
-"""What every policy must keep to, ours and everybody else's."""
+"""What every policy must keep to, ours and everybody else's: whole runs of it are compared."""
 
 from __future__ import annotations
 
@@ -8,211 +8,179 @@ import functools
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
-import numpy as np
 
+from gnomon.checks.clusters import CLUSTER_INVARIANTS, cluster_cases, run_cluster_case
 from gnomon.checks.equality import is_same
 from gnomon.checks.evaluate import from_repr
 from gnomon.checks.outcome import Check, Outcome, run_checks
-from gnomon.decide import Hold, Pick, Policy, ReadyQueue, StateSpace, policies
+from gnomon.decide import Policy
+from gnomon.decide.cluster import cluster_policies
 from gnomon.errors import InputError
+from gnomon.registry import Registry
 
-__all__ = ["policy", "policy_checks", "queue_states"]
+__all__ = ["CLUSTER", "PolicyKind", "policy", "policy_checks"]
 
-AnyPolicy = Policy[Any, Any]
-Maker = Callable[[], AnyPolicy]
-Subject = AnyPolicy | Maker | str
+Maker = Callable[[], Any]
+Subject = Policy | Maker | str
 
-_SEED = 20_240_229
 _EXTREMES = ("empty", "single", "overloaded")
+
+
+class PolicyKind(msgspec.Struct, frozen=True, eq=False):
+    """A kind of decision: what its policies are tried on.
+
+    Attributes:
+        registry: Its policies by name.
+        make_cases: Cases by name; `empty`, `single` and `overloaded` are among them.
+        run: One case under a policy; runs are equal if `is_same` says so.
+        invariants: What holds of every run, by the name of the check; each raises otherwise.
+        time_limit_s: The time one run may take.
+    """
+
+    registry: Registry[Any]
+    make_cases: Callable[[], Mapping[str, Any]]
+    run: Callable[[Any, Any], Any]
+    invariants: Mapping[str, Callable[[Any, Any], None]]
+    time_limit_s: float = 20.0
+
+
+CLUSTER = PolicyKind(cluster_policies, cluster_cases, run_cluster_case, CLUSTER_INVARIANTS)
 
 
 def policy(
     subject: Subject,
-    states: StateSpace | None = None,
+    kind: PolicyKind = CLUSTER,
     *,
-    time_limit_s: float = 1.0,
+    time_limit_s: float | None = None,
     raises: bool = True,
 ) -> list[Outcome]:
     """Run every check that applies to a policy.
 
     Args:
         subject: a policy, something that makes one when called, or a spec such as "cap:fifo".
-        states: what to try it on; by default the class's own `check_states()`, else queues.
-        time_limit_s: the time one decision may take.
+        kind: what it decides; a policy of a cluster unless given.
+        time_limit_s: the time one run may take.
         raises: raise the first failure as a CheckFailed, or give all outcomes.
 
-    >>> outcomes = policy("fifo")
-    >>> {outcome.status for outcome in outcomes}
+    >>> {outcome.status for outcome in policy("fair")}
     {'passed'}
     """
-    return run_checks(policy_checks(subject, states, time_limit_s=time_limit_s), raises=raises)
+    return run_checks(policy_checks(subject, kind, time_limit_s=time_limit_s), raises=raises)
 
 
 def policy_checks(
-    subject: Subject, states: StateSpace | None = None, *, time_limit_s: float = 1.0
+    subject: Subject, kind: PolicyKind = CLUSTER, *, time_limit_s: float | None = None
 ) -> Iterator[Check]:
     """Yield the checks that apply, for those who run them one by one.
 
     >>> [check.name for check in policy_checks("fifo")][:2]
     ['check_time_bounded', 'check_same_seed_same_answer']
     """
-    make = _maker(subject)
-    made = make()
-    space = states if states is not None else _states_of(made)
-
-    def bound(check: Callable[..., None], **arguments: Any) -> Check:
-        run = functools.partial(check, make, space, **arguments)
-        return Check("_".join([check.__name__, *arguments.values()]), run)
-
+    make, cases = _maker(subject, kind), kind.make_cases()
     # First, and vital: a policy that hangs would hang the other checks as well.
-    bounded = functools.partial(check_time_bounded, make, space, time_limit_s)
+    limit_s = kind.time_limit_s if time_limit_s is None else time_limit_s
+    bounded = functools.partial(check_time_bounded, make, kind, cases, limit_s)
     yield Check("check_time_bounded", bounded, is_vital=True)
-    yield bound(check_same_seed_same_answer)
-    yield bound(check_input_not_mutated)
-    yield bound(check_answer_in_action_space)
-    for case in _EXTREMES:
-        if case in space.cases:
-            yield bound(check_survives, case=case)
-    yield bound(check_pickles)
-    if isinstance(made, msgspec.Struct):
-        yield bound(check_repr_evaluates_back)
+    for check in (check_same_seed_same_answer, check_input_not_mutated, check_pickles):
+        yield Check(check.__name__, functools.partial(check, make, kind, cases))
+    for name, invariant in kind.invariants.items():
+        holds = functools.partial(check_invariant, make, kind, cases, invariant)
+        yield Check(f"check_{name}", holds)
+    for extreme in _EXTREMES:
+        survives = functools.partial(check_survives, make, kind, cases[extreme])
+        yield Check(f"check_survives_{extreme}", survives)
+    yield Check("check_repr_evaluates_back", functools.partial(check_repr_evaluates_back, make))
 
 
-def check_time_bounded(make: Maker, space: StateSpace, limit_s: float) -> None:
-    """Every decision comes within the limit, at the second try if the machine was busy."""
-    for name, state in space.cases.items():
-        is_quick = any(_decision_time_s(make(), state, limit_s) < limit_s for _ in range(2))
-        assert is_quick, f"no answer to {name!r} within {limit_s:g} s"
+def check_time_bounded(
+    make: Maker, kind: PolicyKind, cases: Mapping[str, Any], limit_s: float
+) -> None:
+    """Every run ends within the limit, at the second try if the machine was busy."""
+    for name, case in cases.items():
+        is_quick = any(_run_time_s(make(), kind, case, limit_s) < limit_s for _ in range(2))
+        assert is_quick, f"{name!r} was not done within {limit_s:g} s"
 
 
-def check_same_seed_same_answer(make: Maker, space: StateSpace) -> None:
-    """Two of the same kind, given the same states and seed, answer alike."""
-    one, two = make(), make()
-    left_rng, right_rng = _rng(), _rng()
-    for name, state in space.cases.items():
-        left, right = one.decide(state, left_rng), two.decide(state, right_rng)
-        assert is_same(left, right), f"{left!r}, then {right!r}, in state {name!r}, same seed"
+def check_same_seed_same_answer(make: Maker, kind: PolicyKind, cases: Mapping[str, Any]) -> None:
+    """Two of the same kind on the same seed decide alike."""
+    for name, case in cases.items():
+        assert is_same(kind.run(make(), case), kind.run(make(), case)), (
+            f"other decisions in {name!r}, same seed"
+        )
 
 
-def check_input_not_mutated(make: Maker, space: StateSpace) -> None:
-    """The state is the same after the decision."""
-    subject, rng = make(), _rng()
-    for name, state in space.cases.items():
-        before = copy.deepcopy(state)
-        subject.decide(state, rng)
-        assert is_same(state, before), f"state {name!r} was changed"
+def check_input_not_mutated(make: Maker, kind: PolicyKind, cases: Mapping[str, Any]) -> None:
+    """The case is the same after the run."""
+    for name, case in cases.items():
+        before = copy.deepcopy(case)
+        kind.run(make(), case)
+        assert is_same(case, before), f"case {name!r} was changed"
 
 
-def check_answer_in_action_space(make: Maker, space: StateSpace) -> None:
-    """The answer is one that can be carried out."""
-    subject, rng = make(), _rng()
-    for name, state in space.cases.items():
-        action = subject.decide(state, rng)
-        assert space.is_valid(state, action), f"{action!r} is no answer to {name!r}"
+def check_invariant(
+    make: Maker,
+    kind: PolicyKind,
+    cases: Mapping[str, Any],
+    invariant: Callable[[Any, Any], None],
+) -> None:
+    """What holds of every run of this kind of decision."""
+    for name, case in cases.items():
+        try:
+            invariant(case, kind.run(make(), case))
+        except AssertionError as error:
+            raise AssertionError(f"{error} in {name!r}") from error
 
 
-def check_survives(make: Maker, space: StateSpace, case: str) -> None:
-    """A fresh policy whose first state is an extreme one, three times over."""
-    subject, rng = make(), _rng()
-    state = space.cases[case]
-    for _ in range(3):
-        action = subject.decide(state, rng)
-        assert space.is_valid(state, action), f"{action!r} is no answer to {case!r}"
+def check_survives(make: Maker, kind: PolicyKind, case: Any) -> None:
+    """A fresh policy on an extreme case."""
+    kind.run(make(), case)
 
 
-def check_pickles(make: Maker, space: StateSpace) -> None:
-    """What comes out of a pickle answers as what went in: workers get policies that way."""
+def check_pickles(make: Maker, kind: PolicyKind, cases: Mapping[str, Any]) -> None:
+    """What comes out of a pickle decides as what went in: workers get policies that way."""
     subject = make()
     twin = pickle.loads(pickle.dumps(subject))
     assert type(twin) is type(subject), f"a {type(subject).__name__} became {type(twin).__name__}"
-    left_rng, right_rng = _rng(), _rng()
-    for name, state in space.cases.items():
-        left, right = subject.decide(state, left_rng), twin.decide(state, right_rng)
-        assert is_same(left, right), f"{left!r}, unpickled {right!r}, in state {name!r}"
+    for name, case in cases.items():
+        assert is_same(kind.run(subject, case), kind.run(twin, case)), (
+            f"unpickled, other decisions in {name!r}"
+        )
 
 
-def check_repr_evaluates_back(make: Maker, space: StateSpace) -> None:
+def check_repr_evaluates_back(make: Maker) -> None:
     """The repr is the expression that makes it: what a log shows can be run again."""
     subject = make()
     twin = from_repr(subject)
     assert is_same(twin, subject), f"{subject!r} makes another: {twin!r}"
 
 
-def queue_states(seed: int = _SEED) -> StateSpace:
-    """Queues of ready items: none, one, no room, far too many, all alike, and some by chance.
-
-    >>> list(queue_states().cases)[:4]
-    ['empty', 'single', 'overloaded', 'no-room']
-    """
-    rng = np.random.default_rng(seed)
-    cases = {
-        "empty": _queue(rng, 0, free=2),
-        "single": _queue(rng, 1, free=1),
-        "overloaded": _queue(rng, 20_000, free=1),
-        "no-room": _queue(rng, 5, free=0),
-        "alike": ReadyQueue(np.zeros(6, np.int64), np.ones(6, np.int64), now_ns=1, free=3),
-    }
-    for number in range(16):
-        length = int(rng.integers(2, 50))
-        cases[f"chance-{number}"] = _queue(rng, length, free=int(rng.integers(1, 5)))
-    return StateSpace(cases, _is_queue_answer)
-
-
-def _queue(rng: np.random.Generator, length: int, free: int) -> ReadyQueue:
-    now_ns = 3_600 * 10**9
-    arrival_ns = rng.integers(0, now_ns, length, endpoint=True)
-    size_ns = rng.exponential(5e7, length).astype(np.int64) + 1
-    return ReadyQueue(arrival_ns, size_ns, now_ns=now_ns, free=free)
-
-
-def _is_queue_answer(state: ReadyQueue, action: object) -> bool:
-    if isinstance(action, Pick):
-        is_index = isinstance(action.index, int) and 0 <= action.index < len(state)
-        return state.can_start and is_index
-    return isinstance(action, Hold)
-
-
-def _maker(subject: Subject) -> Maker:
-    """Something that makes fresh ones: checks must not see what an earlier check has taught."""
-    if isinstance(subject, str):
-        return functools.partial(policies.create, subject)
-    if isinstance(subject, Policy) and not isinstance(subject, type):
-        return functools.partial(copy.deepcopy, subject)
-    if callable(subject):
-        return subject
-    raise InputError(f"{subject!r} has no decide()", hint="give a policy or what makes one")
-
-
-def _states_of(subject: AnyPolicy) -> StateSpace:
-    own = getattr(subject, "check_states", None)
-    if own is None:
-        inner = getattr(subject, "inner", None)  # a wrapper lives on its inner policy's states
-        return queue_states() if inner is None else _states_of(inner)
-    space = own()
-    assert isinstance(space, StateSpace), "check_states() gives a StateSpace"
-    return space
-
-
-def _rng() -> np.random.Generator:
-    return np.random.default_rng(_SEED)
-
-
-def _decision_time_s(subject: AnyPolicy, state: Any, limit_s: float) -> float:
-    """The time of one decision, given up on at the limit: a thread cannot be ended from here."""
+def _run_time_s(subject: Any, kind: PolicyKind, case: Any, limit_s: float) -> float:
+    """The time of one run, given up on at the limit: a thread cannot be ended from here."""
     took_s: list[float] = []
 
-    def decide() -> None:
+    def run() -> None:
         start_s = time.perf_counter()
-        # An error is not slow, and the other checks tell it under their own names.
+        # An error is not slow, and the other checks report it under their own names.
         with contextlib.suppress(Exception):
-            subject.decide(state, _rng())
+            kind.run(subject, case)
         took_s.append(time.perf_counter() - start_s)
 
-    thread = threading.Thread(target=decide, daemon=True)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(limit_s)
     return took_s[0] if took_s else limit_s
+
+
+def _maker(subject: Subject, kind: PolicyKind) -> Maker:
+    """Something that makes fresh ones: checks must not see what an earlier check has taught."""
+    if isinstance(subject, str):
+        return functools.partial(kind.registry.create, subject)
+    if isinstance(subject, Policy):
+        return functools.partial(copy.deepcopy, subject)
+    if callable(subject):
+        return subject
+    raise InputError(f"{subject!r} is no policy", hint="give a Policy or what makes one")

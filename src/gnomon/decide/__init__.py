@@ -1,40 +1,9 @@
-"""Choosing: the shape of a policy, the policies that have names, and the generic baselines.
+"""Choosing: the one shape of a policy, and a package for each kind of decision.
 
-policy = policies.create("patient?min_queue=4:shortest")
-action = policy.decide(state, rng)
+from gnomon.decide.cluster import cluster_policies, simulate
+run = simulate(cluster_policies.create("cap:fifo"), jobs, executors=50, grid=grid)
 """
 
-from gnomon.decide.baselines import (
-    Fifo,
-    Hold,
-    Lifo,
-    Patient,
-    Pick,
-    Random,
-    ReadyQueue,
-    Shortest,
-)
-from gnomon.decide.dispatch import dispatch
-from gnomon.decide.policy import Learner, Policy, StateSpace, tell
-from gnomon.decide.registry import policies
-from gnomon.registry import Description, Parameter, Registry
+from gnomon.decide.policy import Policy
 
-__all__ = [
-    "Description",
-    "Fifo",
-    "Hold",
-    "Learner",
-    "Lifo",
-    "Parameter",
-    "Patient",
-    "Pick",
-    "Policy",
-    "Random",
-    "ReadyQueue",
-    "Registry",
-    "Shortest",
-    "StateSpace",
-    "dispatch",
-    "policies",
-    "tell",
-]
+__all__ = ["Policy"]

@@ -1,79 +1,78 @@
-"""The shape of a policy, and the states it can be tried on."""
+"""The one shape of a policy, for the simulator and for the live loop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, NoReturn, Self
 
 import msgspec
 from numpy.random import Generator
 
-__all__ = ["Learner", "Policy", "StateSpace", "tell"]
+from gnomon.errors import InputError
 
-State_contra = TypeVar("State_contra", contravariant=True)
-Action_co = TypeVar("Action_co", covariant=True)
-Outcome_contra = TypeVar("Outcome_contra", contravariant=True)
+__all__ = ["Policy"]
 
 
-@runtime_checkable
-class Policy(Protocol[State_contra, Action_co]):
-    """Chooses an action from what is known now. Must not touch the outside world.
+class Policy(msgspec.Struct, frozen=True):
+    """Chooses an action from what is known now. It never touches the outside world.
 
-    The simulator and the live loop call the same object. Randomness comes from `rng` alone and
-    time from the state alone, so the same state and seed give the same action. Write it as a
-    frozen msgspec Struct: its fields are its parameters, in specs, help and schemas alike.
+    A policy is a frozen Struct under one name; its fields are its parameters. A field `inner`
+    makes it a wrapper. It owns all its forms, and whoever runs it asks for the one it needs:
 
-    A class may say on what to try it: a classmethod `check_states()` that gives a StateSpace.
+    - `decide(state, rng)`: one decision in Python. Randomness comes from `rng` alone and time
+      from the state alone.
+    - `native(setting)`: what the native simulator runs at full speed. A kind of decision that has
+      a native simulator gives the default, which calls `decide`.
+    - `live(state)`: what an agent asks about a running system; by default `decide`'s answer.
 
-    >>> class Always(msgspec.Struct, frozen=True):
-    ...     "Answers what it was told to."
+    A form that a policy does not have raises an InputError that says so.
+
+    >>> class Always(Policy, frozen=True):
+    ...     "The same answer whatever happens."
     ...     answer: int = 42
     ...     def decide(self, state: object, rng: Generator) -> int:
     ...         return self.answer
-    >>> isinstance(Always(), Policy)
-    True
+    >>> Always().decide(None, rng=None), Always().is_carbon_aware
+    (42, False)
+    >>> Always().native(None)
+    Traceback (most recent call last):
+        ...
+    gnomon.errors.InputError: Always has no native form
     """
 
-    def decide(self, state: State_contra, rng: Generator) -> Action_co:
+    #: Whether this policy itself, apart from what it wraps, decides by the grid.
+    reads_grid: ClassVar[bool] = False
+
+    def decide(self, state: Any, rng: Generator) -> Any:
         """The action to take in this state."""
-        ...
+        self._lacks("Python")
 
+    def native(self, setting: Any) -> Any:
+        """What the simulator runs in this setting."""
+        self._lacks("native")
 
-@runtime_checkable
-class Learner(Protocol[Outcome_contra]):
-    """What a policy has besides when it learns from what happened.
+    def live(self, state: Any) -> Any:
+        """What an agent should do about a running system."""
+        self._lacks("live")
 
-    >>> class Count:
-    ...     seen = 0
-    ...     def observe(self, outcome: object) -> None:
-    ...         self.seen += 1
-    >>> isinstance(Count(), Learner)
-    True
-    """
+    def observe(self, outcome: Any) -> None:
+        """Learn from what happened after an earlier decision; wrappers pass it on."""
+        if self.wrapped is not None:
+            self.wrapped.observe(outcome)
 
-    def observe(self, outcome: Outcome_contra) -> None:
-        """Take note of what came of an earlier decision."""
-        ...
+    @property
+    def wrapped(self) -> Self | None:
+        """The policy inside; None where it is no wrapper."""
+        return getattr(self, "inner", None)
 
+    @property
+    def innermost(self) -> Self:
+        """The policy inside of all wrappers."""
+        return self if self.wrapped is None else self.wrapped.innermost
 
-def tell(policy: object, outcome: object) -> None:
-    """Pass an outcome to a policy if it learns; wrappers call this for what they wrap.
+    @property
+    def is_carbon_aware(self) -> bool:
+        """Whether it, or a policy inside, decides by the grid."""
+        return self.reads_grid or (self.wrapped is not None and self.wrapped.is_carbon_aware)
 
-    >>> tell("a policy that does not learn", outcome=1)
-    """
-    if isinstance(policy, Learner):
-        policy.observe(outcome)
-
-
-class StateSpace(msgspec.Struct, frozen=True):
-    """States to try a policy on, by name, and what counts as an answer to one.
-
-    The names `empty`, `single` and `overloaded` are looked for; the others are free.
-
-    >>> space = StateSpace({"single": 1}, lambda state, action: action <= state)
-    >>> space.is_valid(space.cases["single"], 2)
-    False
-    """
-
-    cases: Mapping[str, Any]
-    is_valid: Callable[[Any, Any], bool]
+    def _lacks(self, form: str) -> NoReturn:
+        raise InputError(f"{type(self).__name__} has no {form} form")

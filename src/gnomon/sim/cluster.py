@@ -104,6 +104,10 @@ class GridSteps(msgspec.Struct, frozen=True, eq=False):
         outlook = steps[ahead]
         return cls(step_ns, steps, steps, outlook.min(axis=1), outlook.max(axis=1), outlook)
 
+    def hours_ns(self, hours: float) -> int:
+        """So many hours of the grid, in simulated time."""
+        return round(hours * self.step_ns)
+
     def replace(self, **changes: Any) -> GridSteps:
         """With other columns."""
         return msgspec.structs.replace(self, **changes)

@@ -9,15 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.sim import cluster_cases as cases
 
-from gnomon.decide.cluster import (
-    Cap,
-    Fifo,
-    Guarded,
-    PathSoftmax,
-    Pcaps,
-    cluster_policies,
-    simulate,
-)
+from gnomon.decide.cluster import cluster_policies, simulate
+from gnomon.decide.cluster.policies.cap import Cap
+from gnomon.decide.cluster.policies.guard import Guarded
+from gnomon.decide.cluster.policies.orders import Fifo
+from gnomon.decide.cluster.policies.path_softmax import PathSoftmax
+from gnomon.decide.cluster.policies.pcaps import Pcaps
 from gnomon.decide.cluster.rules import cap_quota, pcaps_threshold
 from gnomon.errors import InputError
 from gnomon.graph.jobs import BatchJobs, JobKinds, Stage, Waves
@@ -29,7 +26,7 @@ ORDERS = (
     "path-softmax", "decima",
 )  # fmt: skip
 WRAPPED = (
-    "cap:fifo", "cap?least=0.5:fair", "cap:decima", "quota?share=0.3:fifo", "suspend", "suspend?patience_h=2:fair",
+    "cap:fifo", "cap?min_share=0.5:fair", "cap:decima", "quota?share=0.3:fifo", "suspend", "suspend?patience_h=2:fair",
     "green-hadoop", "green-hadoop?theta=0:critical-path", "wait-awhile", "wait-awhile?whole=false",
     "carbon-scaler", "carbon-scaler:fair", "pcaps", "pcaps?gamma=1&narrowing=literal",
     "pcaps?narrowing=released:decima", "pcaps+", "pcaps+?waste=0.2&spread=1:fair",
@@ -120,9 +117,11 @@ def test_prop_no_task_starts_over_the_quota(inner, jobs, place, seed):
     many, grid, share = place
     jobs = msgspec.structs.replace(jobs, deadline_ns=np.full(len(jobs), NEVER_NS))
     many = msgspec.structs.replace(many, moving_delay_ns=0, startup_ns=0)
-    run = simulate(f"cap?least={share}:{inner}", jobs, many, grid=grid, seed=seed, log_tasks=True)
+    run = simulate(
+        f"cap?min_share={share}:{inner}", jobs, many, grid=grid, seed=seed, log_tasks=True
+    )
     least = max(1, round(share * many.count))
-    quota = cap_quota(grid.seen, grid.low, grid.high, least=least, executors=many.count)
+    quota = cap_quota(grid.seen, grid.low, grid.high, min_executors=least, executors=many.count)
     log = run.log
     for start in set(log.start_ns.tolist()):
         step, into = divmod(start, grid.step_ns)
@@ -159,7 +158,7 @@ def test_prop_a_quota_of_all_is_none(inner, create):
     def check(jobs, many, grid, seed):
         one, two = (
             simulate(policy, jobs, many, grid=grid, seed=seed, log_tasks=True)
-            for policy in (base, Cap(base, least=1.0))
+            for policy in (base, Cap(base, min_share=1.0))
         )
         assert cases.log_of(one) == cases.log_of(two)
 
@@ -184,7 +183,14 @@ def check_patience(policy, jobs, many, grid, patience_ns, seed):
 
 @pytest.mark.parametrize(
     "spec",
-    ["suspend:fifo", "cap?least=0:fifo", "wait-awhile", "pcaps?gamma=1", "pcaps+", "cap:pcaps"],
+    [
+        "suspend:fifo",
+        "cap?min_share=0:fifo",
+        "wait-awhile",
+        "pcaps?gamma=1",
+        "pcaps+",
+        "cap:pcaps",
+    ],
 )
 @given(
     jobs=cases.batches(with_after=False), many=cases.executors(faults=False, all_there=True),
@@ -259,8 +265,8 @@ def test_a_stage_is_held_no_longer_than_said():
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        ("cap?least=2:fifo", "cap: least=2"),
-        ("cap?least=nan:fifo", "cap: least=nan"),
+        ("cap?min_share=2:fifo", "cap: min_share=2"),
+        ("cap?min_share=nan:fifo", "cap: min_share=nan"),
         ("quota?share=-1:fifo", "quota: share=-1"),
         ("quota?binding=hour:fifo", "binding"),
         ("cap?binding=stage:fifo", "binding"),

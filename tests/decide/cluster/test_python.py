@@ -8,13 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.sim import cluster_cases as cases
 
-from gnomon.decide.cluster import Cap, Fifo, Serve, Wait, simulate
+from gnomon.decide.cluster import ClusterPolicy, Serve, Wait, simulate
+from gnomon.decide.cluster.policies.cap import Cap
+from gnomon.decide.cluster.policies.orders import Fifo
 from gnomon.errors import InputError, SimulationError
 from gnomon.graph.jobs import BatchJobs, JobKinds, Stage, Waves
 from gnomon.sim.cluster import Executors, GridSteps
 
 
-class PythonFifo:
+class PythonFifo(ClusterPolicy, frozen=True):
     """First come, first served; what has come free stays with its job."""
 
     def decide(self, state, rng):
@@ -22,7 +24,7 @@ class PythonFifo:
         return Serve(int(own[0]) if own.size else 0, state.executors)
 
 
-class Random:
+class Random(ClusterPolicy, frozen=True):
     def decide(self, state, rng):
         return Serve(int(rng.integers(len(state))), state.executors)
 
@@ -65,7 +67,7 @@ def test_prop_what_is_drawn_comes_from_the_seed(jobs, many, seed):
 def test_what_a_policy_sees():
     seen = []
 
-    class Watcher(PythonFifo):
+    class Watcher(PythonFifo, frozen=True):
         def decide(self, state, rng):
             seen.append(state)
             return super().decide(state, rng)
@@ -87,14 +89,14 @@ def test_what_a_policy_sees():
     assert first.job_arrival_ns.tolist() == [0]
     assert (first.stage_job.tolist(), first.stage.tolist()) == ([0], [0])
     assert first.stage_tasks.tolist() == [3]
-    assert first.stage_way_ns.tolist() == [20.0]
+    assert first.stage_path_ns.tolist() == [20.0]
     # Past the grid nothing is known of it.
     assert seen[-1].intensity is None
     assert {state.now_ns for state in seen} <= {0, 1, 5, 10, 20, 30}
 
 
 def test_an_error_of_a_policy_surfaces():
-    class Broken:
+    class Broken(ClusterPolicy, frozen=True):
         def decide(self, state, rng):
             raise KeyError("no such job")
 
@@ -102,9 +104,8 @@ def test_an_error_of_a_policy_surfaces():
         simulate(Broken(), one_job(), 2)
 
 
-class Always:
-    def __init__(self, answer):
-        self.answer = answer
+class Always(ClusterPolicy, frozen=True):
+    answer: object
 
     def decide(self, state, rng):
         return self.answer
@@ -114,7 +115,7 @@ class Always:
 
 
 def test_its_own_value_errors_are_its_own():
-    class Broken:
+    class Broken(ClusterPolicy, frozen=True):
         def decide(self, state, rng):
             return int("none")
 
@@ -141,7 +142,7 @@ def test_a_limit_may_be_as_great_as_one_likes():
 
 
 def test_a_policy_that_waits_for_something_to_happen():
-    class Patient(PythonFifo):
+    class Patient(PythonFifo, frozen=True):
         def decide(self, state, rng):
             return Wait() if state.intensity == 300.0 else super().decide(state, rng)
 
@@ -151,7 +152,19 @@ def test_a_policy_that_waits_for_something_to_happen():
     assert run.holds == 1
 
 
-def test_a_policy_in_python_is_not_wrapped():
-    with pytest.raises(InputError, match="decides in Python and cannot be wrapped"):
-        simulate(Cap(PythonFifo()), one_job(), 4, grid=GridSteps.known([300.0], 50))
-    assert Cap(Fifo()).least == 0.2
+@given(cases.batches(max_stages=1), st.integers(0, 99))
+def test_prop_a_wrapped_policy_in_python_is_gated_like_a_native_one(jobs, seed):
+    grid = GridSteps.known([300.0, 100.0, 200.0] * 8, 40)
+    one, two = (
+        simulate(
+            Cap(inner),
+            jobs,
+            Executors(count=4, moving_delay_ns=3),
+            grid=grid,
+            seed=seed,
+            log_tasks=True,
+        )
+        for inner in (Fifo(), PythonFifo())
+    )
+    assert cases.log_of(one) == cases.log_of(two)
+    assert Cap(PythonFifo()).is_carbon_aware

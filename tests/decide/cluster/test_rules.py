@@ -109,7 +109,7 @@ def test_prop_quota_falls_from_all_to_the_least(bounds, executors, data):
     low, high = bounds
     least = data.draw(st.integers(1, executors))
     intensity = np.linspace(low, high, 41)
-    quota = cap_quota(intensity, low, high, least=least, executors=executors)
+    quota = cap_quota(intensity, low, high, min_executors=least, executors=executors)
     assert quota[0] == executors
     if high > low * (1 + 1e-9):
         assert quota[-1] == least
@@ -119,7 +119,7 @@ def test_prop_quota_falls_from_all_to_the_least(bounds, executors, data):
 
 def test_a_flat_grid_is_all_clean():
     assert cap_alpha(100, 100, 5) == 1.0 == cap_alpha_limit(100, 100)
-    assert cap_quota([100.0], 100.0, 100.0, least=1, executors=9).tolist() == [9]
+    assert cap_quota([100.0], 100.0, 100.0, min_executors=1, executors=9).tolist() == [9]
     assert pcaps_threshold(0.3, 0.9, 100, 100) == pytest.approx(100)
 
 
@@ -133,8 +133,8 @@ def test_a_flat_grid_is_all_clean():
         (lambda: pcaps_limit(5, 2.0, 1, 1, 2), "gamma=2"),
         (lambda: cap_alpha(-1, 2, 5), "from -1 to 2"),
         (lambda: cap_alpha_limit(1, float("inf")), "from 1 to inf"),
-        (lambda: cap_quota([1.0], 1.0, 2.0, least=0, executors=4), "a least quota of 0 of 4"),
-        (lambda: cap_quota([1.0], 1.0, 2.0, least=5, executors=4), "a least quota of 5 of 4"),
+        (lambda: cap_quota([1.0], 1.0, 2.0, min_executors=0, executors=4), "min_executors=0 of 4"),
+        (lambda: cap_quota([1.0], 1.0, 2.0, min_executors=5, executors=4), "min_executors=5 of 4"),
     ],
 )
 def test_out_of_range(call, why):

@@ -10,6 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+
+from gnomon.errors import InputError
+from gnomon.ingest.intensity.live import PROVIDERS, provider
 from tests.ingest.intensity.test_files import (
     HOUR_NS,
     LB,
@@ -24,9 +27,6 @@ from tests.ingest.intensity.test_files import (
     UK_REGION,
     WATT_JSON,
 )
-
-from gnomon.errors import InputError
-from gnomon.ingest.intensity.live import PROVIDERS, provider
 
 TOKEN = "secret-token-of-mine"
 KEYS = {

@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from tests.ingest.intensity.test_live import service
 
 from gnomon.errors import InputError
 from gnomon.ingest.intensity.outlook import file_outlook, live_outlook
@@ -14,6 +13,7 @@ from gnomon.ingest.metrics.signal_csv import write_signal_csv
 from gnomon.series import Signal
 from gnomon.series.intensity import intensity_kind
 from gnomon.systems.carbon.wait import plan_wait
+from tests.ingest.intensity.test_live import service
 
 __all__ = ["service"]
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.ingest.profiler.reference_kineto import reference_read_kineto
 
 from gnomon import _core
 from gnomon.datasets import bundled
@@ -22,6 +21,7 @@ from gnomon.errors import InputError
 from gnomon.ingest.identify import identify
 from gnomon.ingest.profiler import kineto
 from gnomon.ingest.profiler.kineto import read_kineto
+from tests.ingest.profiler.reference_kineto import reference_read_kineto
 
 TRACE = bundled("h200-gpt-l6") / "kineto.json.gz"
 COLUMNS = ("start_ns", "duration_ns", "correlation", "stream", "device", "bytes")

@@ -11,6 +11,10 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from gnomon.errors import InputError
+from gnomon.ingest.spark.event_log import read_spark_log, read_spark_logs
+from gnomon.ingest.spark.log_files import find_spark_logs, log_lines, looks_like_spark_log
 from tests.ingest.spark.spark_events import (
     SMALL,
     app_start,
@@ -22,10 +26,6 @@ from tests.ingest.spark.spark_events import (
     removed,
     task,
 )
-
-from gnomon.errors import InputError
-from gnomon.ingest.spark.event_log import read_spark_log, read_spark_logs
-from gnomon.ingest.spark.log_files import find_spark_logs, log_lines, looks_like_spark_log
 
 DATA = Path(__file__).parents[2] / "data" / "spark"
 CUT = "ends of files that were cut short"

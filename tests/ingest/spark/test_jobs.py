@@ -6,6 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from gnomon.datasets import bundled
+from gnomon.errors import InputError
+from gnomon.ingest.spark.event_log import read_spark_log
+from gnomon.ingest.spark.jobs import spark_jobs
 from tests.ingest.spark.spark_events import (
     SMALL,
     app_end,
@@ -18,11 +23,6 @@ from tests.ingest.spark.spark_events import (
     removed,
     task,
 )
-
-from gnomon.datasets import bundled
-from gnomon.errors import InputError
-from gnomon.ingest.spark.event_log import read_spark_log
-from gnomon.ingest.spark.jobs import spark_jobs
 
 DATA = Path(__file__).parents[2] / "data" / "spark"
 MS = 10**6

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.model.decima.decima_torch import TorchDecima
-from tests.model.decima.test_network import random_view, random_weights
 
 from gnomon import _core
 from gnomon.model.decima.network import DecimaView
+from tests.model.decima.decima_torch import TorchDecima
+from tests.model.decima.test_network import random_view, random_weights
 
 
 def record_of(views: list[DecimaView], seed: int) -> dict[str, np.ndarray]:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.model.decima.reference_decima import decima_reference
 
 from gnomon import _core
 from gnomon.errors import InputError
@@ -19,6 +18,7 @@ from gnomon.model.decima.network import (
     decima_probabilities,
 )
 from gnomon.model.decima.tf_checkpoint import read_tf_checkpoint
+from tests.model.decima.reference_decima import decima_reference
 
 CHECKPOINT = "batch/pcaps-artifact/decima-tf-checkpoint/model_ep_20000"
 

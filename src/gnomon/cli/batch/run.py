@@ -131,7 +131,7 @@ def run(
         jobs: tpch or alibaba (made up), a file of TPC-H kinds as measured for Decima, or
             Alibaba's batch_task.csv.
         grid: Zones, with commas: CAISO,DE,ON.
-        policy: Policies, with commas: fifo,cap?least=0.1:fair,pcaps:decima.
+        policy: Policies, with commas: fifo,cap?min_share=0.1:fair,pcaps:decima.
         njobs: Jobs of a trial.
         arrival: Seconds between two arrivals on average.
         sizes: GB of TPC-H queries; 2, 10 and 50 unless given. Repeatable.

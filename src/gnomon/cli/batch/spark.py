@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gnomon.act.spark import DriverState, SparkDriver, SparkPlan
     from gnomon.ingest.intensity.outlook import Outlook
     from gnomon.systems.batch.live.grid import LiveGrid
-    from gnomon.systems.batch.live.rule import LiveRule
+    from gnomon.systems.batch.live.policy import LivePolicy
 
 __all__ = ["spark_agent", "spark_conf"]
 
@@ -103,7 +103,7 @@ def spark_agent(
         apply: Do it, and not only say it.
         kubernetes: NAMESPACE/NAME of a ResourceQuota whose pods follow CAP, in place of a driver.
     """
-    from gnomon.systems.batch.live.rule import LiveRule
+    from gnomon.systems.batch.live.policy import LivePolicy
     from gnomon.units import parse_duration
 
     if zone is None and signal is None:
@@ -119,21 +119,22 @@ def spark_agent(
         if executors is None:
             raise InputError("--executors: how many pods at most?")
         return _on_kubernetes(
-            LiveRule(policy, grid, executors), kubernetes, drivers, period_s, until, apply=apply
+            LivePolicy(policy, grid, executors), kubernetes, drivers, period_s, until, apply=apply
         )
     if handshake is None:
         raise InputError(
             "--handshake: which application?", hint="gnomon batch spark-conf --handshake FILE"
         )
-    rule = LiveRule(policy, grid, executors)
-    return _on_spark(rule, handshake, parse_duration(wait) / 1e9, period_s, until, apply=apply)
+    live = LivePolicy(policy, grid, executors)
+    return _on_spark(live, handshake, parse_duration(wait) / 1e9, period_s, until, apply=apply)
 
 
 def _on_spark(
-    rule: LiveRule, handshake: Path, wait_s: float, period_s: float, until: float | None, *,
+    policy: LivePolicy, handshake: Path, wait_s: float, period_s: float, until: float | None, *,
     apply: bool,
 ) -> int:  # fmt: skip
     from gnomon.act.spark import DriverGone, SparkDriver, run_agent
+    from gnomon.systems.batch.live.policy import DRY_RUN
 
     try:
         attached = SparkDriver.connect(handshake, wait_s=wait_s, watch=not apply)
@@ -146,20 +147,20 @@ def _on_spark(
                 f"--period {period_s:g}s: the driver gives all back after "
                 f"{driver.hello.lease_s:g}s of silence", hint="look at least twice in that time",
             )  # fmt: skip
-        print(f"gnomon: {driver.hello.describe()}; {rule.describe()}", file=sys.stderr)
+        _log(f"{driver.hello.describe()}; {policy.describe()}")
         if not apply:
-            print("gnomon: only saying what would be done; --apply does it", file=sys.stderr)
-            return _only_say(driver, rule, period_s, until)
-        run = run_agent(driver, rule, period_s=period_s, until=until, tell=_tell)
-    told = f"{run.ended}; {run.looks} looks, {run.changes} changes"
+            _log(DRY_RUN)
+            return _dry_run(driver, policy, period_s, until)
+        run = run_agent(driver, policy, period_s=period_s, until=until, tell=_print_line)
+    summary = f"{run.ended}; {run.looks} looks, {run.changes} changes"
     if run.undecided:
-        told += f", {run.undecided} times everything was given back"
-    print(f"gnomon: {told}", file=sys.stderr)
+        summary += f", {run.undecided} times everything was given back"
+    _log(summary)
     return 0
 
 
-def _only_say(driver: SparkDriver, rule: LiveRule, period_s: float, until: float | None) -> int:
-    """Looks on: what the rule would do, told when it changes."""
+def _dry_run(driver: SparkDriver, policy: LivePolicy, period_s: float, until: float | None) -> int:
+    """What the policy would do, printed when it changes."""
     from gnomon.act.spark import DriverGone
 
     last = ""
@@ -169,8 +170,8 @@ def _only_say(driver: SparkDriver, rule: LiveRule, period_s: float, until: float
         except DriverGone:
             break
         try:
-            wish: SparkPlan = rule(state, time.time())
-            text = wish.describe()
+            planned: SparkPlan = policy(state, time.time())
+            text = planned.describe()
         except InputError as error:
             text = f"everything stays with Spark: {error}"
         if text != last:
@@ -181,86 +182,30 @@ def _only_say(driver: SparkDriver, rule: LiveRule, period_s: float, until: float
 
 
 def _on_kubernetes(
-    rule: LiveRule, place: str, drivers: int, period_s: float, until: float | None, *, apply: bool
-) -> int:
-    """CAP as a limit on pods: what runs runs on, and no more start."""
-    from gnomon.act.kubernetes import find_cluster, quota_patch
-    from gnomon.act.process import interrupted_by_signals
-    from gnomon.errors import ActuationError
+    policy: LivePolicy, place: str, drivers: int, period_s: float, until: float | None, *,
+    apply: bool,
+) -> int:  # fmt: skip
+    from gnomon.systems.batch.live.pods import limit_pods
 
     namespace, _, name = place.partition("/")
     if not name:
         raise InputError(f"--kubernetes {place}: write NAMESPACE/NAME")
     if drivers < 0:
         raise InputError(f"--drivers {drivers}: zero or more")
-    # Refused before anything is set: names, a policy that is no quota, no way to a cluster.
-    quota_patch(namespace, name, pods=drivers)
-    rule.pods(time.time())
-    if apply:
-        find_cluster()
-    else:
-        print("gnomon: only saying what would be done; --apply does it", file=sys.stderr)
-    limit, refused = _PodLimit(apply), None
-    try:
-        with interrupted_by_signals():
-            while until is None or time.time() < until:
-                try:
-                    pods, why = rule.pods(time.time())
-                    limit.set(quota_patch(namespace, name, pods=pods + drivers, reason=why))
-                except InputError as error:  # the grid is not known: as if nobody had been there
-                    print(f"gnomon: {error}", file=sys.stderr)
-                    limit.give_back()
-                except ActuationError as error:
-                    refused = error
-                    print(f"gnomon: not set, tried again: {error}", file=sys.stderr)
-                time.sleep(period_s)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        limit.give_back()
-    if refused is not None and not limit.was_set:
-        raise refused
+    limit_pods(
+        policy, namespace, name, drivers=drivers, period_s=period_s, until=until, apply=apply,
+        on_change=_print_quota, log=_log,
+    )  # fmt: skip
     return 0
 
 
-class _PodLimit:
-    """A quota that is set when it changes, and given back as it was found."""
-
-    def __init__(self, apply: bool) -> None:
-        from gnomon.act.held_quota import HeldQuota
-
-        self._held = HeldQuota() if apply else None
-        self._said = ""
-        self.was_set = False
-
-    def set(self, wish: QuotaPlan) -> None:
-        if (text := wish.describe()) == self._said:
-            return
-        if self._held is None:
-            print(text, flush=True)
-        else:
-            self._held.set(wish)
-            self.was_set = True
-            _tell_quota("applied", wish)
-        self._said = text
-
-    def give_back(self) -> None:
-        from gnomon.errors import ActuationError
-
-        self._said = ""
-        if self._held is None:
-            return
-        try:
-            if given := self._held.give_back():
-                _tell_quota("given back", given)
-        except ActuationError as error:
-            print(f"gnomon: the quota was not given back: {error}", file=sys.stderr)
-
-
-def _tell_quota(event: str, plan: QuotaPlan) -> None:
+def _print_quota(event: str, plan: QuotaPlan) -> None:
+    if event == "planned":
+        print(plan.describe(), flush=True)
+        return
     line = {"event": event, "quota": f"{plan.namespace}/{plan.name}", "hard": plan.hard,
             "reason": plan.reason}  # fmt: skip
-    _tell(json.dumps(line))
+    _print_line(json.dumps(line))
 
 
 def _grid(
@@ -300,5 +245,9 @@ def _grid(
     return LiveGrid(ask, hour_s=hour_s, start_ns=start_ns)
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, flush=True)
+
+
+def _log(text: str) -> None:
+    print(f"gnomon: {text}", file=sys.stderr)

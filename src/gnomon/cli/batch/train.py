@@ -97,7 +97,7 @@ def _compared(out: Path, kinds: JobKinds, executors: int, arrival: float, seed: 
 
     from gnomon.datasets.batch_jobs import sample_jobs
     from gnomon.decide.cluster import cluster_policies, simulate
-    from gnomon.decide.cluster.orders import Decima
+    from gnomon.decide.cluster.policies.decima import Decima
 
     orders = {name: cluster_policies.create(name) for name in ("fifo", "fair", "weighted-fair")}
     means: dict[str, list[float]] = {}

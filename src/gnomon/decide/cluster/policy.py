@@ -1,8 +1,8 @@
-"""The shape of a cluster's policy: what it is made of natively, or a decision in Python."""
+"""The shape of a cluster's policy: its Python, native and live forms, and their types."""
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -10,14 +10,34 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from gnomon import _core
+from gnomon.decide.cluster.live import LiveCluster, LiveDecision
+from gnomon.decide.policy import Policy
+from gnomon.errors import InputError
 from gnomon.graph.jobs import JobKinds
 from gnomon.registry import Registry
 from gnomon.sim.cluster import Executors, GridSteps, Guard
 
 __all__ = [
-    "ClusterPolicy", "ClusterView", "Parts", "PythonPolicy", "Serve", "Setting", "Wait",
-    "cluster_policies", "tighter",
+    "Binding", "ClusterPolicy", "ClusterState", "Counts", "NativeForm", "Order", "QuotaTerms",
+    "Serve", "Setting", "Wait", "cluster_policies", "tighter",
 ]  # fmt: skip
+
+#: When a quota holds: for every task that starts, or before a decision, whatever that gives.
+Binding = Literal["task", "decision"]
+#: What a quota is of: executors that run a task, or all that applications hold.
+Counts = Literal["busy", "held"]
+
+
+class QuotaTerms(msgspec.Struct, frozen=True):
+    """How a quota is enforced, so that a control can enforce its own in the same way.
+
+    Attributes:
+        narrows: Whether a job's limit shrinks with the quota.
+    """
+
+    narrows: bool = False
+    binding: Binding = "task"
+    counts: Counts = "busy"
 
 
 class Setting(msgspec.Struct, frozen=True, eq=False):
@@ -26,17 +46,24 @@ class Setting(msgspec.Struct, frozen=True, eq=False):
     kinds: JobKinds
     executors: Executors
     grid: GridSteps | None = None
+    seed: int = 0
+
+    def grid_for(self, policy: str) -> GridSteps:
+        """The grid, for a policy that cannot do without."""
+        if self.grid is None:
+            raise InputError(f"{policy} needs a grid", hint="name a zone, or give a signal")
+        return self.grid
 
 
-class Parts(msgspec.Struct, frozen=True, eq=False):
+class NativeForm(msgspec.Struct, frozen=True, eq=False):
     """What the native simulator runs.
 
     Attributes:
         order: Which stage is next.
         gates: What the grid forbids.
         guard: How long it may.
-        caution: How far from the middle of a forecast towards its upper end coming hours are
-            taken to be.
+        caution: How far coming hours are taken to lie from the middle of the forecast towards
+            its upper end.
     """
 
     order: _core.Order
@@ -44,18 +71,17 @@ class Parts(msgspec.Struct, frozen=True, eq=False):
     guard: Guard = Guard()
     caution: float = 0.0
 
+    def with_gate(self, gate: _core.Gate) -> NativeForm:
+        """The same behind one more gate."""
+        return msgspec.structs.replace(self, gates=(*self.gates, gate))
 
-@runtime_checkable
-class ClusterPolicy(Protocol):
-    """A policy of native parts. Write it as a frozen Struct: its fields are its parameters."""
-
-    def parts(self, setting: Setting) -> Parts:
-        """What it is made of here."""
-        ...
+    def with_guard(self, guard: Guard) -> NativeForm:
+        """The same with a guard at least as tight."""
+        return msgspec.structs.replace(self, guard=tighter(self.guard, guard))
 
 
-class ClusterView(msgspec.Struct, frozen=True, eq=False):
-    """What a policy in Python sees; arrays are copies.
+class ClusterState(msgspec.Struct, frozen=True, eq=False):
+    """What `decide` sees; arrays are copies.
 
     Attributes:
         now_ns: The time.
@@ -71,7 +97,7 @@ class ClusterView(msgspec.Struct, frozen=True, eq=False):
         stage_job: For each stage that could be served, the place of its job.
         stage: Its position in the job.
         stage_tasks: Tasks that have not started.
-        stage_way_ns: How long it takes from its start to the end of the job.
+        stage_path_ns: The path to end: how long it takes from its start to the end of the job.
     """
 
     now_ns: int
@@ -89,14 +115,14 @@ class ClusterView(msgspec.Struct, frozen=True, eq=False):
     stage_job: NDArray[np.int32]
     stage: NDArray[np.int32]
     stage_tasks: NDArray[np.int32]
-    stage_way_ns: NDArray[np.float64]
+    stage_path_ns: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.stage)
 
 
 class Serve(msgspec.Struct, frozen=True):
-    """Give idle executors to this stage of the view, its job never holding more than `limit`."""
+    """Give idle executors to this stage of the state, its job never holding more than `limit`."""
 
     index: int
     limit: int
@@ -106,19 +132,59 @@ class Wait(msgspec.Struct, frozen=True):
     """Give none until something happens."""
 
 
-@runtime_checkable
-class PythonPolicy(Protocol):
-    """A policy in Python: it is asked as long as there are idle executors and stages to serve."""
+class ClusterPolicy(Policy, frozen=True):
+    """Which stage gets executors next: `decide` or `native`, and `live` to run it beside Spark.
 
-    def decide(self, state: ClusterView, rng: Generator) -> Serve | Wait:
+    `decide` is asked as long as there are idle executors and stages to serve.
+    """
+
+    # A policy in Python sees the grid, so it gets a placebo unless it declares that it does not.
+    reads_grid: ClassVar[bool] = True
+
+    def decide(self, state: ClusterState, rng: Generator) -> Serve | Wait:
         """What to do now."""
-        ...
+        self._lacks("Python")
+
+    def native(self, setting: Setting) -> NativeForm:
+        """What the simulator runs here: by default, it calls `decide`."""
+        return NativeForm(_core.asked_order(_asker(self, np.random.default_rng(setting.seed))))
+
+    def live(self, state: LiveCluster) -> LiveDecision:
+        """What a running application should have now."""
+        self._lacks("live")
+
+    def stage_weights(self, state: LiveCluster) -> dict[int, float]:
+        """A weight for each ready stage of a running application, the highest first in line."""
+        if self.wrapped is None:
+            self._lacks("live")
+        return self.wrapped.stage_weights(state)
+
+    @property
+    def weighs_by(self) -> str:
+        """What `stage_weights` goes by, in words."""
+        return "" if self.wrapped is None else self.wrapped.weighs_by
+
+    @property
+    def orders_stages(self) -> bool:
+        """Whether its live form sets the order of stages."""
+        return self.wrapped is not None and self.wrapped.orders_stages
+
+    @property
+    def quota_terms(self) -> QuotaTerms:
+        """How the outermost quota in it is enforced."""
+        return QuotaTerms() if self.wrapped is None else self.wrapped.quota_terms
+
+
+class Order(ClusterPolicy, frozen=True):
+    """A policy that goes by the jobs alone, whatever the grid does."""
+
+    reads_grid: ClassVar[bool] = False
 
 
 #: Policies by name: `fifo`, `cap:fair`, `pcaps?gamma=0.8:decima`. Others bring theirs by entry
 #: point.
-cluster_policies: Registry[ClusterPolicy | PythonPolicy] = Registry(
-    "cluster policy", group="gnomon.cluster_policies"
+cluster_policies: Registry[ClusterPolicy] = Registry(
+    "cluster policy", group="gnomon.cluster_policies", package="gnomon.decide.cluster.policies"
 )
 
 
@@ -129,3 +195,28 @@ def tighter(a: Guard, b: Guard) -> Guard:
         longest_hold_ns=min(a.longest_hold_ns, b.longest_hold_ns),
         finish_by_ns=min(a.finish_by_ns, b.finish_by_ns),
     )
+
+
+def _asker(policy: ClusterPolicy, rng: Generator) -> Any:
+    """What the native simulator calls for each decision."""
+
+    def choose(
+        now_ns: int, counts: tuple[int, int, int, int], grid: tuple[float, ...],
+        jobs: tuple[Any, ...], stages: tuple[Any, ...],
+    ) -> tuple[int, int]:  # fmt: skip
+        executors, idle, busy, source = counts
+        intensity, low, high = grid or (None, None, None)
+        job, held, arrival_ns, work_ns = jobs
+        place, stage, tasks, path_ns = stages
+        state = ClusterState(
+            now_ns, executors, idle, busy, intensity, low, high, job, held, arrival_ns, work_ns,
+            source, place, stage, tasks, path_ns,
+        )  # fmt: skip
+        action = policy.decide(state, rng)
+        if isinstance(action, Wait):
+            return -1, 0
+        if not isinstance(action, Serve) or not 0 <= action.index < len(state):
+            raise InputError(f"{policy!r} answered {action!r} to {len(state)} stages")
+        return action.index, min(max(action.limit, 0), executors)
+
+    return choose

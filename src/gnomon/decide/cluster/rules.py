@@ -42,7 +42,7 @@ def pcaps_limit(
 ) -> int:  # fmt: skip
     """The executors that PCAPS leaves a job of the limit its policy gave.
 
-    As printed, P' = ceil(P min(exp(gamma (L - c)), 1 - gamma)): its exponent is in grams a kWh,
+    As printed, P' = ceil(P min(exp(gamma (L - c)), 1 - gamma)): its exponent is in g/kWh,
     so that it is next to nothing a few grams above L ('literal'). The authors' simulator takes
     floor(P - gamma (P - P')) with 1 - min(0.9, gamma) ('released'). 'dimensionless' divides the
     exponent by U - L.
@@ -117,20 +117,21 @@ def cap_thresholds(low: float, high: float, steps: int) -> NDArray[np.float64]:
 
 
 def cap_quota(
-    intensity: ArrayLike, low: ArrayLike, high: ArrayLike, *, least: int, executors: int
+    intensity: ArrayLike, low: ArrayLike, high: ArrayLike, *, min_executors: int, executors: int
 ) -> NDArray[np.int32]:
-    """How many executors may be busy: all at `low`, the least at `high`.
+    """How many executors may be busy: all at `low`, `min_executors` at `high`.
 
-    >>> cap_quota([100, 300, 500], 100, 500, least=20, executors=100)
+    >>> cap_quota([100, 300, 500], 100, 500, min_executors=20, executors=100)
     array([100,  20,  20], dtype=int32)
     """
-    if not 1 <= least <= executors:
-        raise InputError(f"a least quota of {least} of {executors} executors")
+    if not 1 <= min_executors <= executors:
+        raise InputError(f"min_executors={min_executors} of {executors} executors")
     now, lows, highs = (
         np.ascontiguousarray(column, dtype=np.float64)
         for column in np.broadcast_arrays(intensity, low, high)
     )
-    return np.asarray(_core.cap_quota(now.ravel(), lows.ravel(), highs.ravel(), least, executors))
+    quota = _core.cap_quota(now.ravel(), lows.ravel(), highs.ravel(), min_executors, executors)
+    return np.asarray(quota)
 
 
 def _check_share(name: str, value: float) -> None:

@@ -6,19 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gnomon import _core
-from gnomon.decide.cluster.policy import (
-    ClusterPolicy,
-    ClusterView,
-    Parts,
-    PythonPolicy,
-    Serve,
-    Setting,
-    Wait,
-    cluster_policies,
-    tighter,
-)
-from gnomon.errors import InputError
+from gnomon.decide.cluster.policy import ClusterPolicy, Setting, cluster_policies, tighter
 from gnomon.graph.jobs import BatchJobs
 from gnomon.sim.cluster import ClusterRun, Executors, GridSteps, Guard, run_cluster
 
@@ -26,7 +14,7 @@ __all__ = ["simulate"]
 
 
 def simulate(
-    policy: str | ClusterPolicy | PythonPolicy,
+    policy: str | ClusterPolicy,
     jobs: BatchJobs,
     executors: Executors | int,
     *,
@@ -40,12 +28,12 @@ def simulate(
     """Runs jobs under a policy.
 
     Args:
-        policy: A policy, or the name of one: `fifo`, `cap?least=0.1:decima`.
+        policy: A policy, or the name of one: `fifo`, `cap?min_share=0.1:decima`.
         jobs: What arrives.
         executors: What runs it, or only how many.
         grid: The grid, for policies that look at it.
         outlook_high: The upper end of the outlook, for policies that are cautious.
-        guard: How long the policy may keep work waiting, besides what it says itself.
+        guard: How long the policy may keep work waiting, besides its own bounds.
         seed: Of durations, failures and what the policy draws.
         log_tasks: Keep every task.
         log_holds: Keep every stage that was held.
@@ -57,40 +45,12 @@ def simulate(
     """
     chosen = cluster_policies.create(policy) if isinstance(policy, str) else policy
     many = Executors(count=executors) if isinstance(executors, int) else executors
-    if isinstance(chosen, ClusterPolicy):
-        parts = chosen.parts(Setting(jobs.kinds, many, grid))
-    else:
-        parts = Parts(_core.asked_order(_asker(chosen, np.random.default_rng(seed))))
-    if grid is not None and parts.caution > 0.0 and outlook_high is not None:
+    form = chosen.native(Setting(jobs.kinds, many, grid, seed))
+    if grid is not None and form.caution > 0.0 and outlook_high is not None:
         dirtier = np.maximum(outlook_high - grid.outlook, 0.0)
-        grid = grid.replace(outlook=grid.outlook + parts.caution * dirtier)
+        grid = grid.replace(outlook=grid.outlook + form.caution * dirtier)
     return run_cluster(
-        jobs, many, parts.order, parts.gates, grid=grid,
-        guard=tighter(parts.guard, guard or Guard()), seed=seed, log_tasks=log_tasks,
+        jobs, many, form.order, form.gates, grid=grid,
+        guard=tighter(form.guard, guard or Guard()), seed=seed, log_tasks=log_tasks,
         log_holds=log_holds,
     )  # fmt: skip
-
-
-def _asker(policy: PythonPolicy, rng: np.random.Generator) -> Any:
-    """What the native simulator calls for each decision."""
-
-    def choose(
-        now_ns: int, counts: tuple[int, int, int, int], grid: tuple[float, ...],
-        jobs: tuple[Any, ...], stages: tuple[Any, ...],
-    ) -> tuple[int, int]:  # fmt: skip
-        executors, idle, busy, source = counts
-        intensity, low, high = grid or (None, None, None)
-        number, held, arrival_ns, work_ns = jobs
-        place, stage, tasks, way_ns = stages
-        view = ClusterView(
-            now_ns, executors, idle, busy, intensity, low, high, number, held, arrival_ns,
-            work_ns, source, place, stage, tasks, way_ns,
-        )  # fmt: skip
-        action = policy.decide(view, rng)
-        if isinstance(action, Wait):
-            return -1, 0
-        if not isinstance(action, Serve) or not 0 <= action.index < len(view):
-            raise InputError(f"{policy!r} answered {action!r} to {len(view)} stages")
-        return action.index, min(max(action.limit, 0), executors)
-
-    return choose

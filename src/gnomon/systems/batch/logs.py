@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from gnomon.decide.cluster import Fifo, simulate
+from gnomon.decide.cluster import simulate
+from gnomon.decide.cluster.policies.orders import Fifo
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.graph.jobs import BatchJobs

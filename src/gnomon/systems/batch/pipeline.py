@@ -19,7 +19,6 @@ from gnomon.systems.batch.trial import (
     Trial,
     TrialOutcome,
     TrialRunner,
-    knows_grid,
     run_trial,
 )
 
@@ -86,6 +85,6 @@ def _explain(experiment: Experiment, trial: Trial) -> list[HeldRow]:
     return [
         row
         for spec in experiment.policies
-        if knows_grid(cluster_policies.create(spec))
+        if cluster_policies.create(spec).is_carbon_aware
         for row in explain_holds(runner, spec)
     ]

@@ -9,16 +9,8 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from gnomon.decide.cluster import (
-    Cap,
-    ClusterPolicy,
-    FixedQuota,
-    Guarded,
-    Pcaps,
-    PythonPolicy,
-    cluster_policies,
-    simulate,
-)
+from gnomon.decide.cluster import ClusterPolicy, cluster_policies, simulate
+from gnomon.decide.cluster.policies.cap import FixedQuota
 from gnomon.decide.cluster.policy import tighter
 from gnomon.errors import InputError
 from gnomon.graph.jobs import BatchJobs
@@ -29,7 +21,7 @@ from gnomon.systems.batch.measure import Measured, Power, measure
 
 __all__ = [
     "Experiment", "JobMaker", "PolicyOutcome", "Trial", "TrialOutcome", "TrialRunner",
-    "knows_grid", "parse_policies", "run_trial",
+    "parse_policies", "run_trial",
 ]  # fmt: skip
 
 #: Runs that find the fixed quota of as much work: it is known to a few per cent then.
@@ -134,41 +126,6 @@ def parse_policies(text: str | Sequence[str]) -> tuple[str, ...]:
     return specs
 
 
-def knows_grid(policy: ClusterPolicy | PythonPolicy) -> bool:
-    """Whether a policy decides by the grid: one that needs none, cannot.
-
-    >>> [knows_grid(cluster_policies.create(spec)) for spec in ("cap:fifo", "fair")]
-    [True, False]
-    """
-    if isinstance(policy, FixedQuota | Guarded):
-        return knows_grid(policy.inner)
-    if isinstance(policy, ClusterPolicy):
-        return hasattr(policy, "inner")
-    return True
-
-
-def base_of(policy: ClusterPolicy | PythonPolicy) -> ClusterPolicy | PythonPolicy:
-    """The order inside of all that knows the grid."""
-    inner = getattr(policy, "inner", None)
-    return policy if inner is None else base_of(inner)
-
-
-def _narrows(policy: ClusterPolicy | PythonPolicy) -> bool:
-    """Whether it shrinks jobs' limits: so does what it is controlled by."""
-    if isinstance(policy, Cap | FixedQuota):
-        return policy.narrows
-    inner = getattr(policy, "inner", None)
-    return isinstance(policy, Pcaps) or (inner is not None and _narrows(inner))
-
-
-def _quota_in(policy: ClusterPolicy | PythonPolicy) -> Cap | FixedQuota | None:
-    """The first quota in it: that of its control is of the same things, and as strict."""
-    if isinstance(policy, Cap | FixedQuota):
-        return policy
-    inner = getattr(policy, "inner", None)
-    return None if inner is None else _quota_in(inner)
-
-
 def run_trial(experiment: Experiment, trial: Trial) -> TrialOutcome:
     """Every policy on one trial's jobs and hours, with its controls."""
     runner = TrialRunner(experiment, trial)
@@ -225,22 +182,20 @@ class TrialRunner:
         experiment = self.experiment
         self.grid = self.hours.steps(self.start, count, experiment.hour_ns, experiment.forecast)
 
-    def outcome(self, policy: ClusterPolicy | PythonPolicy) -> PolicyOutcome:
+    def outcome(self, policy: ClusterPolicy) -> PolicyOutcome:
         """A policy with its controls."""
         run = self.first if self._is_first(policy) else self.run(policy)
         measured = self.measured(run)
         # Tasks could have run in the cleanest hours; what idles and starts is left as it was.
         least_g = self.bound(run, run.end_ns) * measured.busy_kwh
         bound = (least_g + measured.carbon_g - measured.busy_g) / measured.energy_kwh
-        if not self.experiment.controls or not knows_grid(policy):
+        if not self.experiment.controls or not policy.is_carbon_aware:
             return PolicyOutcome(measured, bound)
         placebo = self.measured(self.run(policy, shuffle_hours=self._hours_of(run.end_ns)))
-        if not isinstance(base_of(policy), ClusterPolicy):
-            return PolicyOutcome(measured, bound, placebo)
         share, quota = self._fixed_quota(policy, measured)
         return PolicyOutcome(measured, bound, placebo, quota, share)
 
-    def _is_first(self, policy: ClusterPolicy | PythonPolicy) -> bool:
+    def _is_first(self, policy: ClusterPolicy) -> bool:
         return policy == cluster_policies.create(self.experiment.policies[0])
 
     def _hours_of(self, end_ns: int) -> int:
@@ -260,7 +215,7 @@ class TrialRunner:
         )
 
     def run(
-        self, policy: ClusterPolicy | PythonPolicy, *, shuffle_hours: int = 0,
+        self, policy: ClusterPolicy, *, shuffle_hours: int = 0,
         log_holds: bool = False,
     ) -> ClusterRun:  # fmt: skip
         """A policy to the end; all but the first are to keep to the deadline.
@@ -276,7 +231,7 @@ class TrialRunner:
         return self._run(policy, guard, shuffle_hours=shuffle_hours, log_holds=log_holds)
 
     def _run(
-        self, policy: ClusterPolicy | PythonPolicy, guard: Guard, *, shuffle_hours: int = 0,
+        self, policy: ClusterPolicy, guard: Guard, *, shuffle_hours: int = 0,
         log_holds: bool = False,
     ) -> ClusterRun:  # fmt: skip
         """With as many hours of the grid as it takes."""
@@ -292,15 +247,10 @@ class TrialRunner:
                 return run
             self._reach(2 * max(self.count, self._hours_of(run.end_ns)))
 
-    def _fixed_quota(
-        self, policy: ClusterPolicy | PythonPolicy, measured: Measured
-    ) -> tuple[float, Measured]:
+    def _fixed_quota(self, policy: ClusterPolicy, measured: Measured) -> tuple[float, Measured]:
         """Its base under a fixed quota: of the same mean, or that costs as much executor time."""
-        base = base_of(policy)
-        own = _quota_in(policy) or FixedQuota(base)
-        like = functools.partial(
-            FixedQuota, base, narrows=_narrows(policy), binding=own.binding, counts=own.counts
-        )
+        terms = msgspec.structs.asdict(policy.quota_terms)
+        like = functools.partial(FixedQuota, policy.innermost, **terms)
         if measured.quota_share < 1.0:
             share = measured.quota_share
             return share, self.measured(self.run(like(share=share)))

@@ -6,11 +6,10 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from tests.systems.aibench.recordings import program_of
-
 from gnomon.datasets import bundled
 from gnomon.systems.aibench import pipeline
 from gnomon.systems.aibench.benchmark import build
+from tests.systems.aibench.recordings import program_of
 
 
 @pytest.mark.parametrize("name", ["cpu-gpt-mini", "h200-gpt-l6"])

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.systems.aibench.communicating import OBJECT, TraceMaker, every_kind
 
 from gnomon.errors import InputError
 from gnomon.ingest.execution.trace import read_execution_trace
@@ -21,6 +20,7 @@ from gnomon.systems.aibench.builder.emulation import USUAL_GPU, emulate, model_n
 from gnomon.systems.aibench.builder.select import choose
 from gnomon.systems.aibench.pipeline import build_program
 from gnomon.systems.aibench.program import encode
+from tests.systems.aibench.communicating import OBJECT, TraceMaker, every_kind
 
 DLRM = "public/param/dlrm_pytorch_et.tar.gz"
 

@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from tests.systems.aibench.beside_run import RUNTIME, load  # noqa: E402
-
 from gnomon.errors import InputError  # noqa: E402
 from gnomon.systems.aibench.builder import constructors
 from gnomon.systems.aibench.builder.constructors import builtin_constructors, gather  # noqa: E402
@@ -23,6 +21,7 @@ from gnomon.systems.aibench.builder.operators import operator_of  # noqa: E402
 from gnomon.systems.aibench.builder.provided import read_table, sources_of  # noqa: E402
 from gnomon.systems.aibench.folder import write_bench  # noqa: E402
 from gnomon.systems.aibench.program import Call, Made, Meta, Program, Storage  # noqa: E402
+from tests.systems.aibench.beside_run import RUNTIME, load  # noqa: E402
 
 jagged, tables = load("jagged"), load("embedding_tables")
 

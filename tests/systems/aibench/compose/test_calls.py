@@ -10,15 +10,6 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from tests.systems.aibench.composing import (
-    MODELS,
-    composed,
-    make_bench,
-    record_et,
-    torch,
-)
-from tests.systems.aibench.recordings import program_of, run
-
 from gnomon.errors import InputError
 from gnomon.ingest.execution.trace import TensorValue, read_execution_trace
 from gnomon.systems.aibench.builder.align import Alignment, Timing, Uncovered
@@ -36,6 +27,14 @@ from gnomon.systems.aibench.compose.calls import (
 )
 from gnomon.systems.aibench.compose.parts import FAMILIES, PHASES, Part, parts_of
 from gnomon.systems.aibench.program import Call
+from tests.systems.aibench.composing import (
+    MODELS,
+    composed,
+    make_bench,
+    record_et,
+    torch,
+)
+from tests.systems.aibench.recordings import program_of, run
 
 
 @pytest.fixture(scope="module")

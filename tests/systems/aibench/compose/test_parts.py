@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from tests.systems.aibench.composing import MODELS, nn, record_et, torch, train
-
 from gnomon.ingest.execution.trace import ExecutionTrace, Node, TensorValue, read_execution_trace
 from gnomon.systems.aibench.builder.select import choose
 from gnomon.systems.aibench.compose.parts import (
@@ -26,6 +24,7 @@ from gnomon.systems.aibench.compose.parts import (
     phases_of,
 )
 from gnomon.systems.aibench.compose.repetition import Repeat, longest_repeat
+from tests.systems.aibench.composing import MODELS, nn, record_et, torch, train
 
 # -- traces written by hand ----------------------------------------------------------------------
 

@@ -11,9 +11,6 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from tests.systems.aibench.composing import MODELS, look, make_bench, record_et, sizes, torch
-from tests.systems.aibench.recordings import run
-
 from gnomon.errors import InputError
 from gnomon.ingest.execution.trace import read_execution_trace
 from gnomon.systems.aibench.builder.flow import natural_strides
@@ -31,6 +28,8 @@ from gnomon.systems.aibench.rescale.layout import (
 )
 from gnomon.systems.aibench.rescale.sizes import Change, shape_options
 from gnomon.systems.aibench.rescale.trace import scale_batch, stretch
+from tests.systems.aibench.composing import MODELS, look, make_bench, record_et, sizes, torch
+from tests.systems.aibench.recordings import run
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sim.trace.traces import write_trace
-from tests.systems.aibench.verify.test_profile import GPU, H200, lagging_steps
 
 from gnomon import report
 from gnomon.datasets import bundled
@@ -29,6 +27,8 @@ from gnomon.systems.aibench.verify.clone_run import (
 from gnomon.systems.aibench.verify.comparison import Row, Tolerance, compare_profiles
 from gnomon.systems.aibench.verify.operator_family import FRAMEWORK
 from gnomon.systems.aibench.verify.profile import STAND_IN, UNNAMED, Profile
+from tests.sim.trace.traces import write_trace
+from tests.systems.aibench.verify.test_profile import GPU, H200, lagging_steps
 
 H200_TRACE = bundled("h200-gpt-l6") / "kineto.json.gz"
 CPU_TRACE = bundled("cpu-gpt-pp4") / "rank0.json.gz"

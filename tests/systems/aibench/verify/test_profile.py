@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.conftest import ROOT
-from tests.sim.trace.traces import call, kernel, launch, mark, op, trace_of, us
 
 from gnomon.datasets import bundled
 from gnomon.estimate import Estimate
@@ -20,6 +18,8 @@ from gnomon.ingest.profiler.kineto import read_kineto
 from gnomon.model.accelerator.kernel_class import KERNEL_CLASSES, classify_kernel
 from gnomon.systems.aibench.verify.operator_family import FRAMEWORK, operator_family
 from gnomon.systems.aibench.verify.profile import STAND_IN, UNNAMED, profile_of
+from tests.conftest import ROOT
+from tests.sim.trace.traces import call, kernel, launch, mark, op, trace_of, us
 
 H200 = [
     "gpt-b2", "gpt-base", "gpt-cpubound", "gpt-h1024", "gpt-l6", "linear", "overlap", "resnet50",

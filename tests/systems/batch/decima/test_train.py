@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-from tests.cli.refusal import refused
 
 from gnomon import _core
 from gnomon.cli import main
@@ -13,6 +12,7 @@ from gnomon.errors import InputError
 from gnomon.graph.jobs import JobKinds, Stage, Waves
 from gnomon.model.decima.network import DecimaWeights
 from gnomon.systems.batch.decima.train import Training, _episode, train_decima, usual_arrival_s
+from tests.cli.refusal import refused
 
 S = 10**9
 #: Long and short jobs, one stage each, of tasks that never wait for each other.

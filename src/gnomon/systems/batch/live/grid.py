@@ -7,43 +7,19 @@ import math
 import threading
 from collections.abc import Callable
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from gnomon.decide.cluster.live import GridNow
 from gnomon.errors import InputError
 from gnomon.ingest.intensity.outlook import Outlook
 from gnomon.series import Signal
 from gnomon.systems.batch.grids import HORIZON_H
 
-__all__ = ["GridNow", "LiveGrid"]
+__all__ = ["LiveGrid"]
 
 _HOUR_NS = 3_600 * 10**9
 #: How long to wait for the first hours: longer than a provider's attempts take together.
 _PATIENCE_S = 60.0
-
-
-class GridNow(msgspec.Struct, frozen=True, eq=False):
-    """The grid at a moment.
-
-    Attributes:
-        intensity: Grams a kWh now.
-        coming: Of the hours after this one, as expected; with `high`, the upper end of that.
-    """
-
-    intensity: float
-    coming: NDArray[np.float64]
-    high: NDArray[np.float64]
-
-    @property
-    def low_end(self) -> float:
-        """The least that is expected, now included."""
-        return float(min(self.intensity, self.coming.min(initial=math.inf)))
-
-    @property
-    def high_end(self) -> float:
-        """The greatest."""
-        return float(max(self.intensity, self.coming.max(initial=0.0)))
 
 
 class LiveGrid:

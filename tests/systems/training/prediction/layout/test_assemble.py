@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+
+from gnomon.errors import InputError
+from gnomon.systems.training.prediction.layout.assemble import assemble, gradient_buckets
+from gnomon.systems.training.prediction.layout.placement import members_per_node, stages_share_node
+from gnomon.systems.training.prediction.program import Piece
 from tests.systems.training.prediction.programs import (
     configuration,
     even_program,
     machine,
     random_program,
 )
-
-from gnomon.errors import InputError
-from gnomon.systems.training.prediction.layout.assemble import assemble, gradient_buckets
-from gnomon.systems.training.prediction.layout.placement import members_per_node, stages_share_node
-from gnomon.systems.training.prediction.program import Piece
 
 
 def step_ns(assembled):

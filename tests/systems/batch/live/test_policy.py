@@ -8,20 +8,22 @@ import msgspec
 import numpy as np
 import pytest
 from msgspec import UNSET
-from tests.act.spark.states import stage, state
-from tests.waiting import until
 
 from gnomon import _core
 from gnomon.act.spark.state import ExecutorState, JobState
+from gnomon.decide.cluster.live import GridNow, decima_view
+from gnomon.decide.cluster.policies.decima import Decima
 from gnomon.errors import InputError
 from gnomon.graph.jobs import BatchJobs, JobKinds, Stage, Waves
 from gnomon.ingest.intensity.outlook import Outlook
-from gnomon.model.decima.network import DecimaWeights, bundled_decima
+from gnomon.model.decima.network import DecimaWeights
 from gnomon.series import Signal
 from gnomon.sim.cluster import Executors, run_cluster
 from gnomon.systems.batch.live.grid import LiveGrid
-from gnomon.systems.batch.live.rule import LiveRule
-from gnomon.systems.batch.live.stages import ReadyStages, decima_chances, decima_view
+from gnomon.systems.batch.live.policy import LivePolicy
+from gnomon.systems.batch.live.stages import live_cluster
+from tests.act.spark.states import stage, state
+from tests.waiting import until
 
 HOUR_NS = 3_600 * 10**9
 T0 = 1_700_000_000
@@ -43,6 +45,11 @@ def application(*stages, submitted_s=0.0):
     )  # fmt: skip
 
 
+def seen(spark):
+    now = GridNow(100.0, np.zeros(0), np.zeros(0))
+    return live_cluster(spark, now, now_s=T0, hour_s=3600.0, executors=4)
+
+
 #: Stage 1 has a long way before it, stage 2 a short one.
 PAIR = (
     stage(1, tasks=40, mean_task_ms=1000.0, timed_tasks=1),
@@ -52,7 +59,7 @@ PAIR = (
 
 
 def test_cap_follows_the_grid():
-    rule = LiveRule("cap:fifo", grid([500.0, 100.0, 300.0, *[200.0] * 60]), 10)
+    rule = LivePolicy("cap:fifo", grid([500.0, 100.0, 300.0, *[200.0] * 60]), 10)
     quotas = [rule.decide(application(*PAIR), T0 + 3600 * h).quota for h in range(3)]
     assert quotas[0] == 2  # a fifth of ten at the dirtiest
     assert quotas[1] is None  # all at the cleanest: Spark has what it would have
@@ -61,19 +68,19 @@ def test_cap_follows_the_grid():
 
 
 def test_pcaps_holds_what_is_less_important():
-    rule = LiveRule("pcaps?gamma=0.9:path-softmax", grid([500.0, *[100.0] * 60]), 4)
+    rule = LivePolicy("pcaps?gamma=0.9:path-softmax", grid([500.0, *[100.0] * 60]), 4)
     dirty = rule.decide(application(*PAIR), T0)
     assert dirty.hold == {2}
     assert dirty.order == (1, 2)
     assert "importance" in dirty.reasons["2"]
     assert rule.decide(application(*PAIR), T0 + 3600).hold == frozenset()
-    careless = LiveRule("pcaps?gamma=0:path-softmax", grid([500.0, *[100.0] * 60]), 4)
+    careless = LivePolicy("pcaps?gamma=0:path-softmax", grid([500.0, *[100.0] * 60]), 4)
     assert careless.decide(application(*PAIR), T0).hold == frozenset()
 
 
 def test_pcaps_plus_waits_for_cleaner_hours_that_are_in_time():
     values = [500.0, 400.0, 100.0, *[500.0] * 60]
-    rule = LiveRule("pcaps+?window_h=6&caution=0:path-softmax", grid(values), 4)
+    rule = LivePolicy("pcaps+?window_h=6&caution=0:path-softmax", grid(values), 4)
     assert rule.decide(application(*PAIR), T0).hold == {1, 2}
     assert rule.decide(application(*PAIR), T0 + 2 * 3600).hold == frozenset()
     # Only an hour is left of the window, and the clean one is two hours off.
@@ -86,36 +93,36 @@ def test_a_cautious_rule_does_not_wait_for_what_is_unsure():
     values = np.array([300.0, 200.0, *[400.0] * 60])
     unsure = grid(values, high=values + 150.0)
     bold, careful = (f"pcaps+?window_h=6&caution={c}:path-softmax" for c in (0, 1))
-    assert LiveRule(bold, unsure, 4).decide(application(*PAIR), T0).hold
-    assert not LiveRule(careful, unsure, 4).decide(application(*PAIR), T0).hold
+    assert LivePolicy(bold, unsure, 4).decide(application(*PAIR), T0).hold
+    assert not LivePolicy(careful, unsure, 4).decide(application(*PAIR), T0).hold
 
 
 def test_guards_end_a_hold():
     values = [500.0] * 30 + [100.0] * 60
-    rule = LiveRule(
+    rule = LivePolicy(
         "guard?longest_hold_h=2:suspend?patience_h=400&quantile=0.2:fifo", grid(values), 4
     )
     assert rule.decide(application(*PAIR), T0).hold == {1, 2}
     assert rule.decide(application(*PAIR), T0 + 3600).hold == {1, 2}
     assert rule.decide(application(*PAIR), T0 + 2 * 3600 + 1).hold == frozenset()
-    patient = LiveRule(
+    patient = LivePolicy(
         "guard?patience_h=3:suspend?patience_h=400&quantile=0.2:fifo", grid(values), 4
     )
     assert patient.decide(application(*PAIR, submitted_s=-4 * 3600), T0).hold == frozenset()
 
 
 def test_a_rule_answers_with_a_plan():
-    rule = LiveRule("cap:pcaps?gamma=0.9:path-softmax", grid([500.0, *[100.0] * 60]), 10)
+    rule = LivePolicy("cap:pcaps?gamma=0.9:path-softmax", grid([500.0, *[100.0] * 60]), 10)
     plan = rule(application(*PAIR), T0)
     assert plan.target == 2
     assert plan.hold == (2,)
     assert "500 g/kWh" in plan.describe()
-    calm = LiveRule("pcaps?gamma=0:path-softmax", grid([500.0, *[100.0] * 60]), 10)
+    calm = LivePolicy("pcaps?gamma=0:path-softmax", grid([500.0, *[100.0] * 60]), 10)
     assert calm(application(*PAIR), T0).target is UNSET
 
 
 def test_an_empty_application_is_left_alone():
-    rule = LiveRule("cap:pcaps:path-softmax", grid([300.0] * 60), 4)
+    rule = LivePolicy("cap:pcaps:path-softmax", grid([300.0] * 60), 4)
     decision = rule.decide(application(), T0)
     assert (decision.hold, decision.order) == (frozenset(), ())
 
@@ -152,7 +159,7 @@ def test_hours_that_end_are_told():
 )  # fmt: skip
 def test_policies_without_a_live_form_are_told(spec, said):
     with pytest.raises(InputError, match=said):
-        LiveRule(spec, grid([100.0] * 60), 4)
+        LivePolicy(spec, grid([100.0] * 60), 4)
 
 
 def test_decima_sees_an_application_as_it_sees_a_simulated_cluster():
@@ -188,7 +195,7 @@ def test_decima_sees_an_application_as_it_sees_a_simulated_cluster():
         jobs=(JobState(0, 0, (0, 1, 2, 3)), JobState(1, 0, (4, 5))),
         executors=tuple(ExecutorState(str(i), "h", 2, 0, False) for i in range(2)),
     )  # fmt: skip
-    view, numbers = decima_view(ReadyStages(spark))
+    view, numbers = decima_view(seen(spark))
     assert numbers == [0, 1, 4]
     first = slice(0, len(view.tasks))
     assert np.diff(view.job_first).tolist() == record["job_nodes"][:2].tolist()
@@ -201,7 +208,7 @@ def test_decima_sees_an_application_as_it_sees_a_simulated_cluster():
 
 
 def test_decima_weighs_the_stages_of_an_application():
-    rule = LiveRule("pcaps?gamma=1:decima", grid([500.0, *[100.0] * 60]), 4)
+    rule = LivePolicy("pcaps?gamma=1:decima", grid([500.0, *[100.0] * 60]), 4)
     short = msgspec.structs.replace(PAIR[1], jobs=(1,))
     running = msgspec.structs.replace(PAIR[0], running=3, finished=5)
     shared = msgspec.structs.replace(PAIR[2], jobs=(0, 1))
@@ -210,13 +217,13 @@ def test_decima_weighs_the_stages_of_an_application():
         application(running, short, shared, nobodys),
         jobs=(JobState(0, T0 * 1000, (1, 3)), JobState(1, T0 * 1000 + 5, (2, 3))),
     )
-    view, _ = decima_view(ReadyStages(spark))
+    view, _ = decima_view(seen(spark))
     # The third stage is needed by both jobs, and the first one's; three of four slots work.
     assert view.job_first.tolist() == [0, 2, 3]
     assert view.tasks.tolist() == [32, 40, 2]
     assert view.work_ms.tolist() == [32_000, 40_000, 2_000]
     assert (view.job_executors.tolist(), view.free_executors) == ([3, 0], 1)
-    chances = decima_chances(ReadyStages(spark), weights=bundled_decima())
+    chances = Decima().stage_weights(seen(spark))
     assert set(chances) == {1, 2}
     assert sum(chances.values()) == pytest.approx(1.0, abs=1e-5)
     decision = rule.decide(spark, T0)
@@ -224,30 +231,33 @@ def test_decima_weighs_the_stages_of_an_application():
     assert decision.order == (most, ({1, 2} - {most}).pop())
     assert decision.hold == {1, 2} - {most}  # the likeliest runs at any hour
     assert rule.decide(spark, T0 + 3600).hold == frozenset()
-    assert "Decima's chances" in rule.describe()
+    assert "Decima's probabilities" in rule.describe()
     assert rule.decide(application(), T0).order == ()
 
 
 def test_pods_need_cap():
     with pytest.raises(InputError, match="needs cap"):
-        LiveRule("pcaps:path-softmax", grid([100.0] * 60), 4).pods(T0)
-    pods, why = LiveRule("cap:fifo", grid([100.0, 500.0, *[200.0] * 50]), 10).pods(T0)
+        LivePolicy("pcaps:path-softmax", grid([100.0] * 60), 4).pods(T0)
+    pods, why = LivePolicy("cap:fifo", grid([100.0, 500.0, *[200.0] * 50]), 10).pods(T0)
     assert pods == 10
     assert "100 g/kWh" in why
 
 
 def test_a_quota_is_of_a_known_number():
     with pytest.raises(InputError, match="of how many executors"):
-        LiveRule("cap:fifo", grid([100.0] * 60), None)
-    rule = LiveRule("pcaps:path-softmax", grid([100.0] * 60), None)
+        LivePolicy("cap:fifo", grid([100.0] * 60), None)
+    rule = LivePolicy("pcaps:path-softmax", grid([100.0] * 60), None)
     assert rule.decide(application(*PAIR), T0).quota is None
     assert "sharpness 5" in rule.describe()
 
 
 def test_the_least_of_two_quotas_counts():
     values = [500.0, *[100.0] * 60]
-    for spec in ("cap?least=0.5:cap?least=0.2:fifo", "cap?least=0.2:cap?least=0.5:fifo"):
-        assert LiveRule(spec, grid(values), 10).decide(application(*PAIR), T0).quota == 2
+    for spec in (
+        "cap?min_share=0.5:cap?min_share=0.2:fifo",
+        "cap?min_share=0.2:cap?min_share=0.5:fifo",
+    ):
+        assert LivePolicy(spec, grid(values), 10).decide(application(*PAIR), T0).quota == 2
 
 
 def test_hours_that_are_played_fast_are_asked_for_in_time():
@@ -339,7 +349,7 @@ def test_an_error_of_the_provider_is_told_and_old_hours_do_not_return(provider, 
 
 
 def test_a_provider_that_does_not_answer_keeps_nobody(provider):
-    rule = LiveRule("cap:fifo", LiveGrid(provider), 10)
+    rule = LivePolicy("cap:fifo", LiveGrid(provider), 10)
     hurried = msgspec.structs.replace(application(*PAIR), lease_s=0.01)
     for now_s in (T0, T0 + 5):
         with pytest.raises(InputError, match="the grid is not known yet"):
