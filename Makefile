@@ -3,11 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS := tables,ray,spark,zstd,torch,dev
+PIP := $(BIN)/python -m pip install $(QUIET) -c constraints.txt
+BUILD_TOOLS := pip setuptools scikit-build-core nanobind cmake ninja
 NATIVE := CMakeLists.txt $(wildcard native/engine/* native/bindings/*)
-# Two BLAS threads on a busy machine cost twenty times one.
-export OMP_NUM_THREADS := 1
 # Errors are shown, chatter about indexes is not.
 QUIET := -qq --disable-pip-version-check
+# Two BLAS threads on a busy machine cost twenty times one.
+export OMP_NUM_THREADS := 1
 PYTEST := $(BIN)/python -m pytest -q
 JUNIT := build/junit
 
@@ -23,28 +25,35 @@ help:
 	@echo "make format     let ruff format and fix"
 	@echo "make clean      remove what was built"
 
-install: $(VENV)/.native
+install: $(VENV)/.packages $(VENV)/.native
 
-# Packages: again only when what they are listed in has changed. pyspark comes as sources, which
-# setuptools packs.
-$(VENV)/.packages: pyproject.toml constraints.txt
-	@echo "==> installing Python packages into $(VENV) (the first time takes a few minutes)"
+# What `make tour` needs: the core, its native build, and torch for aibench. The packages of torch
+# are unpacked while the compiler runs.
+$(VENV)/.core: pyproject.toml constraints.txt
+	@echo "==> [1/3] packages of the core, into $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	  { echo "no virtual environment could be made; install the distribution's 'python3-venv'"; exit 1; }
-	@$(BIN)/python -m pip install $(QUIET) -c constraints.txt pip setuptools scikit-build-core nanobind cmake ninja
-	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install $(QUIET) -c constraints.txt \
-	  --no-build-isolation -e ".[$(EXTRAS)]"
+	@$(PIP) $(BUILD_TOOLS) $$($(BIN)/python tools/requirements.py)
+	@echo "==> [2/3] building the native core, unpacking torch"
+	@$(PIP) $$($(BIN)/python tools/requirements.py torch) & torch=$$!; \
+	  PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-deps --no-build-isolation -e . || exit 1; wait $$torch
 	@touch $@ $(VENV)/.native
 
-# The native core: again only when its sources have changed.
-$(VENV)/.native: $(VENV)/.packages $(NATIVE)
-	@echo "==> building the native core"
-	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install $(QUIET) --no-deps \
-	  --no-build-isolation -e .
+# Everything else that the tests need: again only when what lists it has changed. pyspark comes as
+# sources, which setuptools packs.
+$(VENV)/.packages: $(VENV)/.core
+	@echo "==> packages of the tests (the first time takes a few minutes)"
+	@PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation $$($(BIN)/python tools/requirements.py $(EXTRAS))
 	@touch $@
 
-tour: install
-	@echo "==> touring every system on bundled data"
+# The native core: again only when its sources have changed.
+$(VENV)/.native: $(VENV)/.core $(NATIVE)
+	@echo "==> building the native core"
+	@PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+tour: $(VENV)/.native
+	@echo "==> [3/3] every system on bundled data"
 	@$(BIN)/gnomon tour report
 
 # Cheapest first, so that a mistake is told in seconds.

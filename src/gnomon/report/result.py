@@ -16,7 +16,7 @@ from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.report.charts.chart import Chart
 from gnomon.report.charts.timeline import TimelineView
-from gnomon.table import Table, format_value
+from gnomon.table import Table, format_range, format_value
 
 __all__ = ["Figure", "InputFile", "Manifest", "Result", "TimelineView", "hash_input"]
 
@@ -78,9 +78,9 @@ class Figure(msgspec.Struct, frozen=True):
     @property
     def range_text(self) -> str:
         """The range of an Estimate, empty where the value is known."""
-        if not isinstance(self.value, Estimate) or self.value.is_exact:
+        if not isinstance(self.value, Estimate):
             return ""
-        return f"{format_value(self.value.low)} – {format_value(self.value.high)}"
+        return format_range(self.value.low, self.value.high)
 
 
 class InputFile(msgspec.Struct, frozen=True):

@@ -108,6 +108,7 @@ def _figures(result: Result) -> Any:
 
 def _table(table: Table, max_rows: int, framed: bool) -> Any:
     from rich import box
+    from rich.console import Group
     from rich.table import Table as Grid
 
     short = Table(
@@ -117,8 +118,6 @@ def _table(table: Table, max_rows: int, framed: bool) -> Any:
     if table.caption:
         title = f"{title}: {_plain(table.caption)}"
     grid = Grid(
-        title=_text(title, style="bold"),
-        title_justify="left",
         box=box.SIMPLE_HEAD if framed else None,
         pad_edge=False,
         header_style="dim",
@@ -143,4 +142,5 @@ def _table(table: Table, max_rows: int, framed: bool) -> Any:
         texts.append(cells)
     for row in zip(*texts):
         grid.add_row(*(_text(cell) for cell in row))
-    return grid
+    # Above the table, not in it: rich would wrap a title to the width of a narrow table.
+    return Group(_text(title, style="bold"), grid)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gnomon.table.arrow_file import ArrowTable, read_arrow, write_arrow
     from gnomon.table.atomic import atomic_file
     from gnomon.table.column import Column, Dictionary, ListOf, equal_columns
-    from gnomon.table.format import format_column, format_value
+    from gnomon.table.format import format_column, format_range, format_value
     from gnomon.table.table import Table
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "atomic_file",
     "equal_columns",
     "format_column",
+    "format_range",
     "format_value",
     "read_arrow",
     "write_arrow",
@@ -41,6 +42,7 @@ _HOME = {
     "atomic_file": "atomic",
     "equal_columns": "column",
     "format_column": "format",
+    "format_range": "format",
     "format_value": "format",
     "read_arrow": "arrow_file",
     "write_arrow": "arrow_file",

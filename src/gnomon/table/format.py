@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["format_column", "format_value"]
+__all__ = ["format_column", "format_range", "format_value"]
 
 MISSING = "–"
 
@@ -26,6 +26,16 @@ def format_value(value: object) -> str:
     if isinstance(value, float | np.floating):
         return _format_float(float(value))
     return MISSING if value is None else str(value)
+
+
+def format_range(low: float | None, high: float | None) -> str:
+    """Two ends; empty where they read the same, since that is no range.
+
+    >>> format_range(90.0, 130.0), format_range(27.889, 27.891)
+    ('90 – 130', '')
+    """
+    ends = format_value(low), format_value(high)
+    return "" if ends[0] == ends[1] else " – ".join(ends)
 
 
 def _format_float(value: float) -> str:

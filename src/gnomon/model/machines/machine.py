@@ -213,7 +213,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class _Die(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The silicon of a GPU of `gnomon.model.accelerator.gpu`: (area in mm2, node in nm) of each die."""
+    """The silicon of a GPU of the catalogue: (area in mm2, node in nm) of each die."""
 
     gpu: str
     dies: tuple[tuple[float, float], ...]

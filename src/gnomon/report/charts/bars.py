@@ -18,7 +18,7 @@ from gnomon.report.charts.drawing import (
     with_unit,
 )
 from gnomon.report.charts.scale import Scale
-from gnomon.table import format_value
+from gnomon.table import format_range, format_value
 
 
 def _bar_values(chart: BarChart) -> list[float]:
@@ -34,7 +34,8 @@ def _bar_values(chart: BarChart) -> list[float]:
 def _tip(chart: BarChart, bars: Bars, c: int) -> str:
     value = f"{format_value(bars.values[c])} {chart.unit}".strip()
     if bars.low is not None and bars.high is not None:
-        value += f" ({format_value(bars.low[c])} – {format_value(bars.high[c])})"
+        span = format_range(bars.low[c], bars.high[c])
+        value += f" ({span})" if span else ""
     total = chart.total(c)
     if chart.stacked and len(chart.series) > 1 and total:
         value += f", {100 * (bars.values[c] or 0.0) / total:.1f} %"

@@ -23,7 +23,7 @@ from gnomon.report.charts.drawing import (
     with_unit,
 )
 from gnomon.report.charts.scale import Scale
-from gnomon.table import format_value
+from gnomon.table import format_range, format_value
 
 __all__ = ["render_chart"]
 
@@ -151,7 +151,8 @@ def _draw_run(
     for i, at in list(zip(run, points))[::every]:
         value = f"{format_value(line.y[i])} {chart.y_unit}".strip()
         if line.low is not None and line.high is not None:
-            value += f" ({format_value(line.low[i])} – {format_value(line.high[i])})"
+            span = format_range(line.low[i], line.high[i])
+            value += f" ({span})" if span else ""
         place = f"{chart.x_label} {format_value(line.x[i])} {chart.x_unit}".strip()
         tip = f"{line.name}: {value}\n{place}"
         drawing.mark("circle", tip, at, f"{dots} {hue}", cx=at[0], cy=at[1], r=3.0)

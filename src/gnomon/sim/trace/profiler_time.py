@@ -6,7 +6,7 @@ A host task loses, in this order:
   lower quartile; with three steps, the fastest). Fresh pages and cold caches of the profiler hit
   now this call, now that one;
 - *operators, launches, calls, frames*: the price of every event that begins or ends inside it
-  (`gnomon.model.accelerator.profiler_cost`); as a rule one begins at its end, or one ends at its start;
+  (`profiler_cost`); as a rule one begins at its end, or one ends at its start;
 - *steps*: the profiler's work between two step marks.
 
 Devices work on beside a profiler; only the gaps before kernels get shorter.

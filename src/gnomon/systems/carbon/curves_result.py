@@ -215,15 +215,15 @@ def _added_table(c: Curves) -> Table:
         "embodied_kg": [c.supply.embodied_total_g_h * YEAR_H / 1000] * len(rows),
         "added_operational_pct": [added for _, added, _ in rows],
         "added_total_pct": [total for _, _, total in rows],
-        "low_pct": [c.uncertain[metric.name].low for metric, _, _ in rows],
-        "high_pct": [c.uncertain[metric.name].high for metric, _, _ in rows],
+        "added_operational_pct_low": [c.uncertain[metric.name].low for metric, _, _ in rows],
+        "added_operational_pct_high": [c.uncertain[metric.name].high for metric, _, _ in rows],
         "worst_operational_pct": [c.worst[metric.name][0] for metric, _, _ in rows],
         "worst_total_pct": [c.worst[metric.name][1] for metric, _, _ in rows],
         "worst_at_pct": [100 * c.worst[metric.name][2] for metric, _, _ in rows],
     }
     return Table.from_columns(
         f"At {100 * c.utilisation:.0f} % utilisation, a year", columns,
-        caption="low and high: with embodied figures drawn from their ranges",
+        caption="ranges: embodied figures drawn from theirs",
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ The names are those of the Sunk Carbon Fallacy (arXiv 2410.15087, section 3). Wh
 has been emitted: sorting by a metric with embodied carbon in it (SCI) keeps old, hungry servers
 busy. A server's own numbers are enough for most metrics; `tsci` needs the whole fleet, and summed
 over all jobs it is the fleet's true total: what lowers that sum is what one more job adds. CCI is
-for accounts only (`gnomon.systems.carbon.accounts.account`), `embodied` and `fastest` for sorting only.
+for accounts only, `embodied` and `fastest` for sorting only.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from gnomon.report.charts.chart import Line
 from gnomon.series.intensity import describe_intensity
 from gnomon.systems.carbon.advice import Cost, advise
 from gnomon.systems.carbon.place import Outcome, Placements
-from gnomon.table import Table
+from gnomon.table import Table, format_range
 from gnomon.version import __version__
 
 __all__ = ["to_result", "to_script"]
@@ -94,7 +94,7 @@ def _totals(p: Placements, price: float | None) -> Table:
         "operational_kg": [o.operational_kg.mid for o in outcomes],
         "embodied_kg": [o.embodied_kg.mid for o in outcomes],
         "total_kg": [o.total_kg.mid for o in outcomes],
-        "total_range_kg": [_range(o.total_kg) for o in outcomes],
+        "total_range_kg": [format_range(o.total_kg.low, o.total_kg.high) for o in outcomes],
         "added_operational_pct": [operational for operational, _ in added],
         "added_total_pct": [total for _, total in added],
         "energy_kwh": [o.energy_kwh.mid for o in outcomes],
@@ -110,10 +110,6 @@ def _units(columns: Mapping[str, object]) -> dict[str, str]:
     known = {"kg": "kg", "pct": "%", "kwh": "kWh", "usd": "USD", "s": "s", "h": "h"}
     ends = {name: name.rpartition("_")[2] for name in columns if "_" in name}
     return {name: known[end] for name, end in ends.items() if end in known}
-
-
-def _range(estimate: Estimate) -> str:
-    return f"{estimate.low:.4g} – {estimate.high:.4g}"
 
 
 def _shares(p: Placements) -> Table:

@@ -157,7 +157,7 @@ _HOW = [
     "What several ranks exchange is a **rendezvous**: they start when the last has come, and only "
     "the transfer after that is charged, so no rank's lateness hides in another's duration.",
     "**Without the profiler**: what the profiler costs an event of each kind is taken out of the "
-    "host's tasks and the graph replayed (`gnomon.model.accelerator.profiler_cost`); where plain steps were "
+    "host's tasks and the graph replayed; where plain steps were "
     "measured, that measurement stands, and what-ifs are scaled to it.",
     "A step is measured **from the end of one step to the end of the next**, so that a GPU that "
     "lags behind its host is counted right; the range is that of the recorded steps.",

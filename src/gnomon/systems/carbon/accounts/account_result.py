@@ -16,7 +16,7 @@ from gnomon.report import BarChart, Bars, Chart, Figure, LineChart, Manifest, Re
 from gnomon.report.charts.chart import Line
 from gnomon.systems.carbon.accounts.account import METRICS, Accounts
 from gnomon.systems.carbon.metric import TITLES, parse_names
-from gnomon.table import Table, format_value
+from gnomon.table import Table, format_range, format_value
 from gnomon.version import __version__
 
 __all__ = ["parse_metrics", "to_result", "to_script"]
@@ -152,7 +152,7 @@ def _jobs(a: Accounts, metrics: Sequence[str], top: int) -> Table:
 
 
 def _range(estimate: Estimate) -> str:
-    return f"{format_value(estimate.low)} – {format_value(estimate.high)}"
+    return format_range(estimate.low, estimate.high)
 
 
 def _metrics(a: Accounts, metrics: Sequence[str]) -> Table:

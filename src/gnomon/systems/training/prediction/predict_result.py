@@ -71,7 +71,7 @@ _HOW = [
     "ends, the optimiser), found by what comes again back to back in the trace; without a trace "
     "they are listed from the configuration (`gnomon.systems.training.prediction`).",
     "A kernel whose sizes do not change **keeps its measured time**. One that changes takes its "
-    "measured time times the model's ratio of new to old (`gnomon.model.accelerator.kernel_time`): the "
+    "measured time times the model's ratio of new to old: the "
     "model's error in level cancels.",
     "Collectives are timed by an **alpha-beta model** of each link, fitted to what the trace "
     "shows where it shows any (`gnomon.model.accelerator.collective_time`).",

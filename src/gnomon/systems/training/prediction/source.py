@@ -350,7 +350,7 @@ def read_recorded(
             "an operation log has no kernels to size anew", where=run.source,
             hint="predictions need profiler traces with shapes",
         )  # fmt: skip
-    extracted = extract(run.job, dict(overrides or {}), run.source, run.training.gpu)
+    extracted = extract(run.job, dict(overrides or {}), run.source, run.training.gpu, cost)
     step = run.unprofiled.estimate
     told = run.unprofiled.measured_ms is None
     wrong = math.log(step.high / step.low) / (2 * _TAIL) if told and step.low > 0 else 0.0

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 from gnomon.ingest.profiler.kineto import KinetoTrace
+from gnomon.model.accelerator.profiler_cost import ProfilerCost
 from gnomon.sim.trace.graph import TraceGraph
 from gnomon.sim.trace.unprofiled import without_profiler
 from gnomon.systems.training.job import RankPart, TrainingJob
@@ -130,7 +131,10 @@ _Runs = list[tuple[int, NDArray[np.int64]]]
 _Pick = Callable[[CutRank, Slot], Sequence[NDArray[np.int64]]]
 
 
-def extract(job: TrainingJob, overrides: dict[str, Any], where: str, gpu: str) -> Extracted:
+def extract(
+    job: TrainingJob, overrides: dict[str, Any], where: str, gpu: str,
+    cost: ProfilerCost | None = None,
+) -> Extracted:  # fmt: skip
     """Takes a recorded job apart.
 
     Args:
@@ -138,12 +142,13 @@ def extract(job: TrainingJob, overrides: dict[str, Any], where: str, gpu: str) -
         overrides: What the user says of its configuration.
         where: The trace, for messages.
         gpu: The device's name; "" for none.
+        cost: Profiler overhead to subtract, in place of the default.
 
     Raises:
         InputError: Nothing that repeats like layers was found, shapes were not recorded, or the
             job does something that predictions do not understand.
     """
-    ranks = _cut_ranks(job, where)
+    ranks = _cut_ranks(job, where, cost)
     units = [rank.units for rank in ranks]
     templates = {name: median_part(units, _runs(ranks, pick)) for name, pick in _PICKS.items()}
     for name in ("layer.forward", "layer.backward"):
@@ -185,7 +190,7 @@ def extract(job: TrainingJob, overrides: dict[str, Any], where: str, gpu: str) -
     )
 
 
-def _cut_ranks(job: TrainingJob, where: str) -> list[CutRank]:
+def _cut_ranks(job: TrainingJob, where: str, cost: ProfilerCost | None) -> list[CutRank]:
     """The traced ranks, taken apart: of each the steps that the job counts."""
     names = {job.training.step_names[step] for step in job.training.counted}
     ranks = []
@@ -195,7 +200,7 @@ def _cut_ranks(job: TrainingJob, where: str) -> list[CutRank]:
         steps = [step for step, name in enumerate(own) if not names or name in names]
         if not steps and own:
             raise InputError("none of the steps to look at is in it", where=part.source)
-        ranks.append(_cut(part, training, steps))
+        ranks.append(_cut(part, training, steps, cost))
     if unmet_messages(job) > _MOST_UNMET:
         raise InputError(
             "it sends to stages of a pipeline, or receives from some, that were not given",
@@ -272,9 +277,11 @@ def _traced(job: TrainingJob, where: str) -> list[RankPart]:
     return parts
 
 
-def _cut(part: RankPart, training: TraceGraph, steps: Sequence[int]) -> CutRank:
+def _cut(
+    part: RankPart, training: TraceGraph, steps: Sequence[int], cost: ProfilerCost | None
+) -> CutRank:
     assert part.trace is not None
-    units = find_units(part.trace, training, without_profiler(part.trace, training))
+    units = find_units(part.trace, training, without_profiler(part.trace, training, cost))
     if not len(units):
         raise InputError(
             "no step is marked in it", where=part.source,
