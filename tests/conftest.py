@@ -5,7 +5,9 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,11 @@ ROOT = Path(__file__).resolve().parents[1]
 # Tests neither use nor fill the cache of whoever runs them.
 os.environ["GNOMON_CACHE"] = tempfile.mkdtemp(prefix="gnomon-test-cache-")
 atexit.register(shutil.rmtree, os.environ["GNOMON_CACHE"], ignore_errors=True)
+
+# A job in the background ignores SIGINT (`nohup make test &`), and so would every child of it: tests
+# that interrupt a child would wait for ever.
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples every time: a run of the tests says something about the change, not about luck.
 # `make test-slow` looks further, at random.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 
-def until(happened, what: str = "it", timeout_s: float = 60.0, every_s: float = 0.05):
+def until(happened, what: str = "it", timeout_s: float = 240.0, every_s: float = 0.05):
     """Waits for something; answers what it was."""
     deadline = time.monotonic() + timeout_s
     while not (found := happened()):

@@ -129,7 +129,7 @@ def test_killed_while_its_change_is_under_way_the_keeper_gives_back(cluster):
     cluster.may_patch.clear()
     agent = start_holding(3)
     try:
-        assert cluster.patching.acquire(timeout=60)
+        assert cluster.patching.acquire(timeout=240)
     finally:
         agent.kill()
         agent.communicate()
@@ -262,7 +262,7 @@ def test_what_is_not_taken_back_is_tried_again(cluster):
     cluster.answer = None
     until(lambda: limits(cluster) == FOUND)
     with held._keeper as keeper:
-        assert keeper.wait(timeout=20) == 0
+        assert keeper.wait(timeout=240) == 0
 
 
 def test_a_note_that_says_nothing(cluster):

@@ -176,7 +176,7 @@ def authority(tmp_path_factory):
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
          "-nodes", "-days", "2", "-subj", "/CN=cluster", "-addext", "subjectAltName=IP:127.0.0.1",
          "-keyout", str(place / "key.pem"), "-out", str(place / "cert.pem")],
-        check=True, capture_output=True, timeout=60,
+        check=True, capture_output=True, timeout=240,
     )  # fmt: skip
     return place
 

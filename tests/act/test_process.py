@@ -50,7 +50,7 @@ def test_signals_are_handed_on(tmp_path):
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
     os.kill(process.pid, signal.SIGTERM)
-    assert process.wait(timeout=30) == 3
+    assert process.wait(timeout=240) == 3
     process.stdout.close()
     assert mark.exists()
 
@@ -93,7 +93,7 @@ def test_an_interrupt_reaches_the_command_once():
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
     os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(timeout=120) == 1
+    assert process.wait(timeout=240) == 1
     process.stdout.close()
 
 

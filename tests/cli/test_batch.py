@@ -315,7 +315,7 @@ def test_who_interrupts_is_told_how_to_go_on(words, said):
     try:
         until(lambda: [*Path().glob("kept/**/*.result"), *Path().glob("*.training")], "it began")
         os.killpg(process.pid, signal.SIGINT)
-        _, shown = process.communicate(timeout=60)
+        _, shown = process.communicate(timeout=240)
     finally:
         process.kill()
         process.communicate()

@@ -24,7 +24,7 @@ def run(*words, cwd=None):
     """One command in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "gnomon.cli", *map(str, words)],
-        capture_output=True, text=True, timeout=120, cwd=cwd, check=False,
+        capture_output=True, text=True, timeout=240, cwd=cwd, check=False,
     )  # fmt: skip
 
 

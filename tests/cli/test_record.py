@@ -59,7 +59,7 @@ def gnomon_record(*command, cwd, options=COUNTS, stdin=""):
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:
-        output, errors = child.communicate(stdin, timeout=120)
+        output, errors = child.communicate(stdin, timeout=240)
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)  # launchers, and ranks that wait for one another
         raise
@@ -242,7 +242,7 @@ def test_a_script_that_is_stopped(tmp_path, script, case):
         os.killpg(child.pid, number)
     else:
         child.send_signal(number)
-    _, errors = child.communicate(timeout=60)
+    _, errors = child.communicate(timeout=240)
     assert child.returncode == code, errors
     assert names(tmp_path / "run") == kept
     assert len(meta(tmp_path / "run")["step_ms"]) == 3

@@ -17,7 +17,7 @@ MODEL = "layers=8,hidden=1024,heads=16,seq=1024,batch=4"
 def run(*words, cwd=None):
     return subprocess.run(
         [sys.executable, "-m", "gnomon.cli", "training", *map(str, words)],
-        capture_output=True, text=True, timeout=120, cwd=cwd, check=False,
+        capture_output=True, text=True, timeout=240, cwd=cwd, check=False,
     )  # fmt: skip
 
 

@@ -409,7 +409,7 @@ def interrupted_sweep(tmp_path, number):
     until(lambda: len(list(done.rglob("*.result"))) >= 4 or process.poll() is not None)
     workers = children_of(process.pid)
     process.send_signal(number)
-    process.wait(60)
+    process.wait(240)
     until(lambda: not any(map(is_running, workers)))
     return len(list(done.rglob("*.result")))
 

@@ -64,7 +64,7 @@ def test_a_cluster_somebody_else_runs_is_joined_by_its_address(head):
     script = "import math; from gnomon.parallel import pmap; " \
              f"print(pmap(math.sqrt, [4, 9], on={head!r}))"  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=240, check=False
     )
     assert done.stdout == "[2.0, 3.0]\n", done.stderr
     assert done.stderr == ""

@@ -36,7 +36,7 @@ def outcomes(plugin, tmp_path_factory):
     assert compiled.returncode == 0, compiled.stderr
     done = subprocess.run(
         [str(find_java()), "-XX:TieredStopAtLevel=1", "-cp", path, "gnomon.spark.RulesTrial"],
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return dict(line.split("\t") for line in done.stdout.splitlines() if "\t" in line)

@@ -129,7 +129,7 @@ def left_running(word):
 )
 def test_every_kind_among_ranks(options, backend, world):
     process = start(SCRIPT, *options)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     told = eval(out)
     assert (told["backend"], told["world"]) == (backend, world)
@@ -156,7 +156,7 @@ def test_ranks_end_with_who_started_them(tmp_path):
     while len(left_running(note)) < 3 and time.monotonic() < until:
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     until = time.monotonic() + 60
     while left_running(note) and time.monotonic() < until:
         time.sleep(0.05)
@@ -174,7 +174,7 @@ def test_ranks_end_with_who_started_them(tmp_path):
 )  # fmt: skip
 def test_ranks_that_cannot_be_say_so_once(options, line):
     process = start(SCRIPT, *options)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 1
     assert err.strip() == line
 
@@ -191,7 +191,7 @@ def bench(folder, world=None):
 
 def run_json(path, *options):
     process = start(path, "--steps", "2", "--json", *options)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     return json.loads(out)
 

@@ -378,7 +378,7 @@ def test_streams_wait_for_one_another_and_for_the_end(monkeypatch, recorded, tmp
     script = Path(__file__).with_name("pretended_device.py")
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path / "bench")],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -226,7 +226,7 @@ def test_a_benchmark_runs_a_users_function(user_file, tmp_path):
         "2",
         "--json",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert (result["ops"], result["replayed"], result["stand_ins"]) == (1, 1, 0)

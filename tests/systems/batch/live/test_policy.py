@@ -286,7 +286,7 @@ class SlowProvider:
 
     def __call__(self, start_ns, _end_ns):
         self.asked.release()
-        assert self.may_answer.acquire(timeout=60)
+        assert self.may_answer.acquire(timeout=240)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -313,10 +313,10 @@ def test_hours_that_are_known_serve_while_the_provider_takes_its_time(provider):
     live = LiveGrid(provider, refresh_s=300.0)
     provider.answer(500.0)
     assert live.now(T0).intensity == 500.0
-    assert provider.asked.acquire(timeout=60)
+    assert provider.asked.acquire(timeout=240)
     for later_s in range(300, 3600, 5):  # it hangs, and nobody waits for it
         assert live.now(T0 + later_s).intensity == 500.0
-    assert provider.asked.acquire(timeout=60)
+    assert provider.asked.acquire(timeout=240)
     assert not provider.asked.acquire(blocking=False)  # once, not at each look
     provider.answer(100.0)
     until(lambda: live.now(T0 + 3600).intensity == 100.0, "the hours that came")
@@ -354,7 +354,7 @@ def test_a_provider_that_does_not_answer_keeps_nobody(provider):
     for now_s in (T0, T0 + 5):
         with pytest.raises(InputError, match="the grid is not known yet"):
             rule(hurried, now_s)
-    assert provider.asked.acquire(timeout=60)
+    assert provider.asked.acquire(timeout=240)
     assert not provider.asked.acquire(blocking=False)
     provider.answer(100.0)
     assert rule.pods(T0 + 10)[0] == 10

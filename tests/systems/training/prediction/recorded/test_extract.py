@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import numpy as np
 import pytest
 
 from gnomon.datasets import bundled
 from gnomon.errors import InputError
+from gnomon.model.accelerator.profiler_cost import default_profiler_cost
 from gnomon.sim.trace.unprofiled import without_profiler
 from gnomon.systems.training.pipeline import read_job
 from gnomon.systems.training.prediction.recorded.cut import cut_rank
@@ -44,6 +46,19 @@ def test_the_bundled_gpu_trace_is_understood():
     assert [g.group for g in matrices] == ["qkv", "proj", "up", "down"]
     backward = [g for g in one.parts["layer.backward"].growths if g.kind == "product"]
     assert sorted(g.group for g in backward) == sorted(["qkv", "proj", "up", "down"] * 2)
+
+
+def test_the_profiler_cost_that_is_given_reaches_the_extraction():
+    job, _, _ = read_job(bundled("h200-gpt-l6"), complete=False)
+    costly = msgspec.structs.replace(default_profiler_cost(), operator=3.0, launch=3.0)
+    usual, lighter = (
+        extract(job, {}, "trace", job.training.gpu, cost).parts for cost in (None, costly)
+    )
+
+    def host_ns(parts):
+        return sum(piece.host_ns for part in parts.values() for piece in part.pieces)
+
+    assert 0 < host_ns(lighter) < 0.9 * host_ns(usual)
 
 
 def test_the_bundled_pipeline_is_understood():
