@@ -11,10 +11,13 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-MARKS = re.compile(r"(<!-- claims -->\n).*?(<!-- /claims -->)", re.DOTALL)
+SYSTEMS = ROOT / "src" / "gnomon" / "systems"
+#: The mark names the folder of the claims: `<!-- claims training/prediction -->`.
+MARKS = re.compile(r"(<!-- claims (\S+) -->\n).*?(<!-- /claims -->)", re.DOTALL)
 
 
-def table(claims: list[dict]) -> str:
+def table_of(folder: str) -> str:
+    claims = tomllib.loads((SYSTEMS / folder / "claims.toml").read_text())["claim"]
     lines = ["| what | ours | to show | theirs | command |", "| --- | --- | --- | --- | --- |"]
     for claim in claims:
         lines.append(
@@ -31,18 +34,21 @@ def bound(claim: dict) -> str:
 
 
 def main() -> int:
-    stale = []
-    for file in sorted((ROOT / "src" / "gnomon" / "systems").rglob("claims.toml")):
-        page = ROOT / "docs" / "systems" / f"{file.parent.name}.md"
+    stale, shown = [], set()
+    for page in sorted((ROOT / "docs").rglob("*.md")):
         before = page.read_text()
-        text = table(tomllib.loads(file.read_text())["claim"])
-        after = MARKS.sub(lambda found, text=text: found[1] + text + found[2], before)
+        shown |= {folder for _, folder, _ in MARKS.findall(before)}
+        after = MARKS.sub(lambda found: found[1] + table_of(found[2]) + found[3], before)
         if after != before:
             stale.append(str(page.relative_to(ROOT)))
             if "--check" not in sys.argv:
                 page.write_text(after)
     if stale and "--check" in sys.argv:
         print(f"out of date: {', '.join(stale)}; run python docs/claims_table.py")
+        return 1
+    known = {str(file.parent.relative_to(SYSTEMS)) for file in SYSTEMS.rglob("claims.toml")}
+    if shown != known:
+        print(f"no page shows the claims of {', '.join(sorted(known - shown))}")
         return 1
     return 0
 

@@ -185,7 +185,7 @@ private:
                     found.push_back({source, instance.target, sure});
     }
 
-    /// Measured on random graphs of known edges (`docs/systems/training.md`).
+    /// Measured on random graphs of known edges (`docs/systems/training/evidence.md`).
     static double confidence(const std::map<std::int64_t, Candidate>& rivals, const Candidate& best, int held,
                              int overtaken, int steps) {
         const double share = static_cast<double>(steps) / held;
