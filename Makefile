@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS := tables,ray,spark,zstd,torch,dev
-NATIVE := CMakeLists.txt $(wildcard native/engine/* native/bindings/*)
+NATIVE := CMakeLists.txt $(shell find native/engine native/bindings -name '*.[ch]pp')
 # Two BLAS threads on a busy machine cost twenty times one.
 export OMP_NUM_THREADS := 1
 # Errors are shown, chatter about indexes is not.

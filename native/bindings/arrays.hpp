@@ -60,10 +60,8 @@ void bind_placement(nb::module_& m);
 void bind_cluster(nb::module_& m);
 void bind_decima(nb::module_& m);
 void bind_replay(nb::module_& m);
-void bind_timeline(nb::module_& m);
 void bind_queueing(nb::module_& m);
 void bind_perfetto(nb::module_& m);
-void bind_trace_reader(nb::module_& m);
-void bind_trace_graph(nb::module_& m);
+void bind_trace(nb::module_& m);
 
 }  // namespace gnomon::bindings

@@ -1,4 +1,4 @@
-#include "engine/cluster.hpp"
+#include "engine/cluster/cluster.hpp"
 
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -7,10 +7,10 @@
 #include <string>
 
 #include "bindings/arrays.hpp"
-#include "engine/carbon_rules.hpp"
-#include "engine/cluster_decima.hpp"
-#include "engine/cluster_gates.hpp"
-#include "engine/cluster_orders.hpp"
+#include "engine/cluster/carbon_rules.hpp"
+#include "engine/cluster/decima_order.hpp"
+#include "engine/cluster/gates.hpp"
+#include "engine/cluster/orders.hpp"
 
 namespace gnomon::bindings {
 namespace {

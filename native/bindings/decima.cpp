@@ -1,5 +1,5 @@
-#include "engine/decima.hpp"
-#include "engine/decima_gradient.hpp"
+#include "engine/decima/network.hpp"
+#include "engine/decima/gradient.hpp"
 
 #include <nanobind/stl/tuple.h>
 

@@ -56,7 +56,7 @@ class Played:
     def method(self) -> str: ...
 
 def replay(graph: Graph, limits: Limits | None = None, slow_down: SlowDown | None = None, causes: bool = True) -> Played:
-    """Plays a graph; the rules are in native/engine/replay.hpp."""
+    """Plays a graph; the rules are in native/engine/replay/replay.hpp."""
 
 def replay_samples(graph: Graph, cell: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], cells: int, mark: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, marks: int = 1, noise: float = 0.0, seed: int = 0, first: int = 0) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
     """

@@ -2,7 +2,7 @@
 
 Decima (Mao et al., "Learning scheduling algorithms for data processing clusters", SIGCOMM 2019)
 chooses the stage that free executors go to, and how many its job may hold. The network and its
-gradient are native (`native/engine/decima.hpp`, `decima_gradient.hpp`); `decima_torch` is the
+gradient are native (`native/engine/decima/`); `decima_torch` is the
 same in PyTorch.
 """
 

@@ -55,7 +55,7 @@ def replay(
     Lanes run their tasks in order; a task starts when its lane is free and all edges into it are
     satisfied; rendezvous groups start together; run-time waits look at what their lanes hold
     then. Without waits, limits and slow-down this is one pass over the graph. The exact rules,
-    ties included, are in `native/engine/replay.hpp`.
+    ties included, are in `native/engine/replay/replay.hpp`.
 
     Args:
         causes: Also record what held each task back (5 bytes a task); needed for critical paths.

@@ -13,7 +13,7 @@ that nothing recorded is lost and everything can be edited:
 - stream to stream: as recorded where the profiler wrote its sync events; elsewhere, where the host
   used stream-wait calls, inferred from times, with a confidence.
 
-The tasks are made natively (`native/engine/trace_graph.hpp`); here they get their names.
+The tasks are made natively (`native/engine/trace/graph.hpp`); here they get their names.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "engine/cluster_orders.hpp"
-#include "engine/decima.hpp"
+#include "engine/cluster/orders.hpp"
+#include "engine/decima/network.hpp"
 
 namespace gnomon {
 

@@ -1,10 +1,10 @@
-#include "engine/cluster.hpp"
+#include "engine/cluster/cluster.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
 
-#include "engine/cluster_account.hpp"
+#include "engine/cluster/account.hpp"
 #include "engine/event_queue.hpp"
 
 namespace gnomon {

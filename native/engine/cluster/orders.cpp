@@ -1,4 +1,4 @@
-#include "engine/cluster_orders.hpp"
+#include "engine/cluster/orders.hpp"
 
 #include <algorithm>
 #include <cmath>

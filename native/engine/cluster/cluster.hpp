@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/cluster_executors.hpp"
+#include "engine/cluster/executors.hpp"
 #include "engine/rng.hpp"
 
 namespace gnomon {

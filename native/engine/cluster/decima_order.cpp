@@ -1,4 +1,4 @@
-#include "engine/cluster_decima.hpp"
+#include "engine/cluster/decima_order.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "engine/placement.hpp"
+#include "engine/placement/placement.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "engine/carbon_rules.hpp"
-#include "engine/cluster.hpp"
+#include "engine/cluster/carbon_rules.hpp"
+#include "engine/cluster/cluster.hpp"
 
 namespace gnomon {
 

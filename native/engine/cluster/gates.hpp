@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "engine/cluster.hpp"
+#include "engine/cluster/cluster.hpp"
 
 namespace gnomon {
 
