@@ -3,19 +3,21 @@
 
 #include <nanobind/stl/string.h>
 
-#include "bindings/arrays.hpp"
+#include "bindings/structs.hpp"
 
 namespace gnomon::bindings {
 namespace {
 
 // As bytes: names in traces need not be valid UTF-8, and Python decides what to do about that.
-nb::list texts_of(const TextTable& table) {
-    nb::list out;
-    for (const auto& text : table.texts()) out.append(nb::bytes(text.data(), text.size()));
+nb::bytes bytes_of(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+
+nb::typed<nb::list, nb::bytes> texts_of(const TextTable& table) {
+    nb::typed<nb::list, nb::bytes> out;
+    for (const auto& text : table.texts()) out.append(bytes_of(text));
     return out;
 }
 
-void check(const TraceEvents& in) {
+void check_events(const TraceEvents& in) {
     const std::size_t n = in.start.size();
     require(in.end.size() == n && in.event_class.size() == n && in.flags.size() == n &&
                 in.lane.size() == n && in.correlation.size() == n &&
@@ -45,6 +47,18 @@ void check(const TraceEvents& in) {
 }  // namespace
 
 void bind_trace(nb::module_& m) {
+    Columns<TraceColumns>(m, "TraceColumns", "Complete events, as they stand in the trace.")
+        .taken("take_category", &TraceColumns::category)
+        .taken("take_name", &TraceColumns::name)
+        .taken("take_thread", &TraceColumns::thread)
+        .taken("take_start_ns", &TraceColumns::start_ns)
+        .taken("take_duration_ns", &TraceColumns::duration_ns)
+        .taken("take_correlation", &TraceColumns::correlation)
+        .taken("take_stream", &TraceColumns::stream)
+        .taken("take_device", &TraceColumns::device)
+        .taken("take_bytes", &TraceColumns::bytes)
+        .taken("take_shape", &TraceColumns::shape)
+        .taken("take_extra", &TraceColumns::extra);
     nb::class_<TraceReader>(m, "TraceReader", "Chrome trace JSON to columns, piece by piece.")
         .def(nb::init<>())
         .def(
@@ -55,85 +69,60 @@ void bind_trace(nb::module_& m) {
                 reader.feed(view);
             },
             nb::arg("text"))
-        .def("finish", &TraceReader::finish)
-        .def("take_category", [](TraceReader& r) { return to_numpy(std::move(r.columns.category)); })
-        .def("take_name", [](TraceReader& r) { return to_numpy(std::move(r.columns.name)); })
-        .def("take_thread", [](TraceReader& r) { return to_numpy(std::move(r.columns.thread)); })
-        .def("take_start_ns", [](TraceReader& r) { return to_numpy(std::move(r.columns.start_ns)); })
-        .def("take_duration_ns",
-             [](TraceReader& r) { return to_numpy(std::move(r.columns.duration_ns)); })
-        .def("take_correlation",
-             [](TraceReader& r) { return to_numpy(std::move(r.columns.correlation)); })
-        .def("take_stream", [](TraceReader& r) { return to_numpy(std::move(r.columns.stream)); })
-        .def("take_device", [](TraceReader& r) { return to_numpy(std::move(r.columns.device)); })
-        .def("take_bytes", [](TraceReader& r) { return to_numpy(std::move(r.columns.bytes)); })
-        .def("take_shape", [](TraceReader& r) { return to_numpy(std::move(r.columns.shape)); })
-        .def("take_extra", [](TraceReader& r) { return to_numpy(std::move(r.columns.extra)); })
-        .def("categories", [](const TraceReader& r) { return texts_of(r.categories); },
-             nb::sig("def categories(self) -> list[bytes]"))
-        .def("names", [](const TraceReader& r) { return texts_of(r.names); },
-             nb::sig("def names(self) -> list[bytes]"))
-        .def("threads", [](const TraceReader& r) { return texts_of(r.threads); },
-             nb::sig("def threads(self) -> list[bytes]"))
-        .def("shapes", [](const TraceReader& r) { return texts_of(r.shapes); },
-             nb::sig("def shapes(self) -> list[bytes]"))
-        .def("extras", [](const TraceReader& r) { return texts_of(r.extras); },
-             nb::sig("def extras(self) -> list[bytes]"))
-        .def("base_time",
-             [](const TraceReader& r) { return nb::bytes(r.base_time.data(), r.base_time.size()); })
-        .def("device_properties",
-             [](const TraceReader& r) {
-                 return nb::bytes(r.device_properties.data(), r.device_properties.size());
-             })
-        .def("distributed_info",
-             [](const TraceReader& r) {
-                 return nb::bytes(r.distributed_info.data(), r.distributed_info.size());
-             })
+        .def(
+            "finish",
+            [](TraceReader& reader) {
+                reader.finish();
+                return std::move(reader.columns);
+            },
+            "The columns of all events.")
+        .def("categories", [](const TraceReader& r) { return texts_of(r.categories); })
+        .def("names", [](const TraceReader& r) { return texts_of(r.names); })
+        .def("threads", [](const TraceReader& r) { return texts_of(r.threads); })
+        .def("shapes", [](const TraceReader& r) { return texts_of(r.shapes); })
+        .def("extras", [](const TraceReader& r) { return texts_of(r.extras); })
+        .def("base_time", [](const TraceReader& r) { return bytes_of(r.base_time); })
+        .def("device_properties", [](const TraceReader& r) { return bytes_of(r.device_properties); })
+        .def("distributed_info", [](const TraceReader& r) { return bytes_of(r.distributed_info); })
         .def_ro("events", &TraceReader::events)
         .def_ro("without_end", &TraceReader::without_end)
         .def_ro("begin_end", &TraceReader::begin_end)
         .def_ro("odd_arguments", &TraceReader::odd_arguments);
 
-    nb::class_<TraceGraph>(m, "TraceGraph", "Tasks, edges and waits rebuilt from a trace.")
-        .def("take_lane", [](TraceGraph& g) { return to_numpy(std::move(g.lane)); })
-        .def("take_event", [](TraceGraph& g) { return to_numpy(std::move(g.event)); })
-        .def("take_start", [](TraceGraph& g) { return to_numpy(std::move(g.start)); })
-        .def("take_end", [](TraceGraph& g) { return to_numpy(std::move(g.end)); })
-        .def("take_sized", [](TraceGraph& g) { return to_numpy(std::move(g.sized)); })
-        .def("take_kind", [](TraceGraph& g) { return to_numpy(std::move(g.kind)); })
-        .def("take_launched_by", [](TraceGraph& g) { return to_numpy(std::move(g.launched_by)); })
-        .def("take_source", [](TraceGraph& g) { return to_numpy(std::move(g.source)); })
-        .def("take_target", [](TraceGraph& g) { return to_numpy(std::move(g.target)); })
-        .def("take_edge_kind", [](TraceGraph& g) { return to_numpy(std::move(g.edge_kind)); })
-        .def("take_wait_task", [](TraceGraph& g) { return to_numpy(std::move(g.wait_task)); })
-        .def("take_wait_lane", [](TraceGraph& g) { return to_numpy(std::move(g.wait_lane)); })
-        .def("take_inferred_source",
-             [](TraceGraph& g) { return to_numpy(std::move(g.inferred_source)); })
-        .def("take_inferred_target",
-             [](TraceGraph& g) { return to_numpy(std::move(g.inferred_target)); })
-        .def("take_confidence", [](TraceGraph& g) { return to_numpy(std::move(g.confidence)); })
-        .def_ro("overlapping", &TraceGraph::overlapping)
-        .def_ro("before_launch", &TraceGraph::before_launch)
-        .def_ro("refuted", &TraceGraph::refuted);
+    using Events = TraceEvents;
+    bind_input(m, "TraceEvents", "Events of one trace, in order of their start.", &check_events,
+               required("start", &Events::start), required("end", &Events::end),
+               required("event_class", &Events::event_class), required("flags", &Events::flags),
+               required("lane", &Events::lane), required("correlation", &Events::correlation),
+               required("host_lanes", &Events::host_lanes), required("lanes", &Events::lanes),
+               required("known_source", &Events::known_source), required("known_target", &Events::known_target),
+               required("identity", &Events::identity), required("step", &Events::step));
+    Columns<TraceGraph>(m, "TraceGraph", "Tasks, edges and waits rebuilt from a trace.")
+        .taken("take_lane", &TraceGraph::lane)
+        .taken("take_event", &TraceGraph::event)
+        .taken("take_start", &TraceGraph::start)
+        .taken("take_end", &TraceGraph::end)
+        .taken("take_sized", &TraceGraph::sized)
+        .taken("take_kind", &TraceGraph::kind)
+        .taken("take_launched_by", &TraceGraph::launched_by)
+        .taken("take_source", &TraceGraph::source)
+        .taken("take_target", &TraceGraph::target)
+        .taken("take_edge_kind", &TraceGraph::edge_kind)
+        .taken("take_wait_task", &TraceGraph::wait_task)
+        .taken("take_wait_lane", &TraceGraph::wait_lane)
+        .taken("take_inferred_source", &TraceGraph::inferred_source)
+        .taken("take_inferred_target", &TraceGraph::inferred_target)
+        .taken("take_confidence", &TraceGraph::confidence)
+        .value("overlapping", &TraceGraph::overlapping)
+        .value("before_launch", &TraceGraph::before_launch)
+        .value("refuted", &TraceGraph::refuted);
     m.def(
         "build_trace_graph",
-        [](In<std::int64_t> start, In<std::int64_t> end, In<std::uint8_t> event_class,
-           In<std::uint8_t> flags, In<std::int32_t> lane, In<std::int64_t> correlation,
-           std::int32_t host_lanes, std::int32_t lanes, In<std::int32_t> known_source,
-           In<std::int32_t> known_target, In<std::int32_t> identity, In<std::int32_t> step) {
-            const TraceEvents in{view(start), view(end), view(event_class), view(flags), view(lane),
-                                 view(correlation), host_lanes, lanes, view(known_source),
-                                 view(known_target), view(identity), view(step)};
-            check(in);
+        [](const Passed<TraceEvents>& events) {
             nb::gil_scoped_release release;
-            return build_trace_graph(in);
+            return build_trace_graph(events);
         },
-        nb::arg("start").noconvert(), nb::arg("end").noconvert(), nb::arg("event_class").noconvert(),
-        nb::arg("flags").noconvert(), nb::arg("lane").noconvert(),
-        nb::arg("correlation").noconvert(), nb::arg("host_lanes"), nb::arg("lanes"),
-        nb::arg("known_source").noconvert(), nb::arg("known_target").noconvert(),
-        nb::arg("identity").noconvert(), nb::arg("step").noconvert(),
-        "Tasks, edges and waits of one trace.");
+        nb::arg("events"), "Tasks, edges and waits of one trace.");
 }
 
 }  // namespace gnomon::bindings

@@ -38,7 +38,7 @@ public:
         heights_.clear();
         enough_.clear();
     }
-    Choice next(const ClusterState& state, Rng& rng) override;
+    Choice next(ClusterState& state, Rng& rng) override;
     [[nodiscard]] bool keeps_idle(std::int32_t application) const override;
     [[nodiscard]] const DecimaRecord& record() const { return record_; }
 

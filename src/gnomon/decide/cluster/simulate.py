@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -71,26 +72,24 @@ def simulate(
     )  # fmt: skip
 
 
-def _asker(policy: PythonPolicy, rng: np.random.Generator) -> Any:
+def _asker(
+    policy: PythonPolicy, rng: np.random.Generator
+) -> Callable[[_core.AskedState], Serve | None]:
     """What the native simulator calls for each decision."""
 
-    def choose(
-        now_ns: int, counts: tuple[int, int, int, int], grid: tuple[float, ...],
-        jobs: tuple[Any, ...], stages: tuple[Any, ...],
-    ) -> tuple[int, int]:  # fmt: skip
-        executors, idle, busy, source = counts
-        intensity, low, high = grid or (None, None, None)
-        number, held, arrival_ns, work_ns = jobs
-        place, stage, tasks, way_ns = stages
+    def choose(state: _core.AskedState) -> Serve | None:
         view = ClusterView(
-            now_ns, executors, idle, busy, intensity, low, high, number, held, arrival_ns,
-            work_ns, source, place, stage, tasks, way_ns,
+            now_ns=state.now, executors=state.executors, idle=state.idle, busy=state.busy,
+            intensity=state.intensity, low=state.low, high=state.high, job=state.job,
+            job_executors=state.job_executors, job_arrival_ns=state.job_arrival,
+            job_work_ns=state.job_work, source=state.source, stage_job=state.stage_job,
+            stage=state.stage, stage_tasks=state.stage_tasks, stage_way_ns=state.stage_way,
         )  # fmt: skip
         action = policy.decide(view, rng)
         if isinstance(action, Wait):
-            return -1, 0
+            return None
         if not isinstance(action, Serve) or not 0 <= action.index < len(view):
             raise InputError(f"{policy!r} answered {action!r} to {len(view)} stages")
-        return action.index, min(max(action.limit, 0), executors)
+        return Serve(action.index, min(max(action.limit, 0), state.executors))
 
     return choose
