@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 EXTRAS := tables,ray,spark,zstd,torch,dev
 PIP := $(BIN)/python -m pip install $(QUIET) -c constraints.txt
 BUILD_TOOLS := pip setuptools scikit-build-core nanobind cmake ninja
-NATIVE := CMakeLists.txt $(wildcard native/engine/* native/bindings/*)
+NATIVE := CMakeLists.txt $(shell find native/engine native/bindings -name '*.[ch]pp')
 # Errors are shown, chatter about indexes is not.
 QUIET := -qq --disable-pip-version-check
 # Two BLAS threads on a busy machine cost twenty times one.

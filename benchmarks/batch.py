@@ -173,13 +173,13 @@ def measure_decima(*, quick: bool = False) -> dict[str, Any]:
     assert run.tasks == jobs.task_count
     order = _core.decima_order(parameters, True)
     run_cluster(jobs, many, order)
-    views = views_of(order.record())
-    in_system = np.array([view["job_executors"].size for view in views])
-    nodes = np.array([view["work_ms"].size for view in views])
-    full = [view for view, many_jobs in zip(views, in_system) if many_jobs == 50]
-    full.sort(key=lambda view: abs(view["work_ms"].size - NODES))
+    record = order.record()
+    decisions = decisions_of(record)
+    in_system, nodes = np.diff(record["first_job"]), np.diff(record["first_node"])
+    full = [decision for decision, many_jobs in zip(decisions, in_system) if many_jobs == 50]
+    full.sort(key=lambda decision: abs(decision["nodes"] - NODES))
     chosen = full[: 20 if quick else 100]
-    alone = [network_us(parameters, view, 20 if quick else 200) for view in chosen]
+    alone = [network_us(parameters, decision, 20 if quick else 200) for decision in chosen]
     per_decision = [1e6 * took / run.decisions for took in seconds]
     found = {
         "decisions": run.decisions, "jobs_mean": float(in_system.mean()),
@@ -187,16 +187,18 @@ def measure_decima(*, quick: bool = False) -> dict[str, Any]:
         "run_us_per_decision": statistics.median(per_decision),
         "run_spread_us": spread(per_decision),
         "views": len(chosen),
-        "view_nodes_median": statistics.median(view["work_ms"].size for view in chosen),
+        "view_nodes_median": statistics.median(decision["nodes"] for decision in chosen),
         "network_us": statistics.median(alone), "network_spread_us": spread(alone),
     }  # fmt: skip
     print(_line(found), flush=True)
     return found
 
 
-def views_of(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the network was shown at each decision, as it takes it."""
-    views = []
+def decisions_of(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the network was shown and asked at each decision, as it takes it."""
+    from gnomon import _core
+
+    decisions = []
     for d in range(len(record["chosen"])):
 
         def part(name: str, first: str, d: int = d) -> Any:
@@ -205,32 +207,32 @@ def views_of(record: dict[str, Any]) -> list[dict[str, Any]]:
         job_nodes = part("job_nodes", "first_job")
         nodes = int(job_nodes.sum())
         parent = part("edge_parent", "first_edge")  # rising: written node by node
-        views.append(
-            {
-                "job_first": np.append(0, np.cumsum(job_nodes)).astype(np.int32),
-                "job_executors": part("job_executors", "first_job").copy(),
-                "source_job": int(record["source_job"][d]),
-                "free_executors": float(record["free_executors"][d]),
-                "work_ms": part("work_ms", "first_node").copy(),
-                "tasks": part("tasks", "first_node").copy(),
-                "child_first": np.searchsorted(parent, np.arange(nodes + 1)).astype(np.int32),
-                "child": part("edge_child", "first_edge").copy(),
-                "height": part("height", "first_node").copy(),
-                "ready": part("ready", "first_ready").copy(),
-                "job": int(record["job"][d]), "lowest": int(record["lowest"][d]),
-                "highest": int(record["highest"][d]),
-            }
-        )  # fmt: skip
-    return views
+        view = _core.DecimaView(
+            job_first=np.append(0, np.cumsum(job_nodes)).astype(np.int32),
+            job_executors=part("job_executors", "first_job").copy(),
+            source_job=int(record["source_job"][d]),
+            free_executors=float(record["free_executors"][d]),
+            work_ms=part("work_ms", "first_node").copy(),
+            tasks=part("tasks", "first_node").copy(),
+            child_first=np.searchsorted(parent, np.arange(nodes + 1)).astype(np.int32),
+            child=part("edge_child", "first_edge").copy(),
+            height=part("height", "first_node").copy(),
+            ready=part("ready", "first_ready").copy(),
+        )
+        asked = {name: int(record[name][d]) for name in ("job", "lowest", "highest")}
+        decisions.append({"view": view, "nodes": nodes, **asked})
+    return decisions
 
 
-def network_us(parameters: Any, view: dict[str, Any], repeat: int) -> float:
+def network_us(parameters: Any, decision: dict[str, Any], repeat: int) -> float:
     """Of one decision of the bare network: a call with many repeats, less one with one."""
     from gnomon import _core
 
+    asked = {name: decision[name] for name in ("view", "job", "lowest", "highest")}
+
     def once(times: int) -> float:
         begin = time.process_time_ns()
-        stages, limits = _core.decima_probabilities(parameters, *view.values(), repeat=times)
+        stages, limits = _core.decima_probabilities(parameters, **asked, repeat=times)
         took = time.process_time_ns() - begin
         assert all(abs(float(part.sum()) - 1) < 1e-3 for part in (stages, limits))
         return took

@@ -1,7 +1,7 @@
 """Prints what pyproject.toml requires: the core, or the named extras, one requirement a word.
 
-    python tools/requirements.py            # the core
-    python tools/requirements.py torch,dev  # these extras, without the core
+python tools/requirements.py            # the core
+python tools/requirements.py torch,dev  # these extras, without the core
 """
 
 import sys

@@ -1,44 +1,31 @@
-#include "engine/cluster.hpp"
-
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <string>
 
-#include "bindings/arrays.hpp"
-#include "engine/carbon_rules.hpp"
-#include "engine/cluster_decima.hpp"
-#include "engine/cluster_gates.hpp"
-#include "engine/cluster_orders.hpp"
+#include "bindings/structs.hpp"
+#include "engine/cluster/carbon_rules.hpp"
+#include "engine/cluster/cluster.hpp"
+#include "engine/cluster/decima_order.hpp"
+#include "engine/cluster/gates.hpp"
+#include "engine/cluster/orders.hpp"
 
 namespace gnomon::bindings {
 namespace {
 
-/// A column of a tuple of columns; the tuple keeps it alive.
-template <typename T>
-std::span<const T> column(const nb::tuple& columns, std::size_t place) {
-    return view(nb::cast<In<T>>(columns[place], false));
-}
+/// 36 years: no time is longer, so that sums of two fit.
+constexpr std::int64_t longest = std::int64_t{1} << 60;
+constexpr const char* is_none = "a job's kind, arrival or application is none";
 
-template <typename T>
-bool is_rising(std::span<const T> values) {
-    return std::is_sorted(values.begin(), values.end());
-}
-
-JobKindColumns kinds_of(const nb::tuple& c) {
-    JobKindColumns kinds{column<std::int64_t>(c, 0), column<std::int32_t>(c, 1), column<std::int64_t>(c, 2),
-                         column<std::int32_t>(c, 3), column<std::int32_t>(c, 4), column<std::int64_t>(c, 5),
-                         column<std::int32_t>(c, 6), column<std::int64_t>(c, 7), column<std::int64_t>(c, 8),
-                         column<double>(c, 9),       column<double>(c, 10),      column<double>(c, 11)};
+void check_kinds(const JobKindColumns& kinds) {
     const auto stages = kinds.tasks.size();
     const auto runs = stages * kWaves * kinds.levels.size();
-    require(!kinds.first_stage.empty() && kinds.first_stage[0] == 0 && is_rising(kinds.first_stage) &&
-                kinds.first_stage.back() == static_cast<std::int64_t>(stages) && stages < (1U << 30),
+    require(!kinds.first_stage.empty() && starts_ranges(kinds.first_stage, kinds.first_stage.size() - 1, stages) &&
+                stages < (1U << 30),
             "kinds do not hold all stages");
-    require(kinds.first_parent.size() == stages + 1 && kinds.first_parent[0] == 0 && is_rising(kinds.first_parent) &&
-                kinds.first_parent.back() == static_cast<std::int64_t>(kinds.parents.size()),
-            "stages do not hold all parents");
+    require(starts_ranges(kinds.first_parent, stages, kinds.parents.size()), "stages do not hold all parents");
     for (std::size_t k = 0; k + 1 < kinds.first_stage.size(); ++k) {
         require(kinds.first_stage[k + 1] - kinds.first_stage[k] < (1 << 20), "a job has a million stages or more");
         for (auto s = kinds.first_stage[k]; s < kinds.first_stage[k + 1]; ++s) {
@@ -59,148 +46,130 @@ JobKindColumns kinds_of(const nb::tuple& c) {
                                                   static_cast<std::int64_t>(kinds.sample.size()),
                 "samples lie outside of their column");
     }
-    require(all_within(kinds.sample, 1, std::int64_t{1} << 60), "a duration lies under a nanosecond or over 36 years");
+    require(all_within(kinds.sample, 1, longest), "a duration lies under a nanosecond or over 36 years");
     require(kinds.cpu.size() == stages && kinds.typical.size() == stages && kinds.path.size() == stages &&
                 kinds.work_at_level.size() == (kinds.first_stage.size() - 1) * kinds.levels.size(),
             "a column of stages is too short");
-    return kinds;
 }
 
-JobColumns jobs_of(const nb::tuple& c, const JobKindColumns& kinds) {
-    JobColumns jobs{column<std::int32_t>(c, 0), column<std::int64_t>(c, 1), column<std::int32_t>(c, 2),
-                    column<std::int32_t>(c, 3), column<std::int64_t>(c, 4), column<double>(c, 5)};
+void check_jobs(const JobColumns& jobs) {
     const auto count = jobs.kind.size();
     require(jobs.arrival.size() == count && jobs.after.size() == count && jobs.application.size() == count &&
                 jobs.deadline.size() == count && jobs.weight.size() == count && count < (1U << 30),
             "a column of jobs is too short");
-    require(all_within(jobs.kind, 0, static_cast<std::int64_t>(kinds.first_stage.size()) - 2) &&
-                all_within(jobs.arrival, 0, std::int64_t{1} << 60) && all_within(jobs.application, 0, 1 << 30),
-            "a job's kind, arrival or application is none");
+    require(all_within(jobs.arrival, 0, longest) && all_within(jobs.application, 0, 1 << 30), is_none);
     for (std::size_t j = 0; j < count; ++j) {
         require(jobs.after[j] >= -1 && jobs.after[j] < static_cast<std::int32_t>(j) && jobs.weight[j] > 0.0,
                 "a job comes after one that is not before it, or has no weight");
     }
-    return jobs;
 }
 
-ExecutorSettings executors_of(std::int32_t count, const std::optional<In<double>>& speed,
-                              const nb::object& stays, const nb::tuple& times,
-                              const nb::tuple& chances) {
-    ExecutorSettings settings;
-    settings.count = count;
-    settings.speed = view(speed);
-    if (!stays.is_none()) {
-        const auto columns = nb::cast<nb::tuple>(stays);
-        settings.from = column<std::int64_t>(columns, 0);
-        settings.until = column<std::int64_t>(columns, 1);
-        require(settings.from.size() == static_cast<std::size_t>(count) && settings.until.size() == settings.from.size(),
-                "every executor comes and leaves");
-        for (std::size_t e = 0; e < settings.from.size(); ++e) {
-            require(settings.from[e] >= 0 && settings.from[e] < settings.until[e], "an executor leaves after it has come");
-        }
+bool is_span(std::int64_t time) { return time >= 0 && time <= longest; }
+bool is_bound(std::int64_t time) { return is_span(time) || time == kNever; }
+
+void check_executors(const ExecutorSettings& settings) {
+    const auto count = static_cast<std::size_t>(settings.count);
+    const auto fits = [count](auto column) { return column.empty() || column.size() == count; };
+    require(settings.count >= 1 && settings.count < (1 << 24), "a cluster has from 1 to 16 million executors");
+    require(fits(settings.from) && fits(settings.until), "every executor comes and leaves");
+    for (std::size_t e = 0; e < std::max(settings.from.size(), settings.until.size()); ++e) {
+        const auto from = settings.from.empty() ? 0 : settings.from[e];
+        require(from >= 0 && from < (settings.until.empty() ? kNever : settings.until[e]),
+                "an executor leaves after it has come");
     }
-    settings.moving_delay = nb::cast<std::int64_t>(times[0]);
-    settings.startup = nb::cast<std::int64_t>(times[1]);
-    settings.off_after = nb::cast<std::int64_t>(times[2]);
-    settings.straggler_chance = nb::cast<double>(chances[0]);
-    settings.straggler_factor = nb::cast<double>(chances[1]);
-    settings.task_failure_chance = nb::cast<double>(chances[2]);
-    settings.failures_per_ns = nb::cast<double>(chances[3]);
-    require(count >= 1 && count < (1 << 24), "a cluster has from 1 to 16 million executors");
-    require(settings.speed.empty() ||
-                (settings.speed.size() == static_cast<std::size_t>(count) &&
-                 std::all_of(settings.speed.begin(), settings.speed.end(), [](double s) { return s > 1e-6 && s < 1e6; })),
+    require(fits(settings.speed) && std::all_of(settings.speed.begin(), settings.speed.end(),
+                                                [](double s) { return s > 1e-6 && s < 1e6; }),
             "every executor needs a speed above zero");
     const auto is_chance = [](double p) { return p >= 0.0 && p < 1.0; };
-    const auto is_span = [](std::int64_t t) { return t >= 0 && (t <= std::int64_t{1} << 60 || t == kNever); };
-    require(is_span(settings.moving_delay) && settings.moving_delay != kNever && is_span(settings.startup) &&
-                settings.startup != kNever && is_span(settings.off_after) &&
+    require(is_span(settings.moving_delay) && is_span(settings.startup) && is_bound(settings.off_after) &&
                 is_chance(settings.straggler_chance) && settings.straggler_factor > 0.0 &&
                 settings.straggler_factor < 1e6 && is_chance(settings.task_failure_chance) &&
                 settings.failures_per_ns >= 0.0,
             "delays are not below zero, chances lie from 0 up to but not at 1");
-    return settings;
 }
 
-GridColumns grid_of(std::int64_t step, const nb::object& columns, std::int32_t horizon) {
-    require(step >= 1, "a step of the grid takes time");
-    GridColumns grid;
-    grid.step = step;
-    if (columns.is_none()) return grid;
-    const auto c = nb::cast<nb::tuple>(columns);
-    grid.actual = column<double>(c, 0);
-    grid.seen = column<double>(c, 1);
-    grid.low = column<double>(c, 2);
-    grid.high = column<double>(c, 3);
-    grid.outlook = column<double>(c, 4);
-    grid.horizon = horizon;
+void check_grid(const GridColumns& grid) {
+    require(grid.step >= 1, "a step of the grid takes time");
     const auto steps = grid.seen.size();
-    require(steps >= 1 && grid.actual.size() >= 1 && grid.low.size() == steps && grid.high.size() == steps &&
-                horizon >= 1 && grid.outlook.size() == steps * static_cast<std::size_t>(horizon),
+    require(grid.low.size() == steps && grid.high.size() == steps && grid.actual.empty() == grid.seen.empty() &&
+                (steps == 0 || grid.horizon >= 1) &&
+                grid.outlook.size() == steps * static_cast<std::size_t>(grid.horizon),
             "a column of the grid is too short");
-    return grid;
 }
 
-/// What a policy in Python is shown: copies, which it may keep.
-nb::object ask(const nb::callable& choose, const ClusterState& state, std::vector<Candidate>& candidates) {
-    std::vector<std::int32_t> number, held;
-    std::vector<std::int64_t> arrival;
-    std::vector<double> left;
-    std::vector<std::int32_t> job_at, stage, unstarted;
-    std::vector<double> way;
-    candidates.clear();
-    for (const auto slot : state.active()) {
-        const auto& job = state.job(slot);
-        const auto place = static_cast<std::int32_t>(number.size());
-        number.push_back(job.job);
-        held.push_back(job.executors);
-        arrival.push_back(job.arrival);
-        left.push_back(job.work_left);
-        if (!state.is_served(slot)) continue;
-        for (const auto s : job.ready) {
-            if (!state.is_open(slot, s)) continue;
-            candidates.push_back({slot, s});
-            job_at.push_back(place);
-            stage.push_back(s);
-            unstarted.push_back(job.stage[static_cast<std::size_t>(s)].unstarted);
-            way.push_back(state.kinds().path[static_cast<std::size_t>(job.first_stage + s)]);
-        }
-    }
-    if (candidates.empty()) return nb::none();  // all that is ready is served already
-    const auto grid = state.has_grid() ? nb::make_tuple(state.intensity(), state.low(), state.high())
-                                       : nb::make_tuple();
-    std::int32_t source = -1;
-    for (std::size_t j = 0; j < state.active().size(); ++j) {
-        if (state.active()[j] == state.source()) source = static_cast<std::int32_t>(j);
-    }
-    return choose(state.now(), nb::make_tuple(state.executors(), state.idle(), state.busy(), source), grid,
-                  nb::make_tuple(to_numpy(std::move(number)), to_numpy(std::move(held)), to_numpy(std::move(arrival)),
-                                 to_numpy(std::move(left))),
-                  nb::make_tuple(to_numpy(std::move(job_at)), to_numpy(std::move(stage)), to_numpy(std::move(unstarted)),
-                                 to_numpy(std::move(way))));
+void check_guard(const Guard& guard) {
+    require(is_bound(guard.patience) && is_bound(guard.longest_hold) && is_bound(guard.finish_by),
+            "a guard's bounds are not below zero, nor 36 years off");
 }
 
-std::shared_ptr<Order> asked_order(nb::callable choose) {
-    return std::make_shared<AskedOrder>([choose, candidates = std::vector<Candidate>()](
-                                            const ClusterState& state, Rng&) mutable -> Choice {
+/// What a policy in Python is shown. It may keep it.
+struct AskedState {
+    std::int64_t now;
+    std::int32_t executors, idle, busy, source = -1;
+    std::optional<double> intensity, low, high;
+    std::vector<std::int32_t> job, job_executors;
+    std::vector<std::int64_t> job_arrival;
+    std::vector<double> job_work;
+    std::vector<std::int32_t> stage_job, stage, stage_tasks;
+    std::vector<double> stage_way;
+
+    explicit AskedState(const ClusterState& state)
+        : now(state.now()), executors(state.executors()), idle(state.idle()), busy(state.busy()) {
+        if (!state.has_grid()) return;
+        intensity = state.intensity();
+        low = state.low();
+        high = state.high();
+    }
+};
+
+/// Asks a function of Python.
+class PythonOrder final : public Order {
+public:
+    explicit PythonOrder(nb::callable choose) : choose_(std::move(choose)) {}
+
+    Choice next(ClusterState& state, Rng&) override {
         nb::gil_scoped_acquire acquire;
-        const auto reply = ask(choose, state, candidates);
-        if (candidates.empty()) return {};
-        const auto answer = nb::cast<nb::tuple>(reply);
-        const auto place = nb::cast<std::int64_t>(answer[0]);
+        AskedState seen(state);
+        list_stages(state, seen);
+        if (candidates_.empty()) return {};  // all that is ready is served already
+        const auto answer = choose_(std::move(seen));
         Choice choice;
-        if (place < 0) {
-            choice.held = !candidates.empty();
-            return choice;
-        }
-        require(place < static_cast<std::int64_t>(candidates.size()), "a policy chose a stage that is not there");
-        const auto& chosen = candidates[static_cast<std::size_t>(place)];
-        choice.slot = chosen.slot;
-        choice.stage = chosen.stage;
-        choice.limit = nb::cast<std::int32_t>(answer[1]);
+        choice.held = answer.is_none();
+        if (choice.held) return choice;
+        const auto place = nb::cast<std::size_t>(answer.attr("index"));
+        require(place < candidates_.size(), "a policy chose a stage that is not there");
+        choice.slot = candidates_[place].slot;
+        choice.stage = candidates_[place].stage;
+        choice.limit = nb::cast<std::int32_t>(answer.attr("limit"));
         return choice;
-    });
-}
+    }
+
+private:
+    void list_stages(ClusterState& state, AskedState& seen) {
+        candidates_.clear();
+        for (const auto slot : state.active()) {
+            const auto& job = state.job(slot);
+            const auto place = static_cast<std::int32_t>(seen.job.size());
+            if (slot == state.source()) seen.source = place;
+            seen.job.push_back(job.job);
+            seen.job_executors.push_back(job.executors);
+            seen.job_arrival.push_back(job.arrival);
+            seen.job_work.push_back(job.work_left);
+            if (!state.is_served(slot)) continue;
+            for (const auto stage : job.ready) {
+                if (!state.is_open(slot, stage)) continue;
+                candidates_.push_back({slot, stage});
+                seen.stage_job.push_back(place);
+                seen.stage.push_back(stage);
+                seen.stage_tasks.push_back(job.stage[static_cast<std::size_t>(stage)].unstarted);
+                seen.stage_way.push_back(state.kinds().path[static_cast<std::size_t>(job.first_stage + stage)]);
+            }
+        }
+    }
+
+    nb::callable choose_;
+    std::vector<OpenStage> candidates_;
+};
 
 nb::dict record_of(const DecimaOrder& order) {
     const auto& r = order.record();
@@ -231,49 +200,6 @@ nb::dict record_of(const DecimaOrder& order) {
     return out;
 }
 
-template <typename Row, typename Field>
-auto field(const std::vector<Row>& rows, Field Row::*member) {
-    std::vector<std::conditional_t<std::is_same_v<Field, bool>, std::uint8_t, Field>> values;
-    values.reserve(rows.size());
-    for (const auto& row : rows) values.push_back(row.*member);
-    return to_numpy(std::move(values));
-}
-
-nb::dict to_dict(ClusterRun&& run) {
-    nb::dict out;
-    out["start"] = to_numpy(std::move(run.start));
-    out["finish"] = to_numpy(std::move(run.finish));
-    out["busy"] = to_numpy(std::move(run.busy));
-    out["weighted"] = to_numpy(std::move(run.weighted));
-    out["busy_at"] = to_numpy(std::move(run.busy_at));
-    out["cpu_at"] = to_numpy(std::move(run.cpu_at));
-    out["moving_at"] = to_numpy(std::move(run.moving_at));
-    out["on_at"] = to_numpy(std::move(run.on_at));
-    out["quota_at"] = to_numpy(std::move(run.quota_at));
-    out["end"] = run.end;
-    out["events"] = run.events;
-    out["tasks"] = run.tasks;
-    out["decisions"] = run.decisions;
-    out["holds"] = run.holds;
-    out["moves"] = run.moves;
-    out["starts"] = run.starts;
-    out["failed_tasks"] = run.failed_tasks;
-    out["failed_executors"] = run.failed_executors;
-    out["wasted"] = run.wasted;
-    out["unfinished"] = run.unfinished;
-    out["held"] = nb::make_tuple(
-        field(run.held, &HeldStage::job), field(run.held, &HeldStage::stage), field(run.held, &HeldStage::held),
-        field(run.held, &HeldStage::resumed), field(run.held, &HeldStage::intensity),
-        field(run.held, &HeldStage::importance), field(run.held, &HeldStage::threshold),
-        field(run.held, &HeldStage::busy), field(run.held, &HeldStage::weighted));
-    out["records"] = nb::make_tuple(
-        field(run.records, &TaskRecord::job), field(run.records, &TaskRecord::stage),
-        field(run.records, &TaskRecord::executor), field(run.records, &TaskRecord::wave),
-        field(run.records, &TaskRecord::failed), field(run.records, &TaskRecord::start),
-        field(run.records, &TaskRecord::end));
-    return out;
-}
-
 void bind_orders(nb::module_& m) {
     nb::class_<Order>(m, "Order");
     nb::class_<ProbabilisticOrder, Order>(m, "ProbabilisticOrder");
@@ -298,7 +224,11 @@ void bind_orders(nb::module_& m) {
         require(narrowing >= 0 && narrowing <= 3, "no such way to narrow");
         return std::make_shared<PcapsOrder>(std::move(inner), gamma, static_cast<Narrowing>(narrowing));
     }, nb::arg("inner"), nb::arg("gamma"), nb::arg("narrowing"));
-    m.def("asked_order", &asked_order, nb::arg("choose"), "An order that asks a function of Python.");
+    m.def("asked_order", [](nb::callable choose) -> std::shared_ptr<Order> {
+        return std::make_shared<PythonOrder>(std::move(choose));
+    }, nb::arg("choose"),
+        nb::sig("def asked_order(choose: collections.abc.Callable[[AskedState], object]) -> Order"),
+        "An order that asks a function: it answers with an `index` among the stages and a `limit`, or None to wait.");
 }
 
 void bind_gates(nb::module_& m) {
@@ -346,45 +276,125 @@ void bind_rules(nb::module_& m) {
     }, nb::arg("intensity").noconvert(), nb::arg("low").noconvert(), nb::arg("high").noconvert(), nb::arg("least"), nb::arg("executors"));
 }
 
+void bind_inputs(nb::module_& m) {
+    using Kinds = JobKindColumns;
+    bind_input(m, "ClusterKinds", "Shapes of jobs, stage by stage.", &check_kinds,
+               required("first_stage", &Kinds::first_stage), required("tasks", &Kinds::tasks),
+               required("first_parent", &Kinds::first_parent), required("parents", &Kinds::parents),
+               required("levels", &Kinds::levels), required("sample_first", &Kinds::sample_first),
+               required("sample_count", &Kinds::sample_count), required("sample", &Kinds::sample),
+               required("cpu", &Kinds::cpu), required("typical", &Kinds::typical), required("path", &Kinds::path),
+               required("work_at_level", &Kinds::work_at_level));
+    using Jobs = JobColumns;
+    bind_input(m, "ClusterJobs", "Jobs that arrive.", &check_jobs, required("kind", &Jobs::kind),
+               required("arrival", &Jobs::arrival), required("after", &Jobs::after),
+               required("application", &Jobs::application), required("deadline", &Jobs::deadline),
+               required("weight", &Jobs::weight));
+    using Executors = ExecutorSettings;
+    bind_input(m, "ClusterExecutors", "What runs tasks.", &check_executors, required("count", &Executors::count),
+               optional("speed", &Executors::speed), optional("from_", &Executors::from),
+               optional("until", &Executors::until), optional("moving_delay", &Executors::moving_delay),
+               optional("startup", &Executors::startup), optional("off_after", &Executors::off_after),
+               optional("straggler_chance", &Executors::straggler_chance),
+               optional("straggler_factor", &Executors::straggler_factor),
+               optional("task_failure_chance", &Executors::task_failure_chance),
+               optional("failures_per_ns", &Executors::failures_per_ns));
+    using Grid = GridColumns;
+    bind_input(m, "ClusterGrid", "The grid in equal steps; without columns only their length.", &check_grid,
+               required("step", &Grid::step), optional("actual", &Grid::actual), optional("seen", &Grid::seen),
+               optional("low", &Grid::low), optional("high", &Grid::high), optional("horizon", &Grid::horizon),
+               optional("outlook", &Grid::outlook));
+    bind_input(m, "ClusterGuard", "How long the grid may keep work waiting.", &check_guard,
+               optional("patience", &Guard::patience), optional("longest_hold", &Guard::longest_hold),
+               optional("finish_by", &Guard::finish_by));
+}
+
+void bind_results(nb::module_& m) {
+    Columns<AskedState>(m, "AskedState", "What a policy in Python sees.")
+        .value("now", &AskedState::now)
+        .value("executors", &AskedState::executors)
+        .value("idle", &AskedState::idle)
+        .value("busy", &AskedState::busy)
+        .value("source", &AskedState::source)
+        .value("intensity", &AskedState::intensity)
+        .value("low", &AskedState::low)
+        .value("high", &AskedState::high)
+        .column("job", &AskedState::job)
+        .column("job_executors", &AskedState::job_executors)
+        .column("job_arrival", &AskedState::job_arrival)
+        .column("job_work", &AskedState::job_work)
+        .column("stage_job", &AskedState::stage_job)
+        .column("stage", &AskedState::stage)
+        .column("stage_tasks", &AskedState::stage_tasks)
+        .column("stage_way", &AskedState::stage_way);
+    Columns<HeldStages>(m, "ClusterHeld", "Stages that could have run and were held.")
+        .column("job", &HeldStages::job)
+        .column("stage", &HeldStages::stage)
+        .column("held", &HeldStages::held)
+        .column("resumed", &HeldStages::resumed)
+        .column("intensity", &HeldStages::intensity)
+        .column("importance", &HeldStages::importance)
+        .column("threshold", &HeldStages::threshold)
+        .column("busy", &HeldStages::busy)
+        .column("weighted", &HeldStages::weighted);
+    Columns<TaskLog>(m, "ClusterLog", "Tasks that ran, in the order of their ends.")
+        .column("job", &TaskLog::job)
+        .column("stage", &TaskLog::stage)
+        .column("executor", &TaskLog::executor)
+        .column("wave", &TaskLog::wave)
+        .column("failed", &TaskLog::failed)
+        .column("start", &TaskLog::start)
+        .column("end", &TaskLog::end);
+    Columns<ClusterRun>(m, "ClusterRun", "What became of each job, and what was busy when.")
+        .column("start", &ClusterRun::start)
+        .column("finish", &ClusterRun::finish)
+        .column("busy", &ClusterRun::busy)
+        .column("weighted", &ClusterRun::weighted)
+        .column("busy_at", &ClusterRun::busy_at)
+        .column("cpu_at", &ClusterRun::cpu_at)
+        .column("moving_at", &ClusterRun::moving_at)
+        .column("on_at", &ClusterRun::on_at)
+        .column("quota_at", &ClusterRun::quota_at)
+        .value("end", &ClusterRun::end)
+        .value("events", &ClusterRun::events)
+        .value("tasks", &ClusterRun::tasks)
+        .value("decisions", &ClusterRun::decisions)
+        .value("holds", &ClusterRun::holds)
+        .value("moves", &ClusterRun::moves)
+        .value("starts", &ClusterRun::starts)
+        .value("failed_tasks", &ClusterRun::failed_tasks)
+        .value("failed_executors", &ClusterRun::failed_executors)
+        .value("wasted", &ClusterRun::wasted)
+        .value("held", &ClusterRun::held)
+        .value("log", &ClusterRun::log)
+        .value("unfinished", &ClusterRun::unfinished);
+}
+
 }  // namespace
 
 void bind_cluster(nb::module_& m) {
+    bind_inputs(m);
+    bind_results(m);
     bind_orders(m);
     bind_gates(m);
     bind_rules(m);
     m.def(
         "run_cluster",
-        [](nb::tuple kinds, nb::tuple jobs, std::int32_t executors, std::optional<In<double>> speed, nb::object stays, nb::tuple times,
-           nb::tuple chances, std::int64_t grid_step, nb::object grid, std::int32_t horizon, nb::tuple guard,
+        [](const Passed<JobKindColumns>& kinds, const Passed<JobColumns>& jobs,
+           const Passed<ExecutorSettings>& executors, const Passed<GridColumns>& grid, const Passed<Guard>& guard,
            std::shared_ptr<Order> order, std::vector<std::shared_ptr<Gate>> gates, std::uint64_t seed,
-           std::uint64_t policy_seed, bool record_tasks, bool record_holds) {
-            ClusterInput input;
-            input.kinds = kinds_of(kinds);
-            input.jobs = jobs_of(jobs, input.kinds);
-            input.executors = executors_of(executors, speed, stays, times, chances);
-            input.grid = grid_of(grid_step, grid, horizon);
-            input.guard = {nb::cast<std::int64_t>(guard[0]), nb::cast<std::int64_t>(guard[1]), nb::cast<std::int64_t>(guard[2])};
-            const auto is_bound = [](std::int64_t t) { return t >= 0 && (t <= std::int64_t{1} << 60 || t == kNever); };
-            require(is_bound(input.guard.patience) && is_bound(input.guard.longest_hold) && is_bound(input.guard.finish_by),
-                    "a guard's bounds are not below zero, nor 36 years off");
-            require(gates.empty() || !input.grid.seen.empty(), "a gate needs a grid");
-            input.seed = seed;
-            input.policy_seed = policy_seed;
-            input.record_tasks = record_tasks;
-            input.record_holds = record_holds;
+           std::uint64_t policy_seed, bool log_tasks, bool log_holds) {
+            require(all_within(jobs.kind, 0, static_cast<std::int64_t>(kinds.first_stage.size()) - 2), is_none);
+            require(gates.empty() || !grid.seen.empty(), "a gate needs a grid");
             std::vector<Gate*> asked;
             for (const auto& gate : gates) asked.push_back(gate.get());
-            ClusterRun run;
-            {
-                nb::gil_scoped_release release;
-                run = run_cluster(input, *order, asked);
-            }
-            return to_dict(std::move(run));
+            nb::gil_scoped_release release;
+            return run_cluster({kinds, jobs, executors, grid, guard, seed, policy_seed, log_tasks, log_holds}, *order,
+                               asked);
         },
-        nb::arg("kinds"), nb::arg("jobs"), nb::arg("executors"), nb::arg("speed").none(), nb::arg("stays").none(), nb::arg("times"),
-        nb::arg("chances"), nb::arg("grid_step"), nb::arg("grid").none(), nb::arg("horizon"), nb::arg("guard"),
-        nb::arg("order"), nb::arg("gates"), nb::arg("seed"), nb::arg("policy_seed"), nb::arg("record_tasks"), nb::arg("record_holds"),
-        "Runs jobs on a cluster: what came of each, and what was busy when.");
+        nb::kw_only(), nb::arg("kinds"), nb::arg("jobs"), nb::arg("executors"), nb::arg("grid"), nb::arg("guard"),
+        nb::arg("order"), nb::arg("gates"), nb::arg("seed"), nb::arg("policy_seed"), nb::arg("log_tasks"),
+        nb::arg("log_holds"), "Runs jobs on a cluster.");
 }
 
 }  // namespace gnomon::bindings

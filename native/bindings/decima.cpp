@@ -1,18 +1,12 @@
-#include "engine/decima.hpp"
-#include "engine/decima_gradient.hpp"
+#include "engine/decima/network.hpp"
+#include "engine/decima/gradient.hpp"
 
 #include <nanobind/stl/tuple.h>
 
-#include "bindings/arrays.hpp"
+#include "bindings/structs.hpp"
 
 namespace gnomon::bindings {
 namespace {
-
-/// Starts of ranges: from 0 up to `end`, never back.
-bool starts_ranges(std::span<const std::int32_t> first, std::size_t count, std::size_t end) {
-    return first.size() == count + 1 && first.front() == 0 && std::is_sorted(first.begin(), first.end()) &&
-           static_cast<std::size_t>(first.back()) == end;
-}
 
 bool heights_rise(const DecimaView& view) {
     for (std::size_t node = 0; node < view.height.size(); ++node) {
@@ -24,7 +18,7 @@ bool heights_rise(const DecimaView& view) {
     return true;
 }
 
-void check(const DecimaView& view) {
+void check_view(const DecimaView& view) {
     const std::size_t nodes = view.work_ms.size(), jobs = view.job_executors.size();
     const auto last_node = static_cast<std::int64_t>(nodes) - 1, last_job = static_cast<std::int64_t>(jobs) - 1;
     require(starts_ranges(view.job_first, jobs, nodes), "job_first must rise from 0 to the number of nodes");
@@ -85,7 +79,7 @@ public:
                               part(edge_child, first_edge, decision),
                               part(height, first_node, decision),
                               part(ready, first_ready, decision)};
-        check(view);
+        check_view(view);
         return view;
     }
 
@@ -135,15 +129,16 @@ private:
 
 void bind_decima(nb::module_& m) {
     m.attr("DECIMA_PARAMETERS") = Decima::parameter_count;
+    using View = DecimaView;
+    bind_input(m, "DecimaView", "What a decision sees.", &check_view, required("job_first", &View::job_first),
+               required("job_executors", &View::job_executors), required("source_job", &View::source_job),
+               required("free_executors", &View::free_executors), required("work_ms", &View::work_ms),
+               required("tasks", &View::tasks), required("child_first", &View::child_first),
+               required("child", &View::child), required("height", &View::height), required("ready", &View::ready));
     m.def(
         "decima_probabilities",
-        [](In<float> parameters, In<std::int32_t> job_first, In<float> job_executors, std::int32_t source_job,
-           float free_executors, In<float> work_ms, In<float> tasks, In<std::int32_t> child_first,
-           In<std::int32_t> child, In<std::int32_t> height, In<std::int32_t> ready, std::int32_t job,
-           std::int32_t lowest, std::int32_t highest, std::int64_t repeat) {
-            const DecimaView seen{view(job_first), view(job_executors), source_job,   free_executors, view(work_ms),
-                                  view(tasks),     view(child_first),   view(child), view(height),   view(ready)};
-            check(seen);
+        [](In<float> parameters, const Passed<DecimaView>& seen, std::int32_t job, std::int32_t lowest,
+           std::int32_t highest, std::int64_t repeat) {
             require(job >= 0 && static_cast<std::size_t>(job) < seen.job_executors.size(), "job is no job");
             require(lowest >= 0 && highest >= lowest && highest <= 1'000'000, "limits go from lowest to highest");
             std::vector<float> stages, limits;
@@ -159,10 +154,7 @@ void bind_decima(nb::module_& m) {
             }
             return std::make_tuple(to_numpy(std::move(stages)), to_numpy(std::move(limits)));
         },
-        nb::arg("parameters").noconvert(), nb::arg("job_first").noconvert(), nb::arg("job_executors").noconvert(),
-        nb::arg("source_job"), nb::arg("free_executors"), nb::arg("work_ms").noconvert(),
-        nb::arg("tasks").noconvert(), nb::arg("child_first").noconvert(), nb::arg("child").noconvert(),
-        nb::arg("height").noconvert(), nb::arg("ready").noconvert(), nb::arg("job"), nb::arg("lowest"),
+        nb::arg("parameters").noconvert(), nb::arg("view"), nb::kw_only(), nb::arg("job"), nb::arg("lowest"),
         nb::arg("highest"), nb::arg("repeat") = 1,
         "Probability of each ready stage, and of each limit of a job; computed `repeat` times.");
     m.def(

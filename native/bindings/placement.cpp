@@ -1,30 +1,36 @@
-#include "engine/placement.hpp"
+#include "engine/placement/placement.hpp"
 
-#include <nanobind/stl/tuple.h>
-
-#include "bindings/arrays.hpp"
+#include "bindings/structs.hpp"
 
 namespace gnomon::bindings {
 namespace {
 
-bool is_sorted_up(std::span<const std::int64_t> values) {
-    return std::is_sorted(values.begin(), values.end());
+void check_groups(const ServerGroups& groups) {
+    require(groups.servers.size() == groups.slots.size() && groups.servers.size() == groups.speed.size() &&
+                all_within(groups.servers, 1, 1 << 24) && all_within(groups.slots, 1, 1 << 20) &&
+                std::all_of(groups.speed.begin(), groups.speed.end(), [](double s) { return s > 1e-6 && s < 1e6; }),
+            "every group needs servers, slots and a speed above zero");
 }
 
-/// Every job fits on an empty server of some candidate that may be used for it.
-bool all_fit(std::span<const Candidate> order, std::span<const std::int32_t> room,
-             std::span<const std::int32_t> slots) {
-    std::int32_t most = 0;
-    for (const auto& candidate : order) most = std::max(most, room[static_cast<std::size_t>(candidate.group)]);
-    return all_within(slots, 1, most);
+void check_preference(const Preference& order) {
+    require(order.group.size() == order.part.size() && all_within(order.part, 0, 2),
+            "every candidate needs a group and a part");
+}
+
+void check_jobs(const PlacementJobs& jobs) {
+    require(jobs.release.size() == jobs.slots.size() && jobs.release.size() == jobs.work.size() &&
+                is_rising(jobs.release),
+            "every job needs a release, slots and work, in order of release");
+    require(all_within(jobs.release, -kFarthest, kFarthest) && all_within(jobs.work, 0, std::int64_t{1} << 60),
+            "a time is more than 146 years off zero: are these nanoseconds?");
 }
 
 /// With sleepers, a group may only be left out whole: a part alone could never be reached again.
-bool is_order(std::span<const Candidate> order, std::size_t groups, bool sleep) {
+bool is_order(const Preference& order, std::size_t groups, bool sleep) {
+    if (!all_within(order.group, 0, static_cast<std::int64_t>(groups) - 1)) return false;
     std::vector<unsigned> parts(groups);
-    for (const auto& candidate : order) {
-        if (candidate.group < 0 || static_cast<std::size_t>(candidate.group) >= groups) return false;
-        parts[static_cast<std::size_t>(candidate.group)] |= 1U << static_cast<unsigned>(candidate.part);
+    for (std::size_t c = 0; c < order.group.size(); ++c) {
+        parts[static_cast<std::size_t>(order.group[c])] |= 1U << order.part[c];
     }
     return std::all_of(parts.begin(), parts.end(), [sleep](unsigned have) {
         const bool whole = have & 1U;
@@ -32,56 +38,49 @@ bool is_order(std::span<const Candidate> order, std::size_t groups, bool sleep) 
     });
 }
 
+/// Every job fits on an empty server of some candidate that may be used for it.
+bool all_fit(const ServerGroups& groups, const Preference& order, const PlacementJobs& jobs) {
+    std::int32_t most = 0;
+    for (const auto group : order.group) most = std::max(most, groups.slots[static_cast<std::size_t>(group)]);
+    return all_within(jobs.slots, 1, most);
+}
+
 }  // namespace
 
 void bind_placement(nb::module_& m) {
+    bind_input(m, "ServerGroups", "Equal servers, group by group.", &check_groups,
+               required("servers", &ServerGroups::servers), required("slots", &ServerGroups::slots),
+               required("speed", &ServerGroups::speed));
+    bind_input(m, "Preference", "Groups of servers, or parts of them, the best first.", &check_preference,
+               required("group", &Preference::group), required("part", &Preference::part));
+    bind_input(m, "PlacementJobs", "Jobs in order of release.", &check_jobs,
+               required("release", &PlacementJobs::release), required("slots", &PlacementJobs::slots),
+               required("work", &PlacementJobs::work));
+    Columns<PlacedJobs>(m, "PlacedJobs", "Where and when each job ran, and when servers were awake.")
+        .column("start", &PlacedJobs::start)
+        .column("end", &PlacedJobs::end)
+        .column("group", &PlacedJobs::group)
+        .column("server", &PlacedJobs::server)
+        .column("awake_group", &PlacedJobs::awake_group)
+        .column("awake_from", &PlacedJobs::awake_from)
+        .column("awake_until", &PlacedJobs::awake_until);
     m.def(
         "place",
-        [](In<std::int32_t> servers, In<std::int32_t> room, In<double> speed, In<std::int32_t> order,
-           In<std::uint8_t> parts, In<std::int64_t> release, In<std::int32_t> slots,
-           In<std::int64_t> work, bool empty_servers_sleep) {
-            require(servers.size() == room.size() && servers.size() == speed.size() &&
-                        all_within(view(servers), 1, 1 << 24) && all_within(view(room), 1, 1 << 20) &&
-                        std::all_of(speed.data(), speed.data() + speed.size(),
-                                    [](double s) { return s > 1e-6 && s < 1e6; }),
-                    "every group needs servers, slots and a speed above zero");
-            require(order.size() == parts.size() && all_within(view(parts), 0, 2),
-                    "every candidate needs a group and a part");
-            std::vector<Candidate> candidates(order.size());
-            for (std::size_t c = 0; c < candidates.size(); ++c) {
-                candidates[c] = {order.data()[c], static_cast<Part>(parts.data()[c])};
-            }
-            require(is_order(candidates, servers.size(), empty_servers_sleep),
+        [](const Passed<ServerGroups>& groups, const Passed<Preference>& order, const Passed<PlacementJobs>& jobs,
+           bool empty_servers_sleep) {
+            require(is_order(order, groups.servers.size(), empty_servers_sleep),
                     "candidates have to be groups that exist, whole or with both parts");
-            require(release.size() == slots.size() && release.size() == work.size() &&
-                        is_sorted_up(view(release)),
-                    "every job needs a release, slots and work, in order of release");
-            require(all_within(view(release), -kFarthest, kFarthest) &&
-                        all_within(view(work), 0, std::int64_t{1} << 60),
-                    "a time is more than 146 years off zero: are these nanoseconds?");
-            require(all_fit(candidates, view(room), view(slots)),
-                    "a job needs more slots than any server has");
-            PlacedJobs placed;
-            {
-                nb::gil_scoped_release let_go;
-                placed = place({view(servers), view(room), view(speed)}, candidates, view(release),
-                               view(slots), view(work), empty_servers_sleep);
-            }
-            return std::make_tuple(
-                to_numpy(std::move(placed.start)), to_numpy(std::move(placed.end)),
-                to_numpy(std::move(placed.group)), to_numpy(std::move(placed.server)),
-                to_numpy(std::move(placed.awake_group)), to_numpy(std::move(placed.awake_from)),
-                to_numpy(std::move(placed.awake_until)));
+            require(all_fit(groups, order, jobs), "a job needs more slots than any server has");
+            nb::gil_scoped_release release;
+            return place(groups, order, jobs, empty_servers_sleep);
         },
-        nb::arg("servers").noconvert(), nb::arg("room").noconvert(), nb::arg("speed").noconvert(),
-        nb::arg("order").noconvert(), nb::arg("parts").noconvert(), nb::arg("release").noconvert(),
-        nb::arg("slots").noconvert(), nb::arg("work").noconvert(), nb::arg("empty_servers_sleep"),
-        "Start, end, group and server of each job; group, begin and end of each time awake.");
+        nb::kw_only(), nb::arg("groups"), nb::arg("order"), nb::arg("jobs"), nb::arg("empty_servers_sleep"),
+        "Places jobs on servers.");
     m.def(
         "cleanest_starts",
         [](In<std::int64_t> time, In<double> area, In<std::int64_t> earliest,
            In<std::int64_t> latest, In<std::int64_t> length) {
-            require(time.size() >= 2 && time.size() == area.size() && is_sorted_up(view(time)) &&
+            require(time.size() >= 2 && time.size() == area.size() && is_rising(view(time)) &&
                         std::adjacent_find(time.data(), time.data() + time.size()) ==
                             time.data() + time.size(),
                     "areas need increasing times");

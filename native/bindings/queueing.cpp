@@ -1,8 +1,6 @@
-#include "engine/queueing.hpp"
+#include "engine/queueing/queueing.hpp"
 
-#include <nanobind/stl/tuple.h>
-
-#include "bindings/arrays.hpp"
+#include "bindings/structs.hpp"
 
 namespace gnomon::bindings {
 
@@ -13,6 +11,10 @@ void bind_queueing(nb::module_& m) {
         .value("shortest", Discipline::shortest)
         .value("random", Discipline::random)
         .value("custom", Discipline::custom);
+    Columns<Served>(m, "Served", "Start, end and server of each job.")
+        .column("start", &Served::start)
+        .column("end", &Served::end)
+        .column("server", &Served::server);
     m.def(
         "serve",
         [](In<std::int64_t> arrival, In<std::int64_t> size, std::int32_t servers,
@@ -29,17 +31,12 @@ void bind_queueing(nb::module_& m) {
                     return nb::cast<std::int64_t>(choose(now, jobs));
                 };
             }
-            Served served;
-            {
-                nb::gil_scoped_release release;
-                served = serve(view(arrival), view(size), servers, discipline, seed, call);
-            }
-            return std::make_tuple(to_numpy(std::move(served.start)), to_numpy(std::move(served.end)),
-                                   to_numpy(std::move(served.server)));
+            nb::gil_scoped_release release;
+            return serve(view(arrival), view(size), servers, discipline, seed, call);
         },
-        nb::arg("arrival").noconvert(), nb::arg("size").noconvert(), nb::arg("servers"), nb::arg("discipline"),
+        nb::kw_only(), nb::arg("arrival").noconvert(), nb::arg("size").noconvert(), nb::arg("servers"), nb::arg("discipline"),
         nb::arg("seed") = 0, nb::arg("choose").none() = nb::none(),
-        "Start, end and server of each job.");
+        "Plays jobs through a queue.");
     m.def(
         "poisson_arrivals",
         [](std::int64_t count, double mean_gap_ns, std::uint64_t seed) {

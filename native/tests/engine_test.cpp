@@ -14,18 +14,18 @@
 #include <utility>
 #include <vector>
 
-#include "engine/decima.hpp"
-#include "engine/decima_gradient.hpp"
+#include "engine/decima/network.hpp"
+#include "engine/decima/gradient.hpp"
 #include "engine/event_queue.hpp"
 #include "engine/perfetto.hpp"
-#include "engine/placement.hpp"
-#include "engine/queueing.hpp"
-#include "engine/replay.hpp"
-#include "engine/replay_samples.hpp"
+#include "engine/placement/placement.hpp"
+#include "engine/queueing/queueing.hpp"
+#include "engine/replay/replay.hpp"
+#include "engine/replay/samples.hpp"
 #include "engine/rng.hpp"
 #include "engine/timeline.hpp"
-#include "engine/trace_graph.hpp"
-#include "engine/trace_reader.hpp"
+#include "engine/trace/graph.hpp"
+#include "engine/trace/reader.hpp"
 
 namespace {
 

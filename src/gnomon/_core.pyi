@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 
 class Graph:
-    """Columns of a work graph, checked by the caller."""
+    """Columns of a work graph."""
 
-    def __init__(self, lane: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], duration: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], edge_offset: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], edge_target: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], edge_kind: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], lanes: int, group: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, wait_task: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, wait_lane: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, issue_kind: int = -1) -> None: ...
+    def __init__(self, *, lane: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], duration: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], edge_offset: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], edge_target: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], edge_kind: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], lanes: int, group: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, wait_task: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, wait_lane: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, issue_kind: int = -1) -> None: ...
 
     def is_forward(self) -> bool: ...
 
@@ -22,12 +22,17 @@ class Graph:
 class Limits:
     """Which task uses which resource, and how much there is."""
 
-    def __init__(self, resource: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], capacity: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], demand: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None: ...
+    def __init__(self, *, resource: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], capacity: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], demand: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None: ...
 
 class SlowDown:
     """How much kinds slow one another on a device."""
 
-    def __init__(self, kind: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], kinds: int, device: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None: ...
+    def __init__(self, *, kind: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], kinds: int, device: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None: ...
+
+class Stretch:
+    """By what each sample stretches the durations."""
+
+    def __init__(self, *, cell: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], cells: int, mark: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, marks: int = 1, noise: float = 0.0, seed: int = 0, first: int = 0) -> None: ...
 
 class Played:
     """What a replay gave; each column can be taken once."""
@@ -55,10 +60,10 @@ class Played:
     @property
     def method(self) -> str: ...
 
-def replay(graph: Graph, limits: Limits | None = None, slow_down: SlowDown | None = None, causes: bool = True) -> Played:
-    """Plays a graph; the rules are in native/engine/replay.hpp."""
+def replay(graph: Graph, *, limits: Limits | None = None, slow_down: SlowDown | None = None, causes: bool = True) -> Played:
+    """Plays a graph; the rules are in native/engine/replay/replay.hpp."""
 
-def replay_samples(graph: Graph, cell: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], cells: int, mark: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, marks: int = 1, noise: float = 0.0, seed: int = 0, first: int = 0) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
+def replay_samples(graph: Graph, stretch: Stretch) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
     """
     Latest end of each mark in every sample; empty when the graph cannot be played.
     """
@@ -82,20 +87,268 @@ class Discipline(enum.Enum):
 
     custom = 4
 
-def serve(arrival: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], servers: int, discipline: Discipline, seed: int = 0, choose: object | None = None) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.int32], dict(shape=(None,))]]:
+class Served:
     """Start, end and server of each job."""
+
+    @property
+    def start(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def end(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def server(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+def serve(*, arrival: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], servers: int, discipline: Discipline, seed: int = 0, choose: object | None = None) -> Served:
+    """Plays jobs through a queue."""
 
 def poisson_arrivals(count: int, mean_gap_ns: float, seed: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
 
 def exponential_sizes(count: int, mean_ns: float, seed: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
 
-def place(servers: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], room: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], speed: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], order: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], parts: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], release: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], work: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], empty_servers_sleep: bool) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.int32], dict(shape=(None,))], Annotated[NDArray[numpy.int32], dict(shape=(None,))], Annotated[NDArray[numpy.int32], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))]]:
-    """
-    Start, end, group and server of each job; group, begin and end of each time awake.
-    """
+class ServerGroups:
+    """Equal servers, group by group."""
+
+    def __init__(self, *, servers: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], speed: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+class Preference:
+    """Groups of servers, or parts of them, the best first."""
+
+    def __init__(self, *, group: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], part: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+class PlacementJobs:
+    """Jobs in order of release."""
+
+    def __init__(self, *, release: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], work: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+class PlacedJobs:
+    """Where and when each job ran, and when servers were awake."""
+
+    @property
+    def start(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def end(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def group(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def server(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def awake_group(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def awake_from(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def awake_until(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+def place(*, groups: ServerGroups, order: Preference, jobs: PlacementJobs, empty_servers_sleep: bool) -> PlacedJobs:
+    """Places jobs on servers."""
 
 def cleanest_starts(time: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], area: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], earliest: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], latest: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], length: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
     """For each job the start with the least area under it."""
+
+class ClusterKinds:
+    """Shapes of jobs, stage by stage."""
+
+    def __init__(self, *, first_stage: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], tasks: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], first_parent: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], parents: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], levels: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sample_first: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], sample_count: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sample: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], cpu: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], typical: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], path: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], work_at_level: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+class ClusterJobs:
+    """Jobs that arrive."""
+
+    def __init__(self, *, kind: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arrival: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], after: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], application: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], deadline: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+class ClusterExecutors:
+    """What runs tasks."""
+
+    def __init__(self, *, count: int, speed: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, from_: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, until: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, moving_delay: int = 0, startup: int = 0, off_after: int = 9223372036854775807, straggler_chance: float = 0.0, straggler_factor: float = 1.0, task_failure_chance: float = 0.0, failures_per_ns: float = 0.0) -> None: ...
+
+class ClusterGrid:
+    """The grid in equal steps; without columns only their length."""
+
+    def __init__(self, *, step: int, actual: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, seen: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, low: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, high: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, horizon: int = 0, outlook: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None: ...
+
+class ClusterGuard:
+    """How long the grid may keep work waiting."""
+
+    def __init__(self, *, patience: int = 9223372036854775807, longest_hold: int = 9223372036854775807, finish_by: int = 9223372036854775807) -> None: ...
+
+class AskedState:
+    """What a policy in Python sees."""
+
+    @property
+    def now(self) -> int: ...
+
+    @property
+    def executors(self) -> int: ...
+
+    @property
+    def idle(self) -> int: ...
+
+    @property
+    def busy(self) -> int: ...
+
+    @property
+    def source(self) -> int: ...
+
+    @property
+    def intensity(self) -> float | None: ...
+
+    @property
+    def low(self) -> float | None: ...
+
+    @property
+    def high(self) -> float | None: ...
+
+    @property
+    def job(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def job_executors(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def job_arrival(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def job_work(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
+
+    @property
+    def stage_job(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def stage(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def stage_tasks(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def stage_way(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
+
+class ClusterHeld:
+    """Stages that could have run and were held."""
+
+    @property
+    def job(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def stage(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def held(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def resumed(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def intensity(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
+
+    @property
+    def importance(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
+
+    @property
+    def threshold(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
+
+    @property
+    def busy(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def weighted(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
+
+class ClusterLog:
+    """Tasks that ran, in the order of their ends."""
+
+    @property
+    def job(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def stage(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def executor(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def wave(self) -> Annotated[NDArray[numpy.int8], dict(shape=(None,))]: ...
+
+    @property
+    def failed(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]: ...
+
+    @property
+    def start(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def end(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+class ClusterRun:
+    """What became of each job, and what was busy when."""
+
+    @property
+    def start(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def finish(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def busy(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def weighted(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
+
+    @property
+    def busy_at(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
+
+    @property
+    def cpu_at(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
+
+    @property
+    def moving_at(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
+
+    @property
+    def on_at(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
+
+    @property
+    def quota_at(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def events(self) -> int: ...
+
+    @property
+    def tasks(self) -> int: ...
+
+    @property
+    def decisions(self) -> int: ...
+
+    @property
+    def holds(self) -> int: ...
+
+    @property
+    def moves(self) -> int: ...
+
+    @property
+    def starts(self) -> int: ...
+
+    @property
+    def failed_tasks(self) -> int: ...
+
+    @property
+    def failed_executors(self) -> int: ...
+
+    @property
+    def wasted(self) -> int: ...
+
+    @property
+    def held(self) -> ClusterHeld: ...
+
+    @property
+    def log(self) -> ClusterLog: ...
+
+    @property
+    def unfinished(self) -> int: ...
 
 class Order:
     pass
@@ -121,8 +374,10 @@ def decima_order(parameters: Annotated[NDArray[numpy.float32], dict(shape=(None,
 
 def pcaps_order(inner: ProbabilisticOrder, gamma: float, narrowing: int) -> Order: ...
 
-def asked_order(choose: Callable) -> Order:
-    """An order that asks a function of Python."""
+def asked_order(choose: Callable[[AskedState], object]) -> Order:
+    """
+    An order that asks a function: it answers with an `index` among the stages and a `limit`, or None to wait.
+    """
 
 class Gate:
     pass
@@ -149,12 +404,17 @@ def cap_thresholds(high: float, steps: int, alpha: float) -> Annotated[NDArray[n
 
 def cap_quota(intensity: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], low: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], high: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], least: int, executors: int) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
 
-def run_cluster(kinds: tuple, jobs: tuple, executors: int, speed: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, stays: object | None, times: tuple, chances: tuple, grid_step: int, grid: object | None, horizon: int, guard: tuple, order: Order, gates: Sequence[Gate], seed: int, policy_seed: int, record_tasks: bool, record_holds: bool) -> dict:
-    """Runs jobs on a cluster: what came of each, and what was busy when."""
+def run_cluster(*, kinds: ClusterKinds, jobs: ClusterJobs, executors: ClusterExecutors, grid: ClusterGrid, guard: ClusterGuard, order: Order, gates: Sequence[Gate], seed: int, policy_seed: int, log_tasks: bool, log_holds: bool) -> ClusterRun:
+    """Runs jobs on a cluster."""
 
 DECIMA_PARAMETERS: int = 4770
 
-def decima_probabilities(parameters: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], job_first: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], job_executors: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], source_job: int, free_executors: float, work_ms: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], tasks: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], child_first: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], child: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], height: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], ready: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], job: int, lowest: int, highest: int, repeat: int = 1) -> tuple[Annotated[NDArray[numpy.float32], dict(shape=(None,))], Annotated[NDArray[numpy.float32], dict(shape=(None,))]]:
+class DecimaView:
+    """What a decision sees."""
+
+    def __init__(self, *, job_first: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], job_executors: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], source_job: int, free_executors: float, work_ms: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], tasks: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], child_first: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], child: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], height: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], ready: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+def decima_probabilities(parameters: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], view: DecimaView, *, job: int, lowest: int, highest: int, repeat: int = 1) -> tuple[Annotated[NDArray[numpy.float32], dict(shape=(None,))], Annotated[NDArray[numpy.float32], dict(shape=(None,))]]:
     """
     Probability of each ready stage, and of each limit of a job; computed `repeat` times.
     """
@@ -163,6 +423,11 @@ def decima_gradient(parameters: Annotated[NDArray[numpy.float32], dict(shape=(No
     """
     Gradient of -advantage x log p - entropy_weight x entropy over some decisions of a record; also the sums of log p and of entropies.
     """
+
+class Slices:
+    """Tasks as Perfetto shows them."""
+
+    def __init__(self, *, lane: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], end: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], name: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], kind: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], critical: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, flow_from: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, flow_to: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None: ...
 
 class PerfettoWriter:
     """Writes a .pftrace file."""
@@ -175,20 +440,14 @@ class PerfettoWriter:
 
     def add_counter(self, process: int, name: str, unit: str) -> int: ...
 
-    def write_slices(self, lane_tracks: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], lane: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], end: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], name: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], kind: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], names: Sequence[str], kinds: Sequence[str], critical: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, flow_from: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, flow_to: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None: ...
+    def write_slices(self, slices: Slices, *, lane_tracks: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], names: Sequence[str], kinds: Sequence[str]) -> None: ...
 
     def write_counter(self, track: int, time: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
     def close(self) -> None: ...
 
-class TraceReader:
-    """Chrome trace JSON to columns, piece by piece."""
-
-    def __init__(self) -> None: ...
-
-    def feed(self, text: bytes) -> None: ...
-
-    def finish(self) -> None: ...
+class TraceColumns:
+    """Complete events, as they stand in the trace."""
 
     def take_category(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
 
@@ -211,6 +470,16 @@ class TraceReader:
     def take_shape(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
 
     def take_extra(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+class TraceReader:
+    """Chrome trace JSON to columns, piece by piece."""
+
+    def __init__(self) -> None: ...
+
+    def feed(self, text: bytes) -> None: ...
+
+    def finish(self) -> TraceColumns:
+        """The columns of all events."""
 
     def categories(self) -> list[bytes]: ...
 
@@ -239,6 +508,11 @@ class TraceReader:
 
     @property
     def odd_arguments(self) -> int: ...
+
+class TraceEvents:
+    """Events of one trace, in order of their start."""
+
+    def __init__(self, *, start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], end: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], event_class: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], flags: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], lane: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], correlation: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], host_lanes: int, lanes: int, known_source: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], known_target: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], identity: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], step: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
 class TraceGraph:
     """Tasks, edges and waits rebuilt from a trace."""
@@ -282,5 +556,5 @@ class TraceGraph:
     @property
     def refuted(self) -> int: ...
 
-def build_trace_graph(start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], end: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], event_class: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], flags: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], lane: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], correlation: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], host_lanes: int, lanes: int, known_source: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], known_target: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], identity: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], step: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> TraceGraph:
+def build_trace_graph(events: TraceEvents) -> TraceGraph:
     """Tasks, edges and waits of one trace."""

@@ -167,15 +167,18 @@ def test_other_native_functions_check_too(tmp_path):
         lambda: _core.follow_causes(np.array([-1], np.int32), 4),
         lambda: _core.class_overlap(longs, longs[:1], bytes_, None, 1, 1),
         lambda: _core.class_overlap(longs, longs, np.full(2, 3, np.uint8), None, 1, 1),
-        lambda: _core.serve(longs, longs[:1], 1, _core.Discipline.fifo),
+        lambda: _core.serve(
+            arrival=longs, size=longs[:1], servers=1, discipline=_core.Discipline.fifo
+        ),
     ):
         with pytest.raises(ValueError, match=r"."):
             call()
     writer = _core.PerfettoWriter(str(tmp_path / "t"))
     with pytest.raises(ValueError, match="does not exist"):
         writer.write_slices(
-            np.zeros(1, np.uint64), ints + 4, longs, longs, ints, bytes_, ["a"], ["k"]
-        )
+            _core.Slices(lane=ints + 4, start=longs, end=longs, name=ints, kind=bytes_),
+            lane_tracks=np.zeros(1, np.uint64), names=["a"], kinds=["k"],
+        )  # fmt: skip
     writer.close()
     with pytest.raises(RuntimeError, match="closed"):
         writer.add_process("late")

@@ -39,7 +39,7 @@ def test_a_node_that_is_killed_loses_nothing(three_nodes, tmp_path):
     items = [(str(tmp_path), number) for number in range(_ITEMS)]
     results, is_killed = {}, False
     with as_completed(work.on_which_node, items, on="ray", workers=6, retries=3) as completed:
-        for index, (node, block) in completed:
+        for index, block in completed:
             results[index] = block
             if not is_killed:
                 # Every node has work under way, and some of it is never to end there.

@@ -1,4 +1,4 @@
-"""The slow, obvious replay: the rules of native/engine/replay.hpp, one sentence a line.
+"""The slow, obvious replay: the rules of native/engine/replay/replay.hpp, one sentence a line.
 
 It looks at every task at every instant; nothing is clever, so it can be checked by reading.
 """

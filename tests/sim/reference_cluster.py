@@ -1,4 +1,4 @@
-"""The slow, obvious cluster: the rules of native/engine/cluster.hpp in plain dicts and lists.
+"""The slow, obvious cluster: the rules of native/engine/cluster/cluster.hpp in plain dicts and lists.
 
 Nothing is kept that can be looked up again, so it can be checked by reading. `benchmarks/batch.py`
 runs it too, as the simulator that one would write first.

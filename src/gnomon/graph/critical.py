@@ -18,7 +18,7 @@ __all__ = ["CriticalPath", "Reason", "critical_path"]
 
 
 class Reason(IntEnum):
-    """How a task was held back by its cause. Mirrors `Reason` of native/engine/replay.hpp."""
+    """How a task was held back by its cause: `Reason` of native/engine/replay/replay.hpp."""
 
     NONE = 0
     LANE = 1

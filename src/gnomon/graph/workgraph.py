@@ -208,8 +208,10 @@ class WorkGraph:
     def _native(self) -> _core.Graph:
         issue = self.edge_kinds.index(LAUNCH) if LAUNCH in self.edge_kinds else -1
         return _core.Graph(
-            self.lane, self.duration_ns, self.edge_offset, self.edge_target, self.edge_kind,
-            len(self.lanes), self.group, self.wait_task, self.wait_lane, issue,
+            lane=self.lane, duration=self.duration_ns, edge_offset=self.edge_offset,
+            edge_target=self.edge_target, edge_kind=self.edge_kind, lanes=len(self.lanes),
+            group=self.group, wait_task=self.wait_task, wait_lane=self.wait_lane,
+            issue_kind=issue,
         )  # fmt: skip
 
     # -- other forms -------------------------------------------------------------------------

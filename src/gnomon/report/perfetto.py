@@ -67,11 +67,12 @@ def _write_timeline(writer: _core.PerfettoWriter, title: str, timeline: Timeline
             process[rank] = writer.add_process(label)
         tracks[lane] = writer.add_lane(process[rank], name)
     flow_from, flow_to = _launches(timeline)
-    writer.write_slices(
-        tracks, graph.lane, _from_zero(timeline, timeline.start_ns),
-        _from_zero(timeline, timeline.end_ns), graph.name, graph.kind, list(graph.names),
-        list(graph.kinds), _critical(timeline), flow_from, flow_to,
+    slices = _core.Slices(
+        lane=graph.lane, start=_from_zero(timeline, timeline.start_ns),
+        end=_from_zero(timeline, timeline.end_ns), name=graph.name, kind=graph.kind,
+        critical=_critical(timeline), flow_from=flow_from, flow_to=flow_to,
     )  # fmt: skip
+    writer.write_slices(slices, lane_tracks=tracks, names=graph.names, kinds=graph.kinds)
     if len(timeline):
         _write_busy(writer, timeline, process)
 

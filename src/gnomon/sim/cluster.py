@@ -227,18 +227,57 @@ Ask = Callable[..., tuple[int, int]]
 
 
 @functools.lru_cache(maxsize=8)
-def native_kinds(
-    kinds: JobKinds, path_executors: int = PATH_EXECUTORS
-) -> tuple[NDArray[Any], ...]:
+def native_kinds(kinds: JobKinds, path_executors: int = PATH_EXECUTORS) -> _core.ClusterKinds:
     """The columns of kinds as the native simulator takes them; kept, as many runs share them."""
     work = np.array([kinds.work_ns(int(level)) for level in kinds.levels]).T
-    return (
-        kinds.first_stage, kinds.tasks, kinds.first_parent, kinds.parents, kinds.levels,
-        kinds.sample_first, kinds.sample_count, kinds.sample_ns, kinds.cpu_ns,
-        np.ascontiguousarray(kinds.typical_ns),
-        np.ascontiguousarray(kinds.path_ns(path_executors)),
-        np.ascontiguousarray(work.ravel()),
+    return _core.ClusterKinds(
+        first_stage=kinds.first_stage, tasks=kinds.tasks, first_parent=kinds.first_parent,
+        parents=kinds.parents, levels=kinds.levels, sample_first=kinds.sample_first,
+        sample_count=kinds.sample_count, sample=kinds.sample_ns, cpu=kinds.cpu_ns,
+        typical=np.ascontiguousarray(kinds.typical_ns),
+        path=np.ascontiguousarray(kinds.path_ns(path_executors)),
+        work_at_level=np.ascontiguousarray(work.ravel()),
     )  # fmt: skip
+
+
+def _native_executors(executors: Executors) -> _core.ClusterExecutors:
+    return _core.ClusterExecutors(
+        count=executors.count,
+        speed=np.asarray(executors.speed, dtype=np.float64),
+        from_=np.asarray(executors.from_ns, dtype=np.int64),
+        until=np.asarray(executors.until_ns, dtype=np.int64),
+        moving_delay=executors.moving_delay_ns,
+        startup=executors.startup_ns,
+        off_after=NEVER_NS if executors.off_after_ns is None else executors.off_after_ns,
+        straggler_chance=executors.straggler_chance,
+        straggler_factor=executors.straggler_factor,
+        task_failure_chance=executors.task_failure_chance,
+        failures_per_ns=executors.failures_per_hour / _HOUR_NS,
+    )
+
+
+def _native_jobs(jobs: BatchJobs) -> _core.ClusterJobs:
+    return _core.ClusterJobs(
+        kind=jobs.kind, arrival=jobs.arrival_ns, after=jobs.after, application=jobs.application,
+        deadline=jobs.deadline_ns, weight=jobs.weight,
+    )  # fmt: skip
+
+
+def _native_grid(grid: GridSteps | None, step_ns: int) -> _core.ClusterGrid:
+    if grid is None:
+        return _core.ClusterGrid(step=step_ns)
+    return _core.ClusterGrid(
+        step=grid.step_ns, actual=grid.actual, seen=grid.seen, low=grid.low, high=grid.high,
+        horizon=grid.outlook.shape[1], outlook=np.ravel(grid.outlook),
+    )  # fmt: skip
+
+
+def _native_guard(guard: Guard) -> _core.ClusterGuard:
+    return _core.ClusterGuard(
+        patience=guard.patience_ns,
+        longest_hold=guard.longest_hold_ns,
+        finish_by=guard.finish_by_ns,
+    )
 
 
 def run_cluster(
@@ -282,59 +321,49 @@ def run_cluster(
     >>> run_cluster(jobs, Executors(count=2, moving_delay_ns=3), fifo).finish_ns.tolist()
     [18]
     """
-    moments = (
-        executors.moving_delay_ns, executors.startup_ns,
-        NEVER_NS if executors.off_after_ns is None else executors.off_after_ns,
-    )  # fmt: skip
-    chances = (
-        executors.straggler_chance, executors.straggler_factor, executors.task_failure_chance,
-        executors.failures_per_hour / _HOUR_NS,
-    )  # fmt: skip
-    stays = None
-    if executors.from_ns or executors.until_ns:
-        stays = (
-            np.asarray(executors.from_ns or [0] * executors.count, dtype=np.int64),
-            np.asarray(executors.until_ns or [NEVER_NS] * executors.count, dtype=np.int64),
-        )
-    columns = None
-    if grid is not None:
-        columns = (grid.actual, grid.seen, grid.low, grid.high, np.ravel(grid.outlook))
-    bounds = guard or Guard()
+    try:
+        kinds = native_kinds(jobs.kinds, min(PATH_EXECUTORS, max(executors.count, 1)))
+        arriving, running = _native_jobs(jobs), _native_executors(executors)
+        steps, bounds = _native_grid(grid, step_ns), _native_guard(guard or Guard())
+    except ValueError as error:
+        raise InputError(str(error), where="cluster") from None
     try:
         out = _core.run_cluster(
-            native_kinds(jobs.kinds, min(PATH_EXECUTORS, max(executors.count, 1))),
-            (jobs.kind, jobs.arrival_ns, jobs.after, jobs.application, jobs.deadline_ns,
-             jobs.weight),
-            executors.count,
-            np.asarray(executors.speed, dtype=np.float64) if executors.speed else None,
-            stays, moments, chances, grid.step_ns if grid is not None else step_ns, columns,
-            grid.outlook.shape[1] if grid is not None else 0,
-            (bounds.patience_ns, bounds.longest_hold_ns, bounds.finish_by_ns),
-            order, list(gates), seed & _WORD,
-            (seed if policy_seed is None else policy_seed) & _WORD, log_tasks, log_holds,
+            kinds=kinds, jobs=arriving, executors=running, grid=steps, guard=bounds, order=order,
+            gates=gates, seed=seed & _WORD,
+            policy_seed=(seed if policy_seed is None else policy_seed) & _WORD,
+            log_tasks=log_tasks, log_holds=log_holds,
         )  # fmt: skip
     except ValueError as error:
         # With a frame below this one it is the error of a policy in Python, and stays as it is.
         if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
             raise
         raise InputError(str(error), where="cluster") from None
-    if out["unfinished"]:
-        left = np.flatnonzero(out["finish"] < 0)
+    if out.unfinished:
+        left = np.flatnonzero(out.finish < 0)
         raise SimulationError(
-            f"{out['unfinished']} of {len(jobs)} jobs were never served; the first is job "
+            f"{out.unfinished} of {len(jobs)} jobs were never served; the first is job "
             f"{left[0]}", blocked=left[:8].tolist(),
         )  # fmt: skip
     return _to_run(jobs, out)
 
 
-def _to_run(jobs: BatchJobs, out: dict[str, Any]) -> ClusterRun:
-    arrival = jobs.arrival_ns.copy()
+def _to_run(jobs: BatchJobs, out: _core.ClusterRun) -> ClusterRun:
+    arrival, finish, held, log = jobs.arrival_ns.copy(), out.finish, out.held, out.log
     for job in np.flatnonzero(jobs.after >= 0):
-        arrival[job] += out["finish"][jobs.after[job]]
+        arrival[job] += finish[jobs.after[job]]
     return ClusterRun(
-        arrival, out["start"], out["finish"], out["busy"], out["weighted"], out["busy_at"],
-        out["cpu_at"], out["moving_at"], out["on_at"], out["quota_at"], out["end"],
-        out["events"], out["tasks"], out["decisions"], out["holds"], out["moves"], out["starts"],
-        out["failed_tasks"], out["failed_executors"], out["wasted"], HeldStages(*out["held"]),
-        TaskLog(*out["records"]),
+        arrival_ns=arrival, start_ns=out.start, finish_ns=finish, busy_ns=out.busy,
+        weighted=out.weighted, busy_at_ns=out.busy_at, cpu_at_ns=out.cpu_at,
+        moving_at_ns=out.moving_at, on_at_ns=out.on_at, quota_at_ns=out.quota_at, end_ns=out.end,
+        events=out.events, tasks=out.tasks, decisions=out.decisions, holds=out.holds,
+        moves=out.moves, starts=out.starts, failed_tasks=out.failed_tasks,
+        failed_executors=out.failed_executors, wasted_ns=out.wasted,
+        held=HeldStages(
+            held.job, held.stage, held.held, held.resumed, held.intensity, held.importance,
+            held.threshold, held.busy, held.weighted,
+        ),
+        log=TaskLog(
+            log.job, log.stage, log.executor, log.wave, log.failed, log.start, log.end,
+        ),
     )  # fmt: skip

@@ -110,17 +110,26 @@ def place(
     Raises:
         InputError: A job fits on no server, or the order is none.
     """
-    numbers = np.array([candidate.group for candidate in order], dtype=np.int32)
-    parts = np.array([_PARTS.index(candidate.part) for candidate in order], dtype=np.uint8)
     try:
-        return Placed(
-            *_core.place(
-                groups.servers, groups.slots, groups.speed, numbers, parts,
-                tasks.release_ns, tasks.slots, tasks.work_ns, empty_servers_sleep,
-            )
-        )  # fmt: skip
+        placed = _core.place(
+            groups=_core.ServerGroups(
+                servers=groups.servers, slots=groups.slots, speed=groups.speed
+            ),
+            order=_core.Preference(
+                group=np.array([candidate.group for candidate in order], dtype=np.int32),
+                part=np.array([_PARTS.index(candidate.part) for candidate in order], np.uint8),
+            ),
+            jobs=_core.PlacementJobs(
+                release=tasks.release_ns, slots=tasks.slots, work=tasks.work_ns
+            ),
+            empty_servers_sleep=empty_servers_sleep,
+        )
     except ValueError as error:
         raise InputError(str(error), where="placement") from None
+    return Placed(
+        placed.start, placed.end, placed.group, placed.server, placed.awake_group,
+        placed.awake_from, placed.awake_until,
+    )  # fmt: skip
 
 
 def cleanest_starts(

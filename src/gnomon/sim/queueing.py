@@ -77,8 +77,10 @@ def serve(
         raise InputError(f"no discipline {discipline!r}; there are {', '.join(sorted(known))}")
     rule = getattr(_core.Discipline, "custom" if choose else discipline)
     ask = _checked(choose) if choose else None
-    start, end, server = _core.serve(arrival, size, servers, rule, seed, ask)
-    return Served(arrival, start, end, server)
+    served = _core.serve(
+        arrival=arrival, size=size, servers=servers, discipline=rule, seed=seed, choose=ask
+    )
+    return Served(arrival, served.start, served.end, served.server)
 
 
 def whole_nanoseconds(values: ArrayLike, what: str) -> NDArray[np.int64]:

@@ -55,7 +55,7 @@ def replay(
     Lanes run their tasks in order; a task starts when its lane is free and all edges into it are
     satisfied; rendezvous groups start together; run-time waits look at what their lanes hold
     then. Without waits, limits and slow-down this is one pass over the graph. The exact rules,
-    ties included, are in `native/engine/replay.hpp`.
+    ties included, are in `native/engine/replay/replay.hpp`.
 
     Args:
         causes: Also record what held each task back (5 bytes a task); needed for critical paths.
@@ -69,8 +69,9 @@ def replay(
     ('start', 'launch', 'lane')
     """
     played = _core.replay(
-        graph.native(), _limits(graph, limits), _slow_down(graph, slow_down), causes
-    )
+        graph.native(), limits=_limits(graph, limits), slow_down=_slow_down(graph, slow_down),
+        causes=causes,
+    )  # fmt: skip
     if played.finished < len(graph):
         raise _stuck(graph, played)
     end = played.take_end()
@@ -118,7 +119,7 @@ def _limits(graph: WorkGraph, limits: Sequence[Limit]) -> _core.Limits | None:
         demand[where] = np.broadcast_to(np.asarray(limit.demand, np.int64), (n,))[where]
     _check_demands(graph, limits, resource, demand)
     capacity = np.asarray([limit.capacity for limit in limits], np.int64)
-    return _core.Limits(resource, capacity, demand)
+    return _core.Limits(resource=resource, capacity=capacity, demand=demand)
 
 
 def _tasks_of(graph: WorkGraph, limit: Limit) -> NDArray[np.bool_]:
@@ -181,12 +182,12 @@ def _slow_down(graph: WorkGraph, slow_down: SlowDown | None) -> _core.SlowDown |
     device = None
     if graph.rank is not None and len(graph):
         device = np.unique(graph.rank, return_inverse=True)[1].astype(np.int32)
-    return _core.SlowDown(graph.kind, factor.reshape(-1), kinds, device)
+    return _core.SlowDown(kind=graph.kind, factor=factor.reshape(-1), kinds=kinds, device=device)
 
 
 def makespan_with(graph: WorkGraph, duration_ns: ArrayLike) -> int:
     """Makespan under other durations, without keeping the timeline: for many samples."""
-    played = _core.replay(graph.with_durations(duration_ns).native(), None, None, False)
+    played = _core.replay(graph.with_durations(duration_ns).native(), causes=False)
     if played.finished < len(graph):
         raise _stuck(graph, played)
     return int(played.makespan)

@@ -151,9 +151,11 @@ def _play(
             "stretched durations may add up to more than 26 days",
             hint="are durations in nanoseconds, and spreads of their logarithm?",
         )
-    ends = _core.replay_samples(
-        graph.native(), cell, factor.reshape(-1), factor.shape[1], mark, marks, noise, seed, first
-    )
+    stretch = _core.Stretch(
+        cell=cell, factor=factor.reshape(-1), cells=factor.shape[1], mark=mark, marks=marks,
+        noise=noise, seed=seed, first=first,
+    )  # fmt: skip
+    ends = _core.replay_samples(graph.native(), stretch)
     if not len(ends):
         replay(graph, causes=False)  # says what is stuck
         raise InputError("the graph is stuck with other durations than its own")

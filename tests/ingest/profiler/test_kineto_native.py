@@ -150,9 +150,9 @@ def test_prop_any_trace_in_any_pieces(
     reader = _core.TraceReader()
     for at in range(0, len(content), piece):
         reader.feed(content[at : at + piece])
-    reader.finish()
+    columns = reader.finish()
     assert np.array_equal(
-        np.sort(reader.take_start_ns()), np.sort(native.start_ns + reader_base(found))
+        np.sort(columns.take_start_ns()), np.sort(native.start_ns + reader_base(found))
     )
 
 

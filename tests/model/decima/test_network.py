@@ -142,7 +142,6 @@ def _joined(a: DecimaView, b: DecimaView) -> DecimaView:
 def test_the_border_refuses_what_would_be_out_of_bounds(field: str, value: object) -> None:
     ints, floats = np.int32, np.float32
     given: dict[str, object] = {
-        "parameters": random_weights(0).parameters,
         "job_first": np.array([0, 2], ints),
         "job_executors": np.array([1], floats),
         "source_job": -1,
@@ -153,15 +152,21 @@ def test_the_border_refuses_what_would_be_out_of_bounds(field: str, value: objec
         "child": np.array([1], ints),
         "height": np.array([1, 0], ints),
         "ready": np.array([0], ints),
-        "job": 0,
-        "lowest": 1,
-        "highest": 3,
     }
-    _core.decima_probabilities(**given)  # type: ignore[arg-type]
+    asked: dict[str, object] = {
+        "parameters": random_weights(0).parameters, "job": 0, "lowest": 1, "highest": 3,
+    }  # fmt: skip
+
+    def ask(changes: dict[str, object]) -> None:
+        view = _core.DecimaView(**{name: changes.get(name, given[name]) for name in given})  # type: ignore[arg-type]
+        rest = {name: changes.get(name, asked[name]) for name in asked}
+        _core.decima_probabilities(view=view, **rest)  # type: ignore[arg-type]
+
+    ask({})
     if isinstance(value, list):
-        value = np.array(value, dtype=given[field].dtype)  # type: ignore[attr-defined]
+        value = np.array(value, dtype=(given | asked)[field].dtype)  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match=r"\w"):
-        _core.decima_probabilities(**{**given, field: value})  # type: ignore[arg-type]
+        ask({field: value})
 
 
 def test_weights_come_back_from_their_file_and_are_the_same_bytes(tmp_path: Path) -> None:

@@ -31,11 +31,15 @@ def native_chances(weights, record, decision):
     order = np.argsort(one["edge_parent"], kind="stable")
     child_first = np.searchsorted(one["edge_parent"][order], np.arange(nodes + 1))
     job_first = np.concatenate([[0], np.cumsum(one["job_nodes"])])
+    view = _core.DecimaView(
+        job_first=job_first.astype(np.int32), job_executors=one["job_executors"],
+        source_job=int(one["source_job"][0]), free_executors=float(one["free_executors"][0]),
+        work_ms=one["work_ms"], tasks=one["tasks"], child_first=child_first.astype(np.int32),
+        child=one["edge_child"][order], height=one["height"], ready=one["ready"],
+    )  # fmt: skip
     stage, limit = _core.decima_probabilities(
-        weights, job_first.astype(np.int32), one["job_executors"], int(one["source_job"][0]),
-        float(one["free_executors"][0]), one["work_ms"], one["tasks"],
-        child_first.astype(np.int32), one["edge_child"][order], one["height"], one["ready"],
-        int(one["job"][0]), int(one["lowest"][0]), int(one["highest"][0]),
+        weights, view, job=int(one["job"][0]), lowest=int(one["lowest"][0]),
+        highest=int(one["highest"][0]),
     )  # fmt: skip
     return stage[one["chosen"][0]] * limit[one["limit"][0] - one["lowest"][0]]
 

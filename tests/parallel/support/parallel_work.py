@@ -167,7 +167,7 @@ class Scale:
 
 
 def on_which_node(item):
-    """A block too large to travel inside the answer, and the Ray node that made it.
+    """A block too large to travel inside the answer; the Ray node that made it leaves a mark.
 
     All but the first wait until somebody has said so.
     """
@@ -178,7 +178,7 @@ def on_which_node(item):
     (Path(folder) / f"node-{node}").touch()
     while number and not (Path(folder) / "go").exists():
         time.sleep(0.02)
-    return node, np.full(200_000, number)
+    return np.full(200_000, number)
 
 
 def nodes_seen(folder):

@@ -20,7 +20,7 @@ def build(**wrong):
         "known_source": np.empty(0, np.int32), "known_target": np.empty(0, np.int32),
         "identity": np.full(2, -1, np.int32), "step": np.full(2, -1, np.int32),
     }  # fmt: skip
-    return _core.build_trace_graph(**(columns | wrong))
+    return _core.build_trace_graph(_core.TraceEvents(**(columns | wrong)))
 
 
 def int32(*values):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable
+from typing import ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -197,26 +198,22 @@ def tighter(a: Guard, b: Guard) -> Guard:
     )
 
 
-def _asker(policy: ClusterPolicy, rng: Generator) -> Any:
+def _asker(policy: ClusterPolicy, rng: Generator) -> Callable[[_core.AskedState], Serve | None]:
     """What the native simulator calls for each decision."""
 
-    def choose(
-        now_ns: int, counts: tuple[int, int, int, int], grid: tuple[float, ...],
-        jobs: tuple[Any, ...], stages: tuple[Any, ...],
-    ) -> tuple[int, int]:  # fmt: skip
-        executors, idle, busy, source = counts
-        intensity, low, high = grid or (None, None, None)
-        job, held, arrival_ns, work_ns = jobs
-        place, stage, tasks, path_ns = stages
+    def choose(asked: _core.AskedState) -> Serve | None:
         state = ClusterState(
-            now_ns, executors, idle, busy, intensity, low, high, job, held, arrival_ns, work_ns,
-            source, place, stage, tasks, path_ns,
+            now_ns=asked.now, executors=asked.executors, idle=asked.idle, busy=asked.busy,
+            intensity=asked.intensity, low=asked.low, high=asked.high, job=asked.job,
+            job_executors=asked.job_executors, job_arrival_ns=asked.job_arrival,
+            job_work_ns=asked.job_work, source=asked.source, stage_job=asked.stage_job,
+            stage=asked.stage, stage_tasks=asked.stage_tasks, stage_path_ns=asked.stage_way,
         )  # fmt: skip
         action = policy.decide(state, rng)
         if isinstance(action, Wait):
-            return -1, 0
+            return None
         if not isinstance(action, Serve) or not 0 <= action.index < len(state):
             raise InputError(f"{policy!r} answered {action!r} to {len(state)} stages")
-        return action.index, min(max(action.limit, 0), executors)
+        return Serve(action.index, min(max(action.limit, 0), state.executors))
 
     return choose

@@ -160,7 +160,7 @@ def _read(path: str | os.PathLike[str]) -> KinetoTrace:
     try:
         for piece in pieces:
             reader.feed(piece)
-        reader.finish()
+        columns = reader.finish()
     except ValueError as error:
         if isinstance(error, InputError):
             raise
@@ -169,7 +169,7 @@ def _read(path: str | os.PathLike[str]) -> KinetoTrace:
         raise InputError(str(error), where=where, hint=_hint(str(error))) from None
     if not reader.events:
         raise InputError("the trace has no events", where=where)
-    return _columns(reader, where)
+    return _trace(reader, columns, where)
 
 
 def _hint(what: str) -> str | None:
@@ -178,13 +178,13 @@ def _hint(what: str) -> str | None:
     return "a PyTorch profiler trace was expected" if what.startswith("not JSON") else None
 
 
-def _columns(reader: _core.TraceReader, where: str) -> KinetoTrace:
+def _trace(reader: _core.TraceReader, columns: _core.TraceColumns, where: str) -> KinetoTrace:
     dropped = {
         "events had no end and were left out": reader.without_end,
         "begin/end events are not read, only complete ones": reader.begin_end,
         "events had arguments of an unknown shape, which were left out": reader.odd_arguments,
     }
-    start, duration = reader.take_start_ns(), reader.take_duration_ns()
+    start, duration = columns.take_start_ns(), columns.take_duration_ns()
     if not len(start):
         what = "no event has both a start and an end" if any(dropped.values()) else None
         hint = "was anything profiled?"
@@ -194,15 +194,15 @@ def _columns(reader: _core.TraceReader, where: str) -> KinetoTrace:
     # By start; among equals the longer first, so that a parent comes before its children.
     order = np.lexsort((-duration, start))
     names = _texts(reader.names())
-    name = reader.take_name()[order]
-    category, categories = _categories(reader, name, names, order)
+    name = columns.take_name()[order]
+    category, categories = _categories(reader, columns.take_category()[order], name, names)
     rank, world, groups = _distributed(reader.distributed_info())
     zero = int(start.min())
     return KinetoTrace(
-        where, category, name, reader.take_thread()[order], start[order] - zero,
-        duration[order], reader.take_correlation()[order], reader.take_stream()[order],
-        reader.take_device()[order], reader.take_bytes()[order], reader.take_shape()[order],
-        reader.take_extra()[order], categories, names,
+        where, category, name, columns.take_thread()[order], start[order] - zero,
+        duration[order], columns.take_correlation()[order], columns.take_stream()[order],
+        columns.take_device()[order], columns.take_bytes()[order], columns.take_shape()[order],
+        columns.take_extra()[order], categories, names,
         tuple(_thread(raw) for raw in reader.threads()), _texts(reader.shapes()),
         _texts(reader.extras()), _gpus(reader.device_properties()), rank, world, groups,
         _base_time(reader.base_time()) + zero,
@@ -216,15 +216,15 @@ def _texts(raw: list[bytes]) -> tuple[str, ...]:
 
 def _categories(
     reader: _core.TraceReader,
+    written_as: NDArray[np.int32],
     name: NDArray[np.int32],
     names: tuple[str, ...],
-    order: NDArray[np.int64],
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     """Categories by today's names, each once."""
     written = [text.decode(errors="replace") for text in reader.categories()]
     table: dict[str, int] = {}
     today = [table.setdefault(_TODAY.get(text, text), len(table)) for text in written]
-    category = np.asarray(today, np.int32)[reader.take_category()[order]]
+    category = np.asarray(today, np.int32)[written_as]
     steps = [code for code, text in enumerate(names) if text.startswith(_STEP)]
     on_gpu = [code for text, code in table.items() if text.startswith("gpu_")]
     marks = np.isin(name, steps) & ~np.isin(category, on_gpu)

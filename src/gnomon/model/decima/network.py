@@ -2,8 +2,7 @@
 
 Decima (Mao et al., "Learning scheduling algorithms for data processing clusters", SIGCOMM 2019)
 chooses the stage that free executors go to, and how many its job may hold. The network and its
-gradient are native (`native/engine/decima.hpp`, `decima_gradient.hpp`); `decima_torch` is the
-same in PyTorch.
+gradient are native (`native/engine/decima/`); `decima_torch` is the same in PyTorch.
 """
 
 from __future__ import annotations
@@ -221,19 +220,18 @@ def decima_probabilities(
         lowest: Least limit, included.
         highest: Greatest limit, included.
     """
+    seen = _core.DecimaView(
+        job_first=view.job_first,
+        job_executors=view.job_executors,
+        source_job=view.source_job,
+        free_executors=view.free_executors,
+        work_ms=view.work_ms,
+        tasks=view.tasks,
+        child_first=view.child_first,
+        child=view.child,
+        height=view.heights(),
+        ready=view.ready,
+    )
     return _core.decima_probabilities(
-        weights.parameters,
-        view.job_first,
-        view.job_executors,
-        view.source_job,
-        view.free_executors,
-        view.work_ms,
-        view.tasks,
-        view.child_first,
-        view.child,
-        view.heights(),
-        view.ready,
-        job,
-        lowest,
-        highest,
+        weights.parameters, seen, job=job, lowest=lowest, highest=highest
     )

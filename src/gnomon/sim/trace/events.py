@@ -24,7 +24,7 @@ __all__ = ["EventClass", "EventFlag", "LaidOut", "lay_out", "peer_of", "step_mar
 
 
 class EventClass(IntEnum):
-    """The native builder's classes (`native/engine/trace_graph.hpp`)."""
+    """The native builder's classes (`native/engine/trace/graph.hpp`)."""
 
     IGNORED = 0
     HOST = 1

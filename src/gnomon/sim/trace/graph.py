@@ -13,7 +13,7 @@ that nothing recorded is lost and everything can be edited:
 - stream to stream: as recorded where the profiler wrote its sync events; elsewhere, where the host
   used stream-wait calls, inferred from times, with a confidence.
 
-The tasks are made natively (`native/engine/trace_graph.hpp`); here they get their names.
+The tasks are made natively (`native/engine/trace/graph.hpp`); here they get their names.
 """
 
 from __future__ import annotations
@@ -118,11 +118,14 @@ def build_graph(
         )  # fmt: skip
     step_of_event = step_of_device_events(trace, asked, marks)
     source, target = recorded_waits(trace, laid)
-    built = _core.build_trace_graph(
-        trace.start_ns + shift_ns, trace.end_ns + shift_ns, laid.event_class, laid.flags,
-        laid.lane, laid.correlation, laid.host_lanes, len(laid.lanes), source, target,
-        nth_of_its_kind(trace, asked, step_of_event), step_of_event,
+    events = _core.TraceEvents(
+        start=trace.start_ns + shift_ns, end=trace.end_ns + shift_ns,
+        event_class=laid.event_class, flags=laid.flags, lane=laid.lane,
+        correlation=laid.correlation, host_lanes=laid.host_lanes, lanes=len(laid.lanes),
+        known_source=source, known_target=target,
+        identity=nth_of_its_kind(trace, asked, step_of_event), step=step_of_event,
     )  # fmt: skip
+    built = _core.build_trace_graph(events)
     event = built.take_event()
     graph = _graph(trace, laid, built, event)
     recorded = Timeline(graph, built.take_start(), built.take_end())

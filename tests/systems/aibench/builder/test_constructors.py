@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from gnomon.errors import InputError  # noqa: E402
-from gnomon.systems.aibench.builder import constructors
+from gnomon.systems.aibench.builder import constructors  # noqa: E402
 from gnomon.systems.aibench.builder.constructors import builtin_constructors, gather  # noqa: E402
 from gnomon.systems.aibench.builder.operators import operator_of  # noqa: E402
 from gnomon.systems.aibench.builder.provided import read_table, sources_of  # noqa: E402

@@ -1,4 +1,4 @@
-#include "engine/cluster_decima.hpp"
+#include "engine/cluster/decima_order.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -54,7 +54,7 @@ void DecimaOrder::look(const ClusterState& state) {
             child_first_.push_back(static_cast<std::int32_t>(child_.size()));
         }
         job_first_.push_back(node);
-        // Candidates are in the order of jobs and stages too.
+        // OpenStages are in the order of jobs and stages too.
         for (; candidate != candidates_.end() && candidate->slot == slot; ++candidate) {
             ready_.push_back(node_of_[static_cast<std::size_t>(candidate->stage)]);
         }
@@ -131,7 +131,7 @@ std::int32_t DecimaOrder::limit(const ClusterState& state, std::size_t drawn, Rn
     return limit;
 }
 
-Choice DecimaOrder::next(const ClusterState& state, Rng& rng) {
+Choice DecimaOrder::next(ClusterState& state, Rng& rng) {
     if (gather(state).empty()) return {};
     const auto drawn = draw(rng);
     const auto choice = serve(state, drawn, rng);

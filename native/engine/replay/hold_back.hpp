@@ -1,7 +1,7 @@
 // What both replays share: the rule that decides which task counts as the cause of a late start.
 #pragma once
 
-#include "engine/replay.hpp"
+#include "engine/replay/replay.hpp"
 
 namespace gnomon {
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/decima.hpp"
+#include "engine/decima/network.hpp"
 
 namespace gnomon {
 

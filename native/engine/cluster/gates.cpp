@@ -1,10 +1,10 @@
-#include "engine/cluster_gates.hpp"
+#include "engine/cluster/gates.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include "engine/carbon_rules.hpp"
+#include "engine/cluster/carbon_rules.hpp"
 
 namespace gnomon {
 namespace {

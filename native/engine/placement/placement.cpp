@@ -1,4 +1,4 @@
-#include "engine/placement.hpp"
+#include "engine/placement/placement.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -147,9 +147,9 @@ private:
 };
 
 /// The first candidate whose room suffices: a tree of maxima over the order of preference.
-class Preference {
+class FirstFit {
 public:
-    explicit Preference(std::size_t candidates)
+    explicit FirstFit(std::size_t candidates)
         : width_(std::bit_ceil(std::max<std::size_t>(candidates, 1))), most_(2 * width_) {}
 
     void set(std::size_t candidate, std::int32_t room) {
@@ -176,31 +176,28 @@ private:
 
 class Placing {
 public:
-    Placing(const ServerGroups& groups, std::span<const Candidate> order,
-            std::span<const std::int64_t> release, std::span<const std::int32_t> slots,
-            std::span<const std::int64_t> work, bool sleep)
-        : speed_(groups.speed), order_(order), release_(release), slots_(slots), work_(work),
-          preference_(order.size()), places_(groups.servers.size()) {
+    Placing(const ServerGroups& groups, const Preference& order, const PlacementJobs& jobs, bool sleep)
+        : speed_(groups.speed), order_(order), jobs_(jobs), first_fit_(order.size()), places_(groups.servers.size()) {
         groups_.reserve(groups.servers.size());
         for (std::size_t g = 0; g < groups.servers.size(); ++g) {
             groups_.emplace_back(groups.servers[g], groups.slots[g], sleep);
         }
         for (std::size_t c = 0; c < order.size(); ++c) {
-            const auto group = static_cast<std::size_t>(order[c].group);
+            const auto group = static_cast<std::size_t>(order.group[c]);
             places_[group].push_back(c);
-            preference_.set(c, groups_[group].most_room(order[c].part));
+            first_fit_.set(c, groups_[group].most_room(order.part_of(c)));
         }
-        const std::size_t jobs = release.size();
-        placed_.start.resize(jobs);
-        placed_.end.resize(jobs);
-        placed_.group.resize(jobs);
-        placed_.server.resize(jobs);
+        const std::size_t count = jobs.release.size();
+        placed_.start.resize(count);
+        placed_.end.resize(count);
+        placed_.group.resize(count);
+        placed_.server.resize(count);
     }
 
     PlacedJobs run() {
-        for (std::size_t job = 0; job < release_.size(); ++job) {
-            finish_until(release_[job]);
-            if (!waiting_.empty() || !begin(job, release_[job])) waiting_.push_back(job);
+        for (std::size_t job = 0; job < jobs_.release.size(); ++job) {
+            finish_until(jobs_.release[job]);
+            if (!waiting_.empty() || !begin(job, jobs_.release[job])) waiting_.push_back(job);
         }
         while (!running_.empty()) finish_until(running_.top().time);
         return std::move(placed_);
@@ -221,11 +218,12 @@ private:
     }
 
     bool begin(std::size_t job, std::int64_t now) {
-        const auto found = preference_.first(slots_[job]);
+        const auto found = first_fit_.first(jobs_.slots[job]);
         if (found < 0) return false;
-        const auto [group, part] = order_[static_cast<std::size_t>(found)];
+        const auto candidate = static_cast<std::size_t>(found);
+        const auto group = order_.group[candidate];
         const auto g = static_cast<std::size_t>(group);
-        const double lasts = static_cast<double>(work_[job]) / speed_[g];
+        const double lasts = static_cast<double>(jobs_.work[job]) / speed_[g];
         if (lasts > static_cast<double>(kFarthest - std::max<std::int64_t>(now, 0))) {
             throw std::invalid_argument("a job would end more than 146 years off zero");
         }
@@ -233,7 +231,7 @@ private:
         placed_.start[job] = now;
         placed_.end[job] = now + length;
         placed_.group[job] = group;
-        placed_.server[job] = groups_[g].take(slots_[job], part, now);
+        placed_.server[job] = groups_[g].take(jobs_.slots[job], order_.part_of(candidate), now);
         running_.push(now + length, static_cast<std::int64_t>(job));
         look_again(g);
         return true;
@@ -242,7 +240,7 @@ private:
     void finish(std::size_t job, std::int64_t now) {
         const auto group = placed_.group[job];
         auto& servers = groups_[static_cast<std::size_t>(group)];
-        if (servers.give_back(placed_.server[job], slots_[job])) {
+        if (servers.give_back(placed_.server[job], jobs_.slots[job])) {
             placed_.awake_group.push_back(group);
             placed_.awake_from.push_back(servers.awake_from(placed_.server[job]));
             placed_.awake_until.push_back(now);
@@ -252,17 +250,15 @@ private:
 
     void look_again(std::size_t group) {
         for (const auto candidate : places_[group]) {
-            preference_.set(candidate, groups_[group].most_room(order_[candidate].part));
+            first_fit_.set(candidate, groups_[group].most_room(order_.part_of(candidate)));
         }
     }
 
     std::span<const double> speed_;
-    std::span<const Candidate> order_;
-    std::span<const std::int64_t> release_;
-    std::span<const std::int32_t> slots_;
-    std::span<const std::int64_t> work_;
+    const Preference& order_;
+    const PlacementJobs& jobs_;
     std::vector<Group> groups_;
-    Preference preference_;
+    FirstFit first_fit_;
     std::vector<std::vector<std::size_t>> places_;  // where a group stands in the order
     EventQueue running_;
     std::deque<std::size_t> waiting_;
@@ -293,10 +289,9 @@ private:
 
 }  // namespace
 
-PlacedJobs place(const ServerGroups& groups, std::span<const Candidate> order,
-                 std::span<const std::int64_t> release, std::span<const std::int32_t> slots,
-                 std::span<const std::int64_t> work, bool empty_servers_sleep) {
-    return Placing(groups, order, release, slots, work, empty_servers_sleep).run();
+PlacedJobs place(const ServerGroups& groups, const Preference& order, const PlacementJobs& jobs,
+                 bool empty_servers_sleep) {
+    return Placing(groups, order, jobs, empty_servers_sleep).run();
 }
 
 std::vector<std::int64_t> cleanest_starts(std::span<const std::int64_t> time,

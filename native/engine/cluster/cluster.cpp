@@ -1,10 +1,10 @@
-#include "engine/cluster.hpp"
+#include "engine/cluster/cluster.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
 
-#include "engine/cluster_account.hpp"
+#include "engine/cluster/account.hpp"
 #include "engine/event_queue.hpp"
 
 namespace gnomon {
@@ -13,8 +13,6 @@ namespace {
 // What happens at one time happens in this order.
 enum EventKind : std::int64_t { kExecutor = 0, kArrival = 1, kGridStep = 2, kUrgent = 3, kWake = 4, kOff = 5, kLeave = 6 };
 constexpr std::int64_t kKindShift = 56;
-/// A stage within its job takes this many bits of an id.
-constexpr std::int64_t kStageBits = 20;
 
 std::uint64_t mixed(std::uint64_t x) {
     x += 0x9E3779B97F4A7C15ULL;
@@ -92,14 +90,14 @@ private:
     void decide();
     std::int32_t assign(const Choice& choice);
     void give(std::int32_t number, std::int32_t slot, std::int32_t stage);
-    bool continues(const JobState& job, std::int32_t slot, std::int32_t stage) const;
+    bool continues(const JobState& job, std::int32_t slot, std::int32_t stage);
     void note_quota_holds();
     void note_quota_holds(std::int32_t slot);
     void send_surplus_away();
     void make_idle(std::int32_t number);
     void count_on(std::int64_t more) { on_.set(on_.value() + more, account_, out_.on_at, now_); }
 
-    JobState& at(std::int32_t slot) const { return slots_[static_cast<std::size_t>(slot)]; }
+    JobState& at(std::int32_t slot) { return slots_[static_cast<std::size_t>(slot)]; }
     void open_stage(JobState& job, std::int32_t stage);
     void close_stage(JobState& job, std::int32_t stage);
     void count_due(JobState& job, std::int32_t stage, std::int32_t more);
@@ -408,9 +406,7 @@ void Cluster::finish_task(std::int32_t number) {
     stage.weighted += weighted;
     out_.busy[static_cast<std::size_t>(job.job)] += took;
     out_.weighted[static_cast<std::size_t>(job.job)] += weighted;
-    if (input_.record_tasks) {
-        out_.records.push_back({job.job, s, number, e.wave, e.failing, e.since, now_});
-    }
+    if (input_.log_tasks) out_.log.add(job.job, number, e, now_);
     if (e.failing) {
         ++out_.failed_tasks;
         out_.wasted += took;
@@ -448,7 +444,7 @@ void Cluster::finish_task(std::int32_t number) {
 }
 
 /// An executor goes on with its stage unasked, unless the grid says otherwise.
-bool Cluster::continues(const JobState& job, std::int32_t slot, std::int32_t stage) const {
+bool Cluster::continues(const JobState& job, std::int32_t slot, std::int32_t stage) {
     if (gates_.empty() || is_due(slot, stage)) return true;
     if (busy_ > task_quota_ || pool_.held() > task_held_quota_) return false;
     if (job.executors > limit_for(slot, settings_.count, true)) return false;
@@ -459,9 +455,8 @@ void Cluster::complete_stage(std::int32_t slot, std::int32_t s) {
     auto& job = at(slot);
     auto& stage = job.stage[static_cast<std::size_t>(s)];
     --job.stages_left;
-    if (input_.record_holds && stage.held_since >= 0 && stage.resumed > stage.held_since) {
-        out_.held.push_back({job.job, s, stage.held_since, stage.resumed, stage.held_intensity,
-                             stage.importance, stage.threshold, stage.busy, stage.weighted});
+    if (input_.log_holds && stage.held_since >= 0 && stage.resumed > stage.held_since) {
+        out_.held.add(job.job, s, stage);
     }
     for (const auto child : children(job.first_stage + s)) {
         auto& next = job.stage[static_cast<std::size_t>(child)];
@@ -496,7 +491,7 @@ void Cluster::start_task(std::int32_t number) {
     auto& e = pool_[number];
     auto& job = at(e.slot);
     auto& stage = job.stage[static_cast<std::size_t>(e.stage)];
-    const auto key = (static_cast<std::int64_t>(job.job) << 20) | e.stage;
+    const auto key = (static_cast<std::int64_t>(job.job) << kStageBits) | e.stage;
     const int wave = e.fresh ? kFresh : e.last_stage == key ? kRest : kFirst;
     const auto where = (static_cast<std::uint64_t>(e.stage) << 32) | static_cast<std::uint32_t>(stage.draws++);
     const auto draw = mixed(job.draw_key ^ mixed(where));
@@ -582,7 +577,7 @@ void Cluster::note_quota_holds() {
 
 /// A log must not change what is decided: a guard needs the notes too.
 void Cluster::note_quota_holds(std::int32_t slot) {
-    if ((!input_.record_holds && longest_hold_ == kNever) || at(slot).urgent) return;
+    if ((!input_.log_holds && longest_hold_ == kNever) || at(slot).urgent) return;
     for (const auto stage : at(slot).ready) {
         note_held(slot, stage, 0.0, static_cast<double>(std::min(quota_, held_quota_)));
     }
@@ -673,42 +668,26 @@ void Cluster::make_idle(std::int32_t number) {
 
 }  // namespace
 
-bool ClusterState::is_admitted(std::int32_t slot, std::int32_t position) const {
-    auto& job = slots_[static_cast<std::size_t>(slot)];
-    auto& stage = job.stage[static_cast<std::size_t>(position)];
-    if (gates_.empty() || past_grid_ || is_due(slot, position)) return true;
-    if (stage.admitted_epoch != epoch_) {
-        stage.admitted_epoch = epoch_;
-        stage.admitted = std::all_of(gates_.begin(), gates_.end(), [&](Gate* gate) {
-            return gate->admits(*this, slot, position);
-        });
-    }
-    if (!stage.admitted) note_held(slot, position, stage.importance, stage.threshold);
-    return stage.admitted;
+void HeldStages::add(std::int32_t of_job, std::int32_t position, const StageState& state) {
+    job.push_back(of_job);
+    stage.push_back(position);
+    held.push_back(state.held_since);
+    resumed.push_back(state.resumed);
+    intensity.push_back(state.held_intensity);
+    importance.push_back(state.importance);
+    threshold.push_back(state.threshold);
+    busy.push_back(state.busy);
+    weighted.push_back(state.weighted);
 }
 
-std::int32_t ClusterState::limit_for(std::int32_t slot, std::int32_t limit, bool goes_on) const {
-    if (past_grid_) return limit;
-    for (auto* gate : gates_) {
-        if (goes_on && !gate->asks_each_task()) continue;
-        limit = std::min(limit, gate->limit(*this, slot, limit));
-    }
-    return limit;
-}
-
-void ClusterState::note_held(std::int32_t slot, std::int32_t position, double importance,
-                             double threshold) const {
-    auto& stage = slots_[static_cast<std::size_t>(slot)].stage[static_cast<std::size_t>(position)];
-    if (stage.held_since < 0) {
-        stage.held_since = now_;
-        stage.held_intensity = intensity();
-        stage.importance = importance;
-        stage.threshold = threshold;
-    }
-    if (stage.hold_began >= 0) return;
-    stage.hold_began = now_;
-    if (longest_hold_ == kNever) return;
-    wakes_.emplace_back(now_ + longest_hold_, (std::int64_t{job(slot).job} << kStageBits) | position);
+void TaskLog::add(std::int32_t of_job, std::int32_t number, const Executor& state, std::int64_t now) {
+    job.push_back(of_job);
+    stage.push_back(state.stage);
+    executor.push_back(number);
+    wave.push_back(state.wave);
+    failed.push_back(state.failing);
+    start.push_back(state.since);
+    end.push_back(now);
 }
 
 ClusterRun run_cluster(const ClusterInput& input, Order& order, std::span<Gate* const> gates) {

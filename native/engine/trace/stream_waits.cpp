@@ -1,4 +1,4 @@
-#include "engine/stream_waits.hpp"
+#include "engine/trace/stream_waits.hpp"
 
 #include <algorithm>
 #include <map>

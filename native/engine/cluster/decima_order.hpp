@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "engine/cluster_orders.hpp"
-#include "engine/decima.hpp"
+#include "engine/cluster/orders.hpp"
+#include "engine/decima/network.hpp"
 
 namespace gnomon {
 
@@ -38,7 +38,7 @@ public:
         heights_.clear();
         enough_.clear();
     }
-    Choice next(const ClusterState& state, Rng& rng) override;
+    Choice next(ClusterState& state, Rng& rng) override;
     [[nodiscard]] bool keeps_idle(std::int32_t application) const override;
     [[nodiscard]] const DecimaRecord& record() const { return record_; }
 

@@ -1,4 +1,4 @@
-#include "engine/event_replay.hpp"
+#include "engine/replay/event_replay.hpp"
 
 #include <algorithm>
 #include <cmath>

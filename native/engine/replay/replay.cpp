@@ -1,9 +1,9 @@
-#include "engine/replay.hpp"
+#include "engine/replay/replay.hpp"
 
 #include <algorithm>
 
-#include "engine/event_replay.hpp"
-#include "engine/hold_back.hpp"
+#include "engine/replay/event_replay.hpp"
+#include "engine/replay/hold_back.hpp"
 
 namespace gnomon {
 namespace {

@@ -1,6 +1,6 @@
-#include "engine/trace_graph.hpp"
+#include "engine/trace/graph.hpp"
 
-#include "engine/stream_waits.hpp"
+#include "engine/trace/stream_waits.hpp"
 
 #include <algorithm>
 #include <limits>

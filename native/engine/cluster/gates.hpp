@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "engine/cluster.hpp"
+#include "engine/cluster/policy.hpp"
 
 namespace gnomon {
 

@@ -1,11 +1,11 @@
-#include "engine/replay_samples.hpp"
+#include "engine/replay/samples.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 
-#include "engine/hold_back.hpp"
-#include "engine/replay.hpp"
+#include "engine/replay/hold_back.hpp"
+#include "engine/replay/replay.hpp"
 #include "engine/rng.hpp"
 
 namespace gnomon {

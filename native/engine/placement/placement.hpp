@@ -15,15 +15,26 @@ inline constexpr std::int64_t kFarthest = std::int64_t{1} << 62;
 
 enum class Part : std::uint8_t { any, awake, asleep };
 
-struct Candidate {
-    std::int32_t group;
-    Part part;
+/// Candidates, the best first.
+struct Preference {
+    std::span<const std::int32_t> group;
+    std::span<const std::uint8_t> part;  // numbers of `Part`
+
+    [[nodiscard]] std::size_t size() const { return group.size(); }
+    [[nodiscard]] Part part_of(std::size_t candidate) const { return static_cast<Part>(part[candidate]); }
 };
 
 struct ServerGroups {
     std::span<const std::int32_t> servers;
     std::span<const std::int32_t> slots;  // of each server
     std::span<const double> speed;        // a job's work is divided by it
+};
+
+/// In order of release.
+struct PlacementJobs {
+    std::span<const std::int64_t> release;
+    std::span<const std::int32_t> slots;
+    std::span<const std::int64_t> work;
 };
 
 struct PlacedJobs {
@@ -37,11 +48,10 @@ struct PlacedJobs {
     std::vector<std::int64_t> awake_until;
 };
 
-/// Jobs come in order of release. Every job has to fit on an empty server of some candidate.
+/// Every job has to fit on an empty server of some candidate.
 /// Throws std::invalid_argument where a job would end beyond `kFarthest`.
-PlacedJobs place(const ServerGroups& groups, std::span<const Candidate> order,
-                 std::span<const std::int64_t> release, std::span<const std::int32_t> slots,
-                 std::span<const std::int64_t> work, bool empty_servers_sleep);
+PlacedJobs place(const ServerGroups& groups, const Preference& order, const PlacementJobs& jobs,
+                 bool empty_servers_sleep);
 
 /// For each job the start between `earliest` and `latest` whose stretch of `length` has the least
 /// area under a step function, the earliest of equals: `area[i]` is the area up to `time[i]`.

@@ -1,4 +1,4 @@
-#include "engine/trace_reader.hpp"
+#include "engine/trace/reader.hpp"
 
 #include <algorithm>
 #include <array>

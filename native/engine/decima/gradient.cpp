@@ -1,10 +1,10 @@
-#include "engine/decima_gradient.hpp"
+#include "engine/decima/gradient.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
 
-#include "engine/decima_kernels.hpp"
+#include "engine/decima/kernels.hpp"
 
 namespace gnomon {
 

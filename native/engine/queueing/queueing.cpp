@@ -1,4 +1,4 @@
-#include "engine/queueing.hpp"
+#include "engine/queueing/queueing.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,12 +1,11 @@
 // Orders: which stage is served next. The baselines, Decima, and PCAPS over a probabilistic one.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <vector>
 
-#include "engine/carbon_rules.hpp"
-#include "engine/cluster.hpp"
+#include "engine/cluster/carbon_rules.hpp"
+#include "engine/cluster/policy.hpp"
 
 namespace gnomon {
 
@@ -16,7 +15,7 @@ public:
     /// `per_job` bounds what one job holds. Where executors are kept, none leaves its application
     /// before that is done, as for Spark on Kubernetes without dynamic allocation.
     explicit FifoOrder(std::int32_t per_job = INT32_MAX, bool keep = false) : per_job_(per_job), keep_(keep) {}
-    Choice next(const ClusterState& state, Rng& rng) override;
+    Choice next(ClusterState& state, Rng& rng) override;
     [[nodiscard]] bool keeps_executors() const override { return keep_; }
 
 private:
@@ -29,7 +28,7 @@ class FairOrder : public Order {
 public:
     explicit FairOrder(double exponent = 0.0) : exponent_(exponent) {}
     void begin(const ClusterState& state) override;
-    Choice next(const ClusterState& state, Rng& rng) override;
+    Choice next(ClusterState& state, Rng& rng) override;
 
 private:
     void share_out(const ClusterState& state);
@@ -43,22 +42,22 @@ private:
 /// The job with the least work left.
 class ShortestOrder : public Order {
 public:
-    Choice next(const ClusterState& state, Rng& rng) override;
+    Choice next(ClusterState& state, Rng& rng) override;
 };
 
 /// The stage with the longest way to its job's end.
 class CriticalPathOrder : public Order {
 public:
-    Choice next(const ClusterState& state, Rng& rng) override;
+    Choice next(ClusterState& state, Rng& rng) override;
 };
 
 /// An order that gives every open stage a chance, and draws one.
 class ProbabilisticOrder : public Order {
 public:
-    Choice next(const ClusterState& state, Rng& rng) override;
+    Choice next(ClusterState& state, Rng& rng) override;
 
     /// All stages that could be served now, with a chance each; empty where there is none.
-    std::span<const Candidate> gather(const ClusterState& state);
+    std::span<const OpenStage> gather(ClusterState& state);
     std::span<const double> chances() const { return chances_; }
     /// The place of the one that is drawn.
     std::size_t draw(Rng& rng) const;
@@ -75,7 +74,7 @@ protected:
     /// Fills `chances_`, one for each of `candidates_`, so that they add up to 1.
     virtual void weigh(const ClusterState& state) = 0;
 
-    std::vector<Candidate> candidates_;
+    std::vector<OpenStage> candidates_;
     std::vector<double> chances_;
     std::int32_t offered_ = 0;  ///< of the idle executors those that may be given out
 };
@@ -99,24 +98,13 @@ public:
     PcapsOrder(std::shared_ptr<ProbabilisticOrder> inner, double gamma, Narrowing narrowing)
         : inner_(std::move(inner)), gamma_(gamma), narrowing_(narrowing) {}
     void begin(const ClusterState& state) override { inner_->begin(state); }
-    Choice next(const ClusterState& state, Rng& rng) override;
+    Choice next(ClusterState& state, Rng& rng) override;
     [[nodiscard]] bool keeps_idle(std::int32_t application) const override { return inner_->keeps_idle(application); }
 
 private:
     std::shared_ptr<ProbabilisticOrder> inner_;
     double gamma_;
     Narrowing narrowing_;
-};
-
-/// Somebody else's: asked through a function.
-class AskedOrder final : public Order {
-public:
-    using Ask = std::function<Choice(const ClusterState&, Rng&)>;
-    explicit AskedOrder(Ask ask) : ask_(std::move(ask)) {}
-    Choice next(const ClusterState& state, Rng& rng) override { return ask_(state, rng); }
-
-private:
-    Ask ask_;
 };
 
 }  // namespace gnomon

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "engine/event_queue.hpp"
-#include "engine/hold_back.hpp"
-#include "engine/replay.hpp"
+#include "engine/replay/hold_back.hpp"
+#include "engine/replay/replay.hpp"
 
 namespace gnomon {
 

@@ -1,4 +1,4 @@
-#include "engine/cluster_orders.hpp"
+#include "engine/cluster/orders.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@ namespace gnomon {
 namespace {
 
 /// The first stage of a job that may be served, -1 where there is none.
-std::int32_t first_open(const ClusterState& state, std::int32_t slot) {
+std::int32_t first_open(ClusterState& state, std::int32_t slot) {
     if (!state.is_served(slot)) return -1;
     for (const auto stage : state.job(slot).ready) {
         if (state.is_open(slot, stage)) return stage;
@@ -18,7 +18,7 @@ std::int32_t first_open(const ClusterState& state, std::int32_t slot) {
 
 /// Executors that have just come free of a job stay with it, so long as it is under its limit:
 /// to move them costs time.
-Choice stay(const ClusterState& state, std::int32_t limit) {
+Choice stay(ClusterState& state, std::int32_t limit) {
     const auto slot = state.source();
     if (slot < 0) return {};
     const auto& job = state.job(slot);
@@ -28,13 +28,13 @@ Choice stay(const ClusterState& state, std::int32_t limit) {
     return stage < 0 ? Choice{} : Choice{slot, stage, limit, idle};
 }
 
-double way_to_end(const ClusterState& state, const Candidate& candidate) {
+double way_to_end(const ClusterState& state, const OpenStage& candidate) {
     return state.kinds().path[static_cast<std::size_t>(state.job(candidate.slot).first_stage + candidate.stage)];
 }
 
 }  // namespace
 
-Choice FifoOrder::next(const ClusterState& state, Rng&) {
+Choice FifoOrder::next(ClusterState& state, Rng&) {
     const auto limit = std::min(per_job_, state.executors());
     if (const auto choice = stay(state, limit); choice.slot >= 0) return choice;
     for (const auto slot : state.active()) {
@@ -69,7 +69,7 @@ void FairOrder::share_out(const ClusterState& state) {
     }
 }
 
-Choice FairOrder::next(const ClusterState& state, Rng&) {
+Choice FairOrder::next(ClusterState& state, Rng&) {
     share_out(state);
     if (const auto source = state.source(); source >= 0) {
         if (const auto choice = stay(state, share_[static_cast<std::size_t>(source)]); choice.slot >= 0) return choice;
@@ -83,7 +83,7 @@ Choice FairOrder::next(const ClusterState& state, Rng&) {
     return {};
 }
 
-Choice ShortestOrder::next(const ClusterState& state, Rng&) {
+Choice ShortestOrder::next(ClusterState& state, Rng&) {
     Choice best;
     double least = std::numeric_limits<double>::infinity();
     for (const auto slot : state.active()) {
@@ -97,7 +97,7 @@ Choice ShortestOrder::next(const ClusterState& state, Rng&) {
     return best;
 }
 
-Choice CriticalPathOrder::next(const ClusterState& state, Rng&) {
+Choice CriticalPathOrder::next(ClusterState& state, Rng&) {
     Choice best;
     double longest = -1.0;
     for (const auto slot : state.active()) {
@@ -112,7 +112,7 @@ Choice CriticalPathOrder::next(const ClusterState& state, Rng&) {
     return best;
 }
 
-std::span<const Candidate> ProbabilisticOrder::gather(const ClusterState& state) {
+std::span<const OpenStage> ProbabilisticOrder::gather(ClusterState& state) {
     candidates_.clear();
     chances_.clear();
     offered_ = offer(state);
@@ -138,7 +138,7 @@ std::size_t ProbabilisticOrder::draw(Rng& rng) const {
     return chances_.size() - 1;
 }
 
-Choice ProbabilisticOrder::next(const ClusterState& state, Rng& rng) {
+Choice ProbabilisticOrder::next(ClusterState& state, Rng& rng) {
     if (gather(state).empty()) return {};
     return serve(state, draw(rng), rng);
 }
@@ -165,7 +165,7 @@ std::int32_t PathSoftmaxOrder::limit(const ClusterState& state, std::size_t draw
     return std::max(share, state.job(candidates_[drawn].slot).executors + 1);
 }
 
-Choice PcapsOrder::next(const ClusterState& state, Rng& rng) {
+Choice PcapsOrder::next(ClusterState& state, Rng& rng) {
     const auto candidates = inner_->gather(state);
     if (candidates.empty()) return {};
     const auto drawn = inner_->draw(rng);

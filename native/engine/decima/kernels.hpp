@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/decima.hpp"
+#include "engine/decima/network.hpp"
 
 // The kernels are compiled for the machine everybody has and again for wider vectors, which are
 // chosen when the program runs. None knows fused multiply-add here (-ffp-contract=off).
