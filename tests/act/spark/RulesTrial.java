@@ -41,13 +41,13 @@ public final class RulesTrial {
   private static final long SECOND = 1_000_000_000L;
 
   private long now;
-  private final PretendHands hands = new PretendHands();
-  private final Ledger ledger = new Ledger();
+  private final PretendScheduler access = new PretendScheduler();
+  private final ActivityListener activity = new ActivityListener();
   private final Controller controller = controllerWith(new AtOnce());
 
   private Controller controllerWith(ExecutorService worker) {
     Settings settings = new Settings(10 * SECOND, SECOND / 2, 15 * SECOND);
-    return new Controller(hands, ledger, "app", settings, () -> now, worker);
+    return new Controller(access, activity, "app", settings, () -> now, worker);
   }
 
   /** A thread that is always done with what it is given, so that no trial waits for one. */
@@ -76,31 +76,31 @@ public final class RulesTrial {
   }
 
   /** Stages that are in a pool or held, executors that are there. */
-  private static final class PretendHands implements Hands {
-    final List<PretendWork> works = new ArrayList<>();
+  private static final class PretendScheduler implements SchedulerAccess {
+    final List<PretendTaskSet> taskSets = new ArrayList<>();
     final List<ExecutorView> executors = new ArrayList<>();
     final Map<String, String> capabilities = new LinkedHashMap<>();
     final List<String> retired = new ArrayList<>();
-    final Set<String> withBlocks = new HashSet<>();
+    final Set<String> executorsWithBlocks = new HashSet<>();
     final Set<Integer> endedJobs = new HashSet<>();
     final Set<String> goneExecutors = new HashSet<>();
     /** What is remembered of those parked, until it is told to forget the ended ones. */
-    final Set<PretendWork> kept = new HashSet<>();
+    final Set<PretendTaskSet> kept = new HashSet<>();
     /** Killed tasks that still run: their stage is not served any more, and not gone. */
-    final Set<PretendWork> dying = new HashSet<>();
+    final Set<PretendTaskSet> dying = new HashSet<>();
     Runnable onSetTarget = () -> {};
     Runnable onRestoreTarget = () -> {};
     Runnable onCapabilities = () -> {};
     RuntimeException onLocked;
-    boolean isTurnedAway;
+    boolean isRejected;
     boolean isUnclear;
-    boolean canRetireBusy = true;
+    boolean canDecommissionBusy = true;
     int slotsEach = 1;
     int target = -1;
     int refusals;
     RuntimeException onPark;
 
-    PretendHands() {
+    PretendScheduler() {
       for (String name : new String[] {"set_target", "decommission", "priority", "hold"}) {
         capabilities.put(name, "");
       }
@@ -119,27 +119,27 @@ public final class RulesTrial {
       return action.get();
     }
 
-    public List<Work> works() {
-      List<Work> sorted = new ArrayList<>(works);
+    public List<TaskSetView> taskSets() {
+      List<TaskSetView> sorted = new ArrayList<>(taskSets);
       sorted.sort((a, b) -> a.priority() != b.priority()
           ? Integer.compare(a.priority(), b.priority()) : Integer.compare(a.stage(), b.stage()));
       return sorted;
     }
 
-    public void park(Work work) {
+    public void hold(TaskSetView taskSet) {
       if (onPark != null) {
         throw onPark;
       }
-      ((PretendWork) work).isParked = true;
-      kept.add((PretendWork) work);
+      ((PretendTaskSet) taskSet).isHeld = true;
+      kept.add((PretendTaskSet) taskSet);
     }
 
-    public void unpark(Work work) {
-      ((PretendWork) work).isParked = false;
+    public void release(TaskSetView taskSet) {
+      ((PretendTaskSet) taskSet).isHeld = false;
     }
 
     public boolean forgetEnded() {
-      kept.removeIf(work -> !dying.contains(work) && !(works.contains(work) && work.isParked));
+      kept.removeIf(taskSet -> !dying.contains(taskSet) && !(taskSets.contains(taskSet) && taskSet.isHeld));
       return !kept.isEmpty();
     }
 
@@ -158,11 +158,11 @@ public final class RulesTrial {
       return missing;
     }
 
-    public void setPriority(Work work, int priority) {
-      ((PretendWork) work).priority = priority;
+    public void setPriority(TaskSetView taskSet, int priority) {
+      ((PretendTaskSet) taskSet).priority = priority;
     }
 
-    public void revive() {}
+    public void reviveOffers() {}
 
     public List<ExecutorView> executors() {
       return new ArrayList<>(executors);
@@ -183,51 +183,51 @@ public final class RulesTrial {
       return "";
     }
 
-    public int askedFor() {
+    public int requestedExecutors() {
       return target;
     }
 
-    public List<String> retire(List<String> ids) {
+    public List<String> decommission(List<String> ids) {
       retired.addAll(ids);
       return ids;
     }
 
-    public boolean canRetireBusy() {
-      return canRetireBusy;
+    public boolean canDecommissionBusy() {
+      return canDecommissionBusy;
     }
 
-    public Set<String> withBlocks() {
-      return withBlocks;
+    public Set<String> executorsWithBlocks() {
+      return executorsWithBlocks;
     }
 
     public int slots(ExecutorView executor) {
       return slotsEach;
     }
 
-    public boolean hasBarrierTurnedAway() {
-      return isTurnedAway;
+    public boolean hasRejectedBarrierJob() {
+      return isRejected;
     }
 
     void executor(String id, int running, long shuffleBytes) {
       executor(id, running, running == 0, shuffleBytes);
     }
 
-    void executor(String id, int running, boolean isQuiet, long shuffleBytes) {
+    void executor(String id, int running, boolean isIdle, long shuffleBytes) {
       executors.removeIf(executor -> executor.id.equals(id));
-      executors.add(new ExecutorView(id, "host", 1, running, isQuiet, false, shuffleBytes));
+      executors.add(new ExecutorView(id, "host", 1, running, isIdle, false, shuffleBytes));
     }
   }
 
-  private static final class PretendWork implements Hands.Work {
+  private static final class PretendTaskSet implements SchedulerAccess.TaskSetView {
     final int stage;
     final int attempt;
     int running;
     int finished;
     int priority;
     int barrierSlots;
-    boolean isParked;
+    boolean isHeld;
 
-    PretendWork(int stage, int attempt, int running) {
+    PretendTaskSet(int stage, int attempt, int running) {
       this.stage = stage;
       this.attempt = attempt;
       this.running = running;
@@ -262,8 +262,8 @@ public final class RulesTrial {
       return stage;
     }
 
-    public boolean isParked() {
-      return isParked;
+    public boolean isHeld() {
+      return isHeld;
     }
 
     public int barrierSlots() {
@@ -273,29 +273,29 @@ public final class RulesTrial {
 
   // Words for the trials.
 
-  private PretendWork stage(int number, int running) {
+  private PretendTaskSet stage(int number, int running) {
     StageInfo info =
         new StageInfo(
             number, 0, "stage", 10, none(), none(), "", null, none(), scala.Option.empty(), 0,
             false, 0);
     beginJob(info, 0L);
-    PretendWork work = new PretendWork(number, 0, running);
-    hands.works.add(work);
-    return work;
+    PretendTaskSet taskSet = new PretendTaskSet(number, 0, running);
+    access.taskSets.add(taskSet);
+    return taskSet;
   }
 
   /** A job of one barrier stage, as Spark tells of it. */
   private void barrier(int number, int tasks, int profile) {
     StageInfo info = barrierInfo(number, tasks, profile);
     beginJob(info, System.currentTimeMillis());
-    ledger.onStageSubmitted(new SparkListenerStageSubmitted(info, new Properties()));
+    activity.onStageSubmitted(new SparkListenerStageSubmitted(info, new Properties()));
   }
 
   private void beginJob(StageInfo info, long atMs) {
     scala.collection.mutable.ListBuffer<StageInfo> infos =
         new scala.collection.mutable.ListBuffer<>();
     infos.$plus$eq(info);
-    ledger.onJobStart(
+    activity.onJobStart(
         new SparkListenerJobStart(info.stageId(), atMs, infos.toList(), new Properties()));
   }
 
@@ -316,14 +316,14 @@ public final class RulesTrial {
   }
 
   private void end(int job) {
-    ledger.onJobEnd(new SparkListenerJobEnd(job, 1L, null));
+    activity.onJobEnd(new SparkListenerJobEnd(job, 1L, null));
   }
 
   /** What the executors are asked for is seen to once a second. */
   private void expectAsked(int count, String what) {
     pass(1);
     ask("{'op': 'state'}"); // the agent is still there
-    expect(hands.target == count, what);
+    expect(access.target == count, what);
   }
 
   private static <T> scala.collection.immutable.List<T> none() {
@@ -405,9 +405,9 @@ public final class RulesTrial {
   }
 
   private String held() {
-    return hands.works.stream()
-        .filter(work -> work.isParked)
-        .map(work -> String.valueOf(work.stage))
+    return access.taskSets.stream()
+        .filter(taskSet -> taskSet.isHeld)
+        .map(taskSet -> String.valueOf(taskSet.stage))
         .collect(Collectors.joining(","));
   }
 
@@ -415,15 +415,15 @@ public final class RulesTrial {
 
   void aLeaseThatRunsOutGivesAllBack() {
     stage(1, 2);
-    PretendWork second = stage(2, 0);
-    hands.executor("0", 1, 0);
+    PretendTaskSet second = stage(2, 0);
+    access.executor("0", 1, 0);
     apply("'hold': [2], 'priority': {'2': -9}, 'target': 1");
-    expect(held().equals("2") && second.priority == -9 && hands.target == 1, "applied");
+    expect(held().equals("2") && second.priority == -9 && access.target == 1, "applied");
     pass(9.9);
     expect(held().equals("2"), "held while the lease lasts");
     pass(0.3);
     expect(held().isEmpty() && second.priority == 2, "stages are back");
-    expect(hands.target == -1, "the target is back");
+    expect(access.target == -1, "the target is back");
     expect(state().path("lease_expiries").asInt() == 1, "counted once");
     pass(20);
     expect(state().path("lease_expiries").asInt() == 1, "and not again");
@@ -466,16 +466,16 @@ public final class RulesTrial {
   }
 
   void aHeldStageIsLetGoWhenNothingRuns() {
-    PretendWork first = stage(1, 1);
+    PretendTaskSet first = stage(1, 1);
     stage(2, 0);
     apply("'hold': [2]");
-    hands.works.remove(first);
+    access.taskSets.remove(first);
     pass(0.3);
     expect(held().equals("2"), "a gap between two stages is no end");
-    PretendWork next = stage(3, 1);
+    PretendTaskSet next = stage(3, 1);
     pass(2);
     expect(held().equals("2"), "the next one runs");
-    hands.works.remove(next);
+    access.taskSets.remove(next);
     pass(0.8);
     expect(held().isEmpty(), "nothing runs: let go");
     expect(state().path("let_go").asInt() == 1, "and counted");
@@ -487,10 +487,10 @@ public final class RulesTrial {
   }
 
   void aHeldStageThatRunsOutItsTasksIsNoIdleCluster() {
-    PretendWork first = stage(1, 1);
-    PretendWork second = stage(2, 3);
+    PretendTaskSet first = stage(1, 1);
+    PretendTaskSet second = stage(2, 3);
     apply("'hold': [2]");
-    hands.works.remove(first);
+    access.taskSets.remove(first);
     pass(5);
     expect(held().equals("2"), "its own tasks still run");
     second.running = 0;
@@ -501,7 +501,7 @@ public final class RulesTrial {
   void aHeldStageIsLetGoWhenTheOthersCannotStart() {
     stage(1, 0);
     stage(2, 0);
-    hands.executor("0", 0, 0);
+    access.executor("0", 0, 0);
     apply("'hold': [2]");
     for (int look = 0; look < 14; look++) {
       pass(1);
@@ -515,11 +515,11 @@ public final class RulesTrial {
   }
 
   void aStageThatWasLetGoIsNotHeldAgainBeforeTheOthersHaveRun() {
-    PretendWork first = stage(1, 0);
-    PretendWork second = stage(2, 0);
-    PretendWork third = stage(3, 0);
+    PretendTaskSet first = stage(1, 0);
+    PretendTaskSet second = stage(2, 0);
+    PretendTaskSet third = stage(3, 0);
     third.finished = 4;
-    hands.executor("0", 0, 0);
+    access.executor("0", 0, 0);
     for (int look = 0; look < 16; look++) {
       pass(1);
       apply("'hold': [2, 3]");
@@ -533,7 +533,7 @@ public final class RulesTrial {
     }
     expect(held().equals("3"), "asked again and again, it still runs: " + held());
     expect(why.startsWith("let go"), why);
-    expect(state().at("/stages/1/hold_wanted").asBoolean(), "the wish is known");
+    expect(state().at("/stages/1/hold_requested").asBoolean(), "the wish is known");
     expect(state().path("let_go").asInt() == 1, "let go once");
     first.finished = 1;
     pass(0.1);
@@ -543,20 +543,20 @@ public final class RulesTrial {
 
   void thoseLetGoByTurnsDoNotEndEachOthersRest() {
     stage(1, 0);
-    PretendWork second = stage(2, 0);
+    PretendTaskSet second = stage(2, 0);
     stage(3, 0);
     stage(4, 0);
-    hands.executor("0", 0, 0);
+    access.executor("0", 0, 0);
     for (int look = 0; look < 32; look++) {
       pass(1);
       apply("'hold': [2, 3, 4]");
     }
     expect(held().equals("4"), "two are let go, one after the other: " + held());
-    hands.works.remove(second);
+    access.taskSets.remove(second);
     end(2);
     pass(0.2);
     expect(held().equals("4"), "the end of one that was let go changes nothing: " + held());
-    hands.works.remove(0);
+    access.taskSets.remove(0);
     end(1);
     pass(0.2);
     expect(held().equals("4"), "one is kept");
@@ -578,23 +578,23 @@ public final class RulesTrial {
 
   void laterAttemptsAndLaterStagesAreHeldToo() {
     stage(1, 1);
-    PretendWork second = stage(2, 0);
+    PretendTaskSet second = stage(2, 0);
     apply("'hold': [2]");
-    hands.works.remove(second);
-    hands.works.add(new PretendWork(2, 1, 0));
+    access.taskSets.remove(second);
+    access.taskSets.add(new PretendTaskSet(2, 1, 0));
     pass(0.1);
     expect(held().equals("2"), "the second attempt");
-    PretendWork third = stage(3, 0);
-    hands.works.remove(third);
+    PretendTaskSet third = stage(3, 0);
+    access.taskSets.remove(third);
     expect(apply("'hold': [3]").at("/items/hold 3").asText().isEmpty(), "not yet submitted");
-    hands.works.add(third);
+    access.taskSets.add(third);
     pass(0.1);
-    expect(third.isParked, "held when it is");
+    expect(third.isHeld, "held when it is");
   }
 
   void releasingIsIdempotentAndOrderIsGivenBack() {
     stage(1, 1);
-    PretendWork second = stage(2, 0);
+    PretendTaskSet second = stage(2, 0);
     apply("'hold': [2], 'priority': {'2': -1}");
     apply("'hold': [2], 'priority': {'2': -1}");
     expect(held().equals("2") && second.priority == -1, "the same again");
@@ -608,48 +608,48 @@ public final class RulesTrial {
 
   void aFailureInsideGivesAllBack() {
     stage(1, 1);
-    PretendWork second = stage(2, 0);
+    PretendTaskSet second = stage(2, 0);
     stage(3, 0);
     apply("'hold': [2], 'target': 1");
-    hands.onPark = new IllegalStateException("broken");
+    access.onPark = new IllegalStateException("broken");
     JsonNode answer = apply("'hold': [3]");
     expect(!answer.path("ok").asBoolean(), "refused");
     expect(answer.path("degraded").asText().equals("IllegalStateException: broken"), "and why");
-    expect(!second.isParked, "what was held before is back");
-    expect(hands.target == -1, "the target too");
+    expect(!second.isHeld, "what was held before is back");
+    expect(access.target == -1, "the target too");
     expect(apply("'priority': {'2': 1}").path("error").asText().contains("release first"), "closed");
     expect(state().path("degraded").asText().contains("broken"), "seen");
-    hands.onPark = null;
+    access.onPark = null;
     ask("{'op': 'release'}");
     expect(apply("'hold': [2]").path("ok").asBoolean(), "a second chance");
-    hands.onPark = new IllegalStateException("broken");
+    access.onPark = new IllegalStateException("broken");
     for (int failure = 0; failure < 2; failure++) {
       apply("'hold': [3]");
       ask("{'op': 'release'}");
     }
-    hands.onPark = null;
+    access.onPark = null;
     expect(!apply("'hold': [2]").path("ok").asBoolean(), "no fourth one");
     expect(held().isEmpty(), "and nothing is held");
   }
 
   void aFailureOfTheWatchdogGivesAllBack() {
     stage(1, 1);
-    PretendWork second = stage(2, 0);
-    PretendWork third = stage(3, 0);
-    hands.works.remove(third);
+    PretendTaskSet second = stage(2, 0);
+    PretendTaskSet third = stage(3, 0);
+    access.taskSets.remove(third);
     apply("'hold': [2, 3]");
-    hands.onPark = new LinkageErrorInside();
-    hands.works.add(third);
+    access.onPark = new LinkageErrorInside();
+    access.taskSets.add(third);
     pass(0.1);
-    expect(!second.isParked && !third.isParked, "all back");
+    expect(!second.isHeld && !third.isHeld, "all back");
     expect(!state().path("degraded").asText().isEmpty(), "said");
   }
 
   void aFailureThatCannotEvenBeToldLeavesTheWatchdogAlive() {
     stage(1, 1);
-    PretendWork second = stage(2, 0);
+    PretendTaskSet second = stage(2, 0);
     apply("'hold': [2], 'target': 1");
-    hands.onLocked =
+    access.onLocked =
         new IllegalStateException() {
           @Override
           public String getMessage() {
@@ -657,34 +657,34 @@ public final class RulesTrial {
           }
         };
     pass(0.1);
-    expect(hands.target == -1, "the target is back although the scheduler fails");
-    hands.onLocked = null;
+    expect(access.target == -1, "the target is back although the scheduler fails");
+    access.onLocked = null;
     pass(0.1);
-    expect(!second.isParked, "and the stage when it can be");
+    expect(!second.isHeld, "and the stage when it can be");
     expect(state().path("degraded").asText().startsWith("something failed"), "said");
   }
 
   void aFailureInTheMidstOfAWishEndsIt() {
     stage(1, 1);
-    PretendWork second = stage(2, 0);
-    PretendWork third = stage(3, 0);
+    PretendTaskSet second = stage(2, 0);
+    PretendTaskSet third = stage(3, 0);
     apply("'hold': [2]");
-    hands.onCapabilities =
+    access.onCapabilities =
         () -> {
-          hands.onCapabilities = () -> {};
-          hands.onLocked = new IllegalStateException("broken");
+          access.onCapabilities = () -> {};
+          access.onLocked = new IllegalStateException("broken");
           controller.tick();
-          hands.onLocked = null;
+          access.onLocked = null;
         };
     JsonNode answer = apply("'hold': [3], 'target': 1");
     expect(!answer.path("ok").asBoolean(), "refused");
     expect(answer.path("degraded").asText().contains("broken"), "and why");
-    expect(!second.isParked && !third.isParked && hands.target == -1, "nothing is left of it");
-    expect(!state().at("/stages/2/hold_wanted").asBoolean(), "not even the wish");
+    expect(!second.isHeld && !third.isHeld && access.target == -1, "nothing is left of it");
+    expect(!state().at("/stages/2/hold_requested").asBoolean(), "not even the wish");
   }
 
   void whoIsKnownIsAskedWhileNoWishCanCome() {
-    Stages stages = new Stages(hands, () -> now, new Settings(SECOND, SECOND, SECOND));
+    Stages stages = new Stages(access, () -> now, new Settings(SECOND, SECOND, SECOND));
     stages.hold(1);
     stages.forgetAllBut(
         () -> {
@@ -696,21 +696,21 @@ public final class RulesTrial {
 
   void nothingIsKeptOfStagesThatEndWhileHeld() {
     stage(1, 1);
-    PretendWork second = stage(2, 0);
-    PretendWork third = stage(3, 1);
+    PretendTaskSet second = stage(2, 0);
+    PretendTaskSet third = stage(3, 1);
     apply("'hold': [2, 3]");
-    hands.works.remove(second);
+    access.taskSets.remove(second);
     pass(0.1);
-    expect(hands.kept.equals(Collections.singleton(third)), "the other is still held");
-    hands.works.remove(third);
-    hands.dying.add(third);
+    expect(access.kept.equals(Collections.singleton(third)), "the other is still held");
+    access.taskSets.remove(third);
+    access.dying.add(third);
     end(2);
     end(3);
     pass(1);
-    expect(hands.kept.size() == 1, "its killed tasks still run");
-    hands.dying.clear();
+    expect(access.kept.size() == 1, "its killed tasks still run");
+    access.dying.clear();
     pass(0.1);
-    expect(hands.kept.isEmpty(), "looked at until they have ended");
+    expect(access.kept.isEmpty(), "looked at until they have ended");
   }
 
   private static final class LinkageErrorInside extends RuntimeException {
@@ -721,80 +721,80 @@ public final class RulesTrial {
 
   void idleExecutorsLeaveFirstAndTakeLeastAlong() {
     stage(1, 2);
-    hands.executor("0", 1, 500);
-    hands.executor("1", 0, 10);
-    hands.executor("2", 1, 500);
-    hands.executor("3", 0, 900);
-    hands.executor("4", 0, 900);
+    access.executor("0", 1, 500);
+    access.executor("1", 0, 10);
+    access.executor("2", 1, 500);
+    access.executor("3", 0, 900);
+    access.executor("4", 0, 900);
     apply("'target': 4");
-    expect(hands.retired.equals(Arrays.asList("1")), hands.retired.toString());
+    expect(access.retired.equals(Arrays.asList("1")), access.retired.toString());
     apply("'target': 1");
-    expect(hands.retired.equals(Arrays.asList("1", "4", "3", "2")), hands.retired.toString());
+    expect(access.retired.equals(Arrays.asList("1", "4", "3", "2")), access.retired.toString());
     apply("'target': 1");
     pass(3);
-    expect(hands.retired.size() == 4, "nobody is told twice");
+    expect(access.retired.size() == 4, "nobody is told twice");
   }
 
   void withoutDecommissionOnlyWhoHasNothingLeaves() {
-    hands.canRetireBusy = false;
+    access.canDecommissionBusy = false;
     stage(1, 1);
-    hands.executor("0", 1, 0);
-    hands.executor("1", 0, 900);
-    hands.executor("2", 0, 0);
+    access.executor("0", 1, 0);
+    access.executor("1", 0, 900);
+    access.executor("2", 0, 0);
     apply("'target': 1");
     apply("'target': 2");
     apply("'target': 1");
-    expect(hands.retired.isEmpty(), "seen idle once only, as often as it was asked");
+    expect(access.retired.isEmpty(), "seen idle once only, as often as it was asked");
     pass(1);
-    expect(hands.retired.equals(Collections.singletonList("2")), hands.retired.toString());
+    expect(access.retired.equals(Collections.singletonList("2")), access.retired.toString());
   }
 
   void withoutDecommissionWhoMayHaveJustWorkedStays() {
-    hands.canRetireBusy = false;
-    hands.executor("0", 1, 0);
-    hands.executor("1", 0, false, 0);
+    access.canDecommissionBusy = false;
+    access.executor("0", 1, 0);
+    access.executor("1", 0, false, 0);
     apply("'target': 1");
     pass(3);
-    expect(hands.retired.isEmpty(), "a task was told to run there, and its end was not");
-    hands.executor("1", 0, 0);
+    expect(access.retired.isEmpty(), "a task was told to run there, and its end was not");
+    access.executor("1", 0, 0);
     pass(1);
-    hands.executor("1", 1, 0);
+    access.executor("1", 1, 0);
     pass(1);
-    hands.executor("1", 0, 0);
+    access.executor("1", 0, 0);
     pass(1);
-    expect(hands.retired.isEmpty(), "idle now and then is not idle twice in a row");
+    expect(access.retired.isEmpty(), "idle now and then is not idle twice in a row");
     pass(1);
-    expect(hands.retired.equals(Collections.singletonList("1")), hands.retired.toString());
+    expect(access.retired.equals(Collections.singletonList("1")), access.retired.toString());
   }
 
   void withoutDecommissionWhoHoldsBlocksStays() {
-    hands.canRetireBusy = false;
+    access.canDecommissionBusy = false;
     stage(1, 1);
-    hands.executor("0", 1, 0);
-    hands.executor("1", 0, 0);
-    hands.executor("2", 0, 0);
-    hands.withBlocks.add("2");
+    access.executor("0", 1, 0);
+    access.executor("1", 0, 0);
+    access.executor("2", 0, 0);
+    access.executorsWithBlocks.add("2");
     apply("'target': 2");
     pass(2);
-    expect(hands.retired.equals(Collections.singletonList("1")), "not the youngest, which caches");
+    expect(access.retired.equals(Collections.singletonList("1")), "not the youngest, which caches");
     apply("'target': 1");
     pass(2);
-    expect(hands.retired.size() == 1, "it stays although it is one too many");
-    hands.withBlocks.clear();
+    expect(access.retired.size() == 1, "it stays although it is one too many");
+    access.executorsWithBlocks.clear();
     pass(2);
-    expect(hands.retired.contains("2"), "until its data are no longer kept");
+    expect(access.retired.contains("2"), "until its data are no longer kept");
   }
 
   void aBarrierStageKeepsTheExecutorsItNeeds() {
-    hands.slotsEach = 2;
+    access.slotsEach = 2;
     for (int each = 0; each < 4; each++) {
-      hands.executor(String.valueOf(each), 0, 0);
+      access.executor(String.valueOf(each), 0, 0);
     }
     barrier(1, 5, 0);
     String why = apply("'target': 1").at("/items/target").asText();
-    expect(hands.target == 3, "five tasks, two on each: " + hands.target);
+    expect(access.target == 3, "five tasks, two on each: " + access.target);
     expect(why.equals("3 executors are left to a barrier stage that starts 5 tasks at once"), why);
-    expect(hands.retired.size() == 1, "one of four leaves");
+    expect(access.retired.size() == 1, "one of four leaves");
     expect(state().path("target").asInt() == 1, "the wish is known");
     expect(state().path("above_target").asText().equals(why), "and why it is not met");
     expect(apply("'target': 1").at("/items/target").asText().equals(why), "as often as it is asked");
@@ -810,88 +810,88 @@ public final class RulesTrial {
     barrier(3, 5, 0);
     expectAsked(3, "another");
     ask("{'op': 'release'}");
-    expect(hands.target == -1, "given back as ever");
+    expect(access.target == -1, "given back as ever");
   }
 
   void whatABarrierStageNeedsMayNotBeKnown() {
-    hands.executor("0", 0, 0);
-    hands.executor("1", 0, 0);
+    access.executor("0", 0, 0);
+    access.executor("1", 0, 0);
     barrier(1, 2, 7);
     String why = apply("'target': 1").at("/items/target").asText();
-    expect(hands.target == -1 && hands.retired.isEmpty(), "another profile: all are left to it");
+    expect(access.target == -1 && access.retired.isEmpty(), "another profile: all are left to it");
     expect(why.contains("not known"), why);
     end(1);
     expectAsked(1, "the quota is met");
-    hands.slotsEach = 0;
+    access.slotsEach = 0;
     barrier(2, 1, 0);
     expectAsked(-1, "tasks that take more than cores");
   }
 
   void aJobThatBarrierSlotsKeepOutHasAllExecutorsBack() {
-    hands.executor("0", 0, 0);
+    access.executor("0", 0, 0);
     stage(1, 1);
     apply("'target': 1");
-    expect(hands.target == 1, "a quota");
-    hands.isTurnedAway = true;
+    expect(access.target == 1, "a quota");
+    access.isRejected = true;
     expectAsked(-1, "given back while a job waits outside");
     expect(state().path("above_target").asText().contains("waits for slots"), "said");
-    hands.executor("1", 0, 0);
-    hands.isTurnedAway = false;
+    access.executor("1", 0, 0);
+    access.isRejected = false;
     pass(2);
-    expect(hands.target == -1 && hands.retired.isEmpty(), "not taken before the job is known");
+    expect(access.target == -1 && access.retired.isEmpty(), "not taken before the job is known");
     barrier(2, 2, 0);
     expectAsked(2, "now it is");
     end(2);
     expectAsked(1, "the quota is met again");
-    expect(hands.retired.equals(Collections.singletonList("1")), hands.retired.toString());
+    expect(access.retired.equals(Collections.singletonList("1")), access.retired.toString());
   }
 
   void aBarrierStageThatHasEndedNeedsNothing() {
     barrier(1, 5, 0);
     Set<Integer> none = Collections.emptySet();
     long nowMs = System.currentTimeMillis();
-    expect(ledger.barrierSlots(none, nowMs) == 5, "it runs");
+    expect(activity.barrierSlots(none, nowMs) == 5, "it runs");
     StageInfo info =
         new StageInfo(
             1, 0, "barrier", 5, none(), none(), "", null, none(), scala.Option.empty(), 0, false,
             0);
-    ledger.onStageCompleted(new SparkListenerStageCompleted(info));
-    expect(ledger.barrierSlots(none, nowMs) == 0, "its job goes on, without it");
+    activity.onStageCompleted(new SparkListenerStageCompleted(info));
+    expect(activity.barrierSlots(none, nowMs) == 0, "its job goes on, without it");
     stage(2, 1);
-    expect(ledger.barrierSlots(none, nowMs) == 0, "an ordinary stage");
-    expect(ledger.barrierSlots(Collections.singleton(1), nowMs) == 5, "it runs once more");
+    expect(activity.barrierSlots(none, nowMs) == 0, "an ordinary stage");
+    expect(activity.barrierSlots(Collections.singleton(1), nowMs) == 5, "it runs once more");
   }
 
   // What Spark has told is not all of it: it drops events.
 
   void aBarrierStageWhoseSubmissionWasNotToldKeepsItsExecutors() {
-    hands.executor("0", 0, 0);
+    access.executor("0", 0, 0);
     beginJob(barrierInfo(1, 3, 0), 0L);
-    PretendWork work = new PretendWork(1, 0, 0);
-    hands.works.add(work);
+    PretendTaskSet taskSet = new PretendTaskSet(1, 0, 0);
+    access.taskSets.add(taskSet);
     apply("'target': 1");
-    expect(hands.target == 3, "ready for long and never submitted, but its tasks are there");
-    hands.works.remove(work);
+    expect(access.target == 3, "ready for long and never submitted, but its tasks are there");
+    access.taskSets.remove(taskSet);
     expectAsked(1, "a stage without tasks was computed before");
-    PretendWork untold = new PretendWork(2, 0, 0);
+    PretendTaskSet untold = new PretendTaskSet(2, 0, 0);
     untold.barrierSlots = 4;
-    hands.works.add(untold);
+    access.taskSets.add(untold);
     expectAsked(4, "the scheduler knows of one whose job was not told at all");
   }
 
   void aJobWhoseEndWasNotToldIsForgotten() {
-    PretendWork first = stage(1, 1);
-    PretendWork second = stage(2, 1);
+    PretendTaskSet first = stage(1, 1);
+    PretendTaskSet second = stage(2, 1);
     barrier(3, 5, 0);
-    hands.executor("0", 0, 0);
+    access.executor("0", 0, 0);
     apply("'hold': [2], 'target': 1");
-    expect(hands.target == 5, "a barrier stage");
-    hands.endedJobs.addAll(Arrays.asList(1, 3));
+    expect(access.target == 5, "a barrier stage");
+    access.endedJobs.addAll(Arrays.asList(1, 3));
     pass(3.5);
     expect(state().path("jobs").size() == 3, "missing once, the event may be late");
-    hands.endedJobs.remove(3);
+    access.endedJobs.remove(3);
     pass(3);
-    hands.endedJobs.add(3);
+    access.endedJobs.add(3);
     ask("{'op': 'state'}");
     pass(3);
     expect(state().path("jobs").size() == 3, "missing now and then; one has tasks to run");
@@ -899,26 +899,26 @@ public final class RulesTrial {
     pass(3);
     expect(state().path("jobs").size() == 2, "missing twice in a row");
     expectAsked(1, "and its barrier stage needs nothing any more");
-    hands.works.remove(first);
+    access.taskSets.remove(first);
     ask("{'op': 'state'}");
     pass(6);
     expect(state().path("jobs").size() == 1, "its tasks are gone");
-    expect(second.isParked || state().at("/let_go").asInt() > 0, "the other is as it was");
+    expect(second.isHeld || state().at("/let_go").asInt() > 0, "the other is as it was");
     expect(state().path("degraded").asText().isEmpty(), "no failure");
   }
 
   void executorsThatAreGoneAreForgotten() {
     for (String id : new String[] {"0", "1"}) {
-      ledger.onExecutorAdded(
+      activity.onExecutorAdded(
           new SparkListenerExecutorAdded(
               0L, id, new ExecutorInfo("host", 1, scala.collection.immutable.Map$.MODULE$.empty())));
     }
-    hands.goneExecutors.add("1");
+    access.goneExecutors.add("1");
     pass(3);
-    expect(ledger.executors().size() == 2, "it may be coming up");
+    expect(activity.executors().size() == 2, "it may be coming up");
     pass(3);
-    expect(ledger.executors().size() == 1 && ledger.executors().get(0).id.equals("0"), "gone");
-    hands.isUnclear = true;
+    expect(activity.executors().size() == 1 && activity.executors().get(0).id.equals("0"), "gone");
+    access.isUnclear = true;
     pass(9);
     expect(state().path("degraded").asText().isEmpty(), "what cannot be compared harms nobody");
   }
@@ -931,7 +931,7 @@ public final class RulesTrial {
     final CountDownLatch answered = new CountDownLatch(1);
 
     SlowTarget() {
-      hands.onSetTarget =
+      access.onSetTarget =
           () -> {
             asked.countDown();
             await(answered);
@@ -942,8 +942,8 @@ public final class RulesTrial {
   void aReleaseWhileTheClusterIsSlowRetiresNobody() {
     ExecutorService worker = Quota.worker();
     Controller slow = controllerWith(worker);
-    hands.executor("0", 0, 0);
-    hands.executor("1", 0, 0);
+    access.executor("0", 0, 0);
+    access.executor("1", 0, 0);
     SlowTarget cluster = new SlowTarget();
     Thread caller = asking(slow, "{'op': 'apply', 'target': 1}");
     await(cluster.asked);
@@ -954,8 +954,8 @@ public final class RulesTrial {
     cluster.answered.countDown();
     join(caller);
     drain(worker);
-    expect(hands.retired.isEmpty(), "told to leave after the release: " + hands.retired);
-    expect(hands.target == -1, "given back");
+    expect(access.retired.isEmpty(), "told to leave after the release: " + access.retired);
+    expect(access.target == -1, "given back");
     expect(!ask(slow, "{'op': 'state'}").path("owed").asBoolean(), "nothing is owed");
     worker.shutdownNow();
   }
@@ -964,7 +964,7 @@ public final class RulesTrial {
     ExecutorService worker = Quota.worker();
     Controller slow = controllerWith(worker);
     for (int each = 0; each < 5; each++) {
-      hands.executor(String.valueOf(each), 0, 0);
+      access.executor(String.valueOf(each), 0, 0);
     }
     SlowTarget cluster = new SlowTarget();
     Thread first = asking(slow, "{'op': 'apply', 'target': 1}");
@@ -974,8 +974,8 @@ public final class RulesTrial {
     cluster.answered.countDown();
     join(first);
     join(second);
-    expect(hands.retired.equals(Collections.singletonList("4")), hands.retired.toString());
-    expect(hands.target == 4, "the newer one");
+    expect(access.retired.equals(Collections.singletonList("4")), access.retired.toString());
+    expect(access.target == 4, "the newer one");
     worker.shutdownNow();
   }
 
@@ -983,7 +983,7 @@ public final class RulesTrial {
     ExecutorService worker = Quota.worker();
     Controller slow = controllerWith(worker);
     CountDownLatch answered = new CountDownLatch(1);
-    hands.onRestoreTarget = () -> await(answered);
+    access.onRestoreTarget = () -> await(answered);
     ask(slow, "{'op': 'apply', 'target': 4}");
     now += 11 * SECOND;
     slow.tick();
@@ -993,7 +993,7 @@ public final class RulesTrial {
     answered.countDown();
     drain(worker);
     expect(!ask(slow, "{'op': 'state', 'watch': true}").path("owed").asBoolean(), "now it has");
-    expect(hands.target == -1, "given back");
+    expect(access.target == -1, "given back");
     worker.shutdownNow();
   }
 
@@ -1001,7 +1001,7 @@ public final class RulesTrial {
     ExecutorService worker = Quota.worker();
     List<Throwable> failures = Collections.synchronizedList(new ArrayList<>());
     Quota quota =
-        new Quota(hands, new Floor(hands, ledger, () -> now), () -> now, worker, failures::add);
+        new Quota(access, new MinExecutors(access, activity, () -> now), () -> now, worker, failures::add);
     for (int round = 0; round < 300; round++) {
       CyclicBarrier start = new CyclicBarrier(2);
       Thread other =
@@ -1015,7 +1015,7 @@ public final class RulesTrial {
       quota.set(3);
       join(other);
       drain(worker);
-      expect((quota.target() == null) == (hands.target == -1), "lost in round " + round);
+      expect((quota.target() == null) == (access.target == -1), "lost in round " + round);
       quota.restore();
     }
     expect(failures.isEmpty(), failures.toString());
@@ -1057,7 +1057,7 @@ public final class RulesTrial {
     PretendContext context = new PretendContext();
     PretendManager manager = context.manager;
     manager.numExecutorsTargetPerResourceProfileId.put(0, 5);
-    Targets targets = new Targets(context, context, new SparkConf(false));
+    ExecutorTarget targets = new ExecutorTarget(context, context, new SparkConf(false));
     expect(targets.whyNoCeiling().isEmpty(), targets.whyNoCeiling());
     expect(targets.set(10).isEmpty() && manager.maxNumExecutors == 6, "its user's own");
     expect(manager.minNumExecutors == 2 && context.asked == -1, "nothing changes");
@@ -1073,30 +1073,30 @@ public final class RulesTrial {
 
   void executorsThatComeUpLateLeaveToo() {
     stage(1, 1);
-    hands.executor("0", 1, 0);
+    access.executor("0", 1, 0);
     apply("'target': 1");
-    hands.executor("1", 0, 0);
+    access.executor("1", 0, 0);
     pass(2);
-    expect(hands.retired.equals(Collections.singletonList("1")), "told to leave");
+    expect(access.retired.equals(Collections.singletonList("1")), "told to leave");
   }
 
   void aTargetIsGivenBackUntilTheClusterTakesIt() {
     stage(1, 1);
     apply("'target': 4");
-    hands.refusals = 2;
+    access.refusals = 2;
     ask("{'op': 'release'}");
     pass(1);
-    expect(hands.target == 4, "it refuses twice");
+    expect(access.target == 4, "it refuses twice");
     pass(1);
-    expect(hands.target == -1, "in the end");
+    expect(access.target == -1, "in the end");
     expect(state().path("target").isNull(), "and nothing is asked for");
   }
 
   void endedStagesAreForgotten() {
     stage(1, 1);
-    PretendWork second = stage(2, 0);
+    PretendTaskSet second = stage(2, 0);
     apply("'hold': [2]");
-    hands.works.remove(second);
+    access.taskSets.remove(second);
     end(2);
     pass(30);
     expect(state().path("lease_expiries").asInt() == 0, "nothing is held any more");
@@ -1116,7 +1116,7 @@ public final class RulesTrial {
       expect(!answer.path("ok").asBoolean(), wrong);
       expect(answer.path("degraded").isMissingNode(), wrong + " is no failure of ours");
     }
-    expect(held().isEmpty() && hands.target == -1, "nothing changed");
+    expect(held().isEmpty() && access.target == -1, "nothing changed");
     expect(!ask("{'op': 'fly'}").path("ok").asBoolean(), "no such request");
     expect(!ask("{'op': 'lease', 'seconds': 0}").path("ok").asBoolean(), "no such lease");
     expect(ask("{'op': 'lease', 'seconds': 60}").path("ok").asBoolean(), "a long one");
@@ -1126,35 +1126,35 @@ public final class RulesTrial {
   }
 
   void whatIsMissingIsSaid() {
-    hands.capabilities.put("hold", "switched off");
-    hands.capabilities.put("priority", "switched off");
+    access.capabilities.put("hold", "switched off");
+    access.capabilities.put("priority", "switched off");
     stage(1, 1);
-    PretendWork second = stage(2, 0);
+    PretendTaskSet second = stage(2, 0);
     JsonNode answer = apply("'hold': [2], 'priority': {'2': -1}, 'target': 2");
     expect(answer.at("/items/hold 2").asText().equals("switched off"), "hold");
     expect(answer.at("/items/priority 2").asText().equals("switched off"), "priority");
-    expect(answer.at("/items/target").asText().isEmpty() && hands.target == 2, "the quota works");
-    expect(!second.isParked && second.priority == 2, "nothing else happened");
+    expect(answer.at("/items/target").asText().isEmpty() && access.target == 2, "the quota taskSets");
+    expect(!second.isHeld && second.priority == 2, "nothing else happened");
     expect(state().at("/missing/hold").asText().equals("switched off"), "said in the state");
   }
 
   void skippedStagesAreKnown() {
-    Map<Integer, Ledger.StageEntry> byNumber = new HashMap<>();
+    Map<Integer, ActivityListener.StageEntry> byNumber = new HashMap<>();
     for (int number = 0; number < 4; number++) {
-      byNumber.put(number, new Ledger.StageEntry(number));
+      byNumber.put(number, new ActivityListener.StageEntry(number));
     }
     byNumber.get(1).parents.add(0);
     byNumber.get(2).parents.add(1);
     byNumber.get(3).parents.addAll(Arrays.asList(1, 2));
     byNumber.get(2).isSubmitted = true;
-    List<Ledger.StageEntry> all = new ArrayList<>(byNumber.values());
+    List<ActivityListener.StageEntry> all = new ArrayList<>(byNumber.values());
     Set<Integer> none = Collections.emptySet();
-    expect(Ledger.skipped(all, none, 100).isEmpty(), "it may be on its way");
-    expect(Ledger.skipped(all, none, 5_000).toString().equals("[0, 1]"), "parents of one that runs");
+    expect(ActivityListener.skipped(all, none, 100).isEmpty(), "it may be on its way");
+    expect(ActivityListener.skipped(all, none, 5_000).toString().equals("[0, 1]"), "parents of one that runs");
     byNumber.get(2).isDone = true;
-    expect(Ledger.skipped(all, none, 5_000).contains(3), "ready, and never submitted");
+    expect(ActivityListener.skipped(all, none, 5_000).contains(3), "ready, and never submitted");
     Set<Integer> atWork = Collections.singleton(1);
-    expect(Ledger.skipped(all, atWork, 5_000).toString().equals("[0]"), "one that runs was not");
+    expect(ActivityListener.skipped(all, atWork, 5_000).toString().equals("[0]"), "one that runs was not");
   }
 
   // The wire.
@@ -1166,7 +1166,7 @@ public final class RulesTrial {
       List<java.net.Socket> silent = new ArrayList<>();
       try (java.net.Socket early = connect(server)) {
         expect(hello(early, server).contains("app"), "the first one is served");
-        for (int each = 0; each < 3 * Callers.MOST; each++) {
+        for (int each = 0; each < 3 * Connections.MOST; each++) {
           silent.add(connect(server));
         }
         try (java.net.Socket late = connect(server)) {

@@ -184,7 +184,7 @@ def running_stage(driver: SparkDriver) -> int:
 def waiting_stage(driver: SparkDriver, after: int) -> int:
     """The number of a stage that is served, and younger than another."""
     found = until(
-        lambda: [s.stage for s in driver.state().stages if s.pooled and s.stage > after],
+        lambda: [s.stage for s in driver.state().stages if s.schedulable and s.stage > after],
         "it waits",
     )
     return found[0]

@@ -14,7 +14,7 @@ def stage(number: int, **changes) -> StageState:
     plain = StageState(
         stage=number, name="map", attempt=0, jobs=(0,), parents=(), tasks=10, running=0,
         finished=0, failed=0, submitted=True, done=False, skipped=False, held=False,
-        hold_wanted=False, pooled=True, priority=0, mean_task_ms=0.0, timed_tasks=0, cpu_ns=0,
+        hold_requested=False, schedulable=True, priority=0, mean_task_ms=0.0, timed_tasks=0, cpu_ns=0,
     )  # fmt: skip
     return msgspec.structs.replace(plain, **changes)
 

@@ -22,7 +22,7 @@ def test_nothing_to_change():
 
 def test_only_the_difference():
     now = state(
-        stage(1, held=True, hold_wanted=True, pooled=False), stage(2), stage(3, done=True),
+        stage(1, held=True, hold_requested=True, schedulable=False), stage(2), stage(3, done=True),
         stage(4, skipped=True), target=4,
     )  # fmt: skip
     wish = plan(SparkDecision(quota=4, hold=frozenset({2, 3, 4, 99})), now)
@@ -82,8 +82,8 @@ def test_what_is_left_as_it_is_is_not_sent():
 
 stages = st.builds(
     lambda number, held, done, priority: stage(
-        number, held=held and not done, hold_wanted=held and not done,
-        pooled=not held and not done, done=done, priority=None if done else priority,
+        number, held=held and not done, hold_requested=held and not done,
+        schedulable=not held and not done, done=done, priority=None if done else priority,
     ),
     st.integers(0, 9), st.booleans(), st.booleans(), st.integers(0, 5),
 )  # fmt: skip
@@ -106,7 +106,7 @@ def carried_out(now, wish):
         held = (each.held or each.stage in wish.hold) and each.stage not in wish.release
         priority = wish.priority.get(each.stage, each.priority)
         found.append(msgspec.structs.replace(
-            each, held=held, hold_wanted=held, pooled=not held and not each.done,
+            each, held=held, hold_requested=held, schedulable=not held and not each.done,
             priority=0 if priority is None and not each.done else priority,
         ))  # fmt: skip
     return msgspec.structs.replace(now, stages=tuple(found), target=target)

@@ -155,7 +155,7 @@ def test_an_agent_that_is_killed_leaves_spark_finishing_by_itself(application, w
     )
     assert after.lease_expiries == before.lease_expiries + 1
     assert after.target is None
-    assert not any(stage.held or stage.hold_wanted for stage in after.stages)
+    assert not any(stage.held or stage.hold_requested for stage in after.stages)
     assert [application.result("a"), application.result("b")] == expected
     assert watcher.state().failed_tasks == before.failed_tasks
     until(lambda: staying(watcher.state()) == 3, "all executors are back")

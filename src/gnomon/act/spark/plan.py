@@ -118,7 +118,7 @@ def _target(
 def _holds(
     decision: SparkDecision, state: DriverState, notes: list[str]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    wanted = {stage.stage for stage in state.stages if stage.hold_wanted}
+    wanted = {stage.stage for stage in state.stages if stage.hold_requested}
     open_now = {stage.stage for stage in state.stages if not stage.done and not stage.skipped}
     if decision.hold and not state.capabilities.hold:
         notes.append(f"holding stages: {state.why_missing('hold')}")
@@ -133,7 +133,7 @@ def _priorities(
     if decision.order and not state.capabilities.priority:
         notes.append(f"the order of stages: {state.why_missing('priority')}")
         return {}
-    now = {stage.stage: stage.priority for stage in state.stages if stage.pooled or stage.held}
+    now = {stage.stage: stage.priority for stage in state.stages if stage.schedulable or stage.held}
     wanted = {
         stage: _FIRST_PRIORITY + rank
         for rank, stage in enumerate(dict.fromkeys(decision.order))

@@ -102,8 +102,8 @@ class StageState(msgspec.Struct, frozen=True):
         done: It has ended well.
         skipped: Its output was there before, so that it will not run.
         held: It waits because it was told to.
-        hold_wanted: It was asked to wait; the driver may let it run nonetheless.
-        pooled: It is served: its tasks start when executors are free.
+        hold_requested: It was asked to wait; the driver may let it run nonetheless.
+        schedulable: It is served: its tasks start when executors are free.
         priority: Lower is served first; None where it is not submitted.
         mean_task_ms: Mean time of its finished tasks; 0 where none has finished.
         timed_tasks: Tasks in that mean.
@@ -123,8 +123,8 @@ class StageState(msgspec.Struct, frozen=True):
     done: bool
     skipped: bool
     held: bool
-    hold_wanted: bool
-    pooled: bool
+    hold_requested: bool
+    schedulable: bool
     priority: int | None
     mean_task_ms: float
     timed_tasks: int

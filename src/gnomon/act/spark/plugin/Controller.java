@@ -4,8 +4,8 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import gnomon.spark.Hands.ExecutorView;
-import gnomon.spark.Hands.Work;
+import gnomon.spark.SchedulerAccess.ExecutorView;
+import gnomon.spark.SchedulerAccess.TaskSetView;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -34,19 +34,19 @@ final class Controller {
   /** After so many failures this Spark is not touched again. */
   private static final int MOST_FAILURES = 3;
   private static final int DEEPEST_CAUSE = 50;
-  private static final String FAILED = "something failed that cannot be told";
+  private static final String FAILED = "an unknown failure";
   private static final String NO_STAGE = "no active job has such a stage";
   static final int PROTOCOL = 1;
 
-  private final Hands hands;
-  private final Ledger ledger;
+  private final SchedulerAccess access;
+  private final ActivityListener activity;
   private final String application;
   private final LongSupplier clock;
   private final Stages stages;
   private final Quota quota;
-  private final Audit audit;
+  private final Reconciler reconciler;
   private final ScheduledExecutorService watchdog =
-      Executors.newSingleThreadScheduledExecutor(Daemons.named("gnomon-watchdog"));
+      Executors.newSingleThreadScheduledExecutor(DaemonThreads.named("gnomon-watchdog"));
   private volatile long leaseNs;
   private volatile long heardNs;
   private volatile long leaseExpiries;
@@ -54,27 +54,27 @@ final class Controller {
   private final AtomicInteger failures = new AtomicInteger();
   private long looks;
 
-  Controller(Hands hands, Ledger ledger, String application, Settings settings) {
-    this(hands, ledger, application, settings, System::nanoTime, Quota.worker());
+  Controller(SchedulerAccess access, ActivityListener activity, String application, Settings settings) {
+    this(access, activity, application, settings, System::nanoTime, Quota.worker());
   }
 
   /** With a clock and a thread of somebody else's for what the cluster is asked. */
   Controller(
-      Hands hands,
-      Ledger ledger,
+      SchedulerAccess access,
+      ActivityListener activity,
       String application,
       Settings settings,
       LongSupplier clock,
       ExecutorService worker) {
-    this.hands = hands;
-    this.ledger = ledger;
+    this.access = access;
+    this.activity = activity;
     this.application = application;
     this.clock = clock;
     this.leaseNs = settings.leaseNs;
     this.heardNs = clock.getAsLong();
-    this.stages = new Stages(hands, clock, settings);
-    this.quota = new Quota(hands, new Floor(hands, ledger, clock), clock, worker, this::degrade);
-    this.audit = new Audit(hands, ledger);
+    this.stages = new Stages(access, clock, settings);
+    this.quota = new Quota(access, new MinExecutors(access, activity, clock), clock, worker, this::degrade);
+    this.reconciler = new Reconciler(access, activity);
   }
 
   void start() {
@@ -100,13 +100,13 @@ final class Controller {
           leaseExpiries++;
         }
       }
-      stages.forgetAllBut(ledger::stageNumbers);
+      stages.forgetAllBut(activity::stageNumbers);
       stages.look();
       if (looks % LOOKS_PER_SECOND == 0) {
         quota.look();
       }
       if (looks % LOOKS_PER_AUDIT == 0) {
-        audit.look();
+        reconciler.look();
       }
     } catch (Throwable failure) {
       degrade(failure);
@@ -181,7 +181,7 @@ final class Controller {
         LOG.warn("not everything could be given back", again);
       }
     } catch (Throwable untold) {
-      // That something failed is told by the state.
+      // The state reports the failure.
     }
   }
 
@@ -212,7 +212,7 @@ final class Controller {
   private void capabilities(ObjectNode answer) {
     ObjectNode able = answer.putObject("capabilities");
     ObjectNode missing = answer.putObject("missing");
-    for (Map.Entry<String, String> each : hands.capabilities().entrySet()) {
+    for (Map.Entry<String, String> each : access.capabilities().entrySet()) {
       able.put(each.getKey(), each.getValue().isEmpty());
       if (!each.getValue().isEmpty()) {
         missing.put(each.getKey(), each.getValue());
@@ -243,7 +243,7 @@ final class Controller {
     }
     answer.put("above_target", quota.whyAbove());
     answer.put("owed", quota.isOwed());
-    int asked = hands.askedFor();
+    int asked = access.requestedExecutors();
     if (asked < 0 || asked == Integer.MAX_VALUE) {
       answer.putNull("asked_for");
     } else {
@@ -252,11 +252,11 @@ final class Controller {
     answer.put("lease_s", leaseNs / 1e9).put("lease_expiries", leaseExpiries);
     answer.put("let_go", stages.letGo());
     answer.put("degraded", degraded);
-    answer.put("finished_tasks", ledger.finishedTasks());
-    answer.put("failed_tasks", ledger.failedTasks());
+    answer.put("finished_tasks", activity.finishedTasks());
+    answer.put("failed_tasks", activity.failedTasks());
     listExecutors(answer.putArray("executors"));
     ArrayNode jobs = answer.putArray("jobs");
-    for (Ledger.JobEntry job : ledger.jobs()) {
+    for (ActivityListener.JobEntry job : activity.jobs()) {
       ObjectNode entry = jobs.addObject();
       entry.put("job", job.job).put("submitted_ms", job.submittedMs);
       job.stages.forEach(entry.putArray("stages")::add);
@@ -266,7 +266,7 @@ final class Controller {
   }
 
   private void listExecutors(ArrayNode into) {
-    for (ExecutorView executor : hands.executors()) {
+    for (ExecutorView executor : access.executors()) {
       ObjectNode entry = into.addObject();
       entry.put("id", executor.id).put("host", executor.host).put("cores", executor.cores);
       entry.put("running", executor.running).put("decommissioning", executor.leaving);
@@ -274,33 +274,33 @@ final class Controller {
   }
 
   private void listStages(ArrayNode into) {
-    Map<Integer, Work> active = new HashMap<>();
-    hands.locked(
+    Map<Integer, TaskSetView> active = new HashMap<>();
+    access.locked(
         () -> {
-          hands.works().forEach(work -> active.put(work.stage(), work));
+          access.taskSets().forEach(taskSet -> active.put(taskSet.stage(), taskSet));
           return true;
         });
-    List<Ledger.StageEntry> known = ledger.stages();
-    Set<Integer> skipped = Ledger.skipped(known, active.keySet(), System.currentTimeMillis());
-    for (Ledger.StageEntry stage : known) {
+    List<ActivityListener.StageEntry> known = activity.stages();
+    Set<Integer> skipped = ActivityListener.skipped(known, active.keySet(), System.currentTimeMillis());
+    for (ActivityListener.StageEntry stage : known) {
       ObjectNode entry = into.addObject();
-      Work work = active.get(stage.stage);
+      TaskSetView taskSet = active.get(stage.stage);
       entry.put("stage", stage.stage).put("name", stage.name);
-      entry.put("attempt", work == null ? stage.attempt : work.attempt());
-      entry.put("tasks", work == null ? stage.tasks : work.tasks());
-      entry.put("running", work == null ? stage.running : work.running());
-      entry.put("finished", work == null ? stage.finished : work.finished());
+      entry.put("attempt", taskSet == null ? stage.attempt : taskSet.attempt());
+      entry.put("tasks", taskSet == null ? stage.tasks : taskSet.tasks());
+      entry.put("running", taskSet == null ? stage.running : taskSet.running());
+      entry.put("finished", taskSet == null ? stage.finished : taskSet.finished());
       entry.put("failed", stage.failed);
-      entry.put("submitted", work != null || stage.isSubmitted);
-      entry.put("done", work == null && stage.isDone);
-      entry.put("skipped", work == null && skipped.contains(stage.stage));
-      entry.put("held", work != null && work.isParked());
-      entry.put("hold_wanted", stages.isWanted(stage.stage));
-      entry.put("pooled", work != null && !work.isParked());
-      if (work == null) {
+      entry.put("submitted", taskSet != null || stage.isSubmitted);
+      entry.put("done", taskSet == null && stage.isDone);
+      entry.put("skipped", taskSet == null && skipped.contains(stage.stage));
+      entry.put("held", taskSet != null && taskSet.isHeld());
+      entry.put("hold_requested", stages.isWanted(stage.stage));
+      entry.put("schedulable", taskSet != null && !taskSet.isHeld());
+      if (taskSet == null) {
         entry.putNull("priority");
       } else {
-        entry.put("priority", work.priority());
+        entry.put("priority", taskSet.priority());
       }
       entry.put("mean_task_ms", stage.timed == 0 ? 0.0 : (double) stage.durationMs / stage.timed);
       entry.put("timed_tasks", stage.timed).put("cpu_ns", stage.cpuNs);
@@ -315,25 +315,25 @@ final class Controller {
     if (!degraded.isEmpty()) {
       return refuse();
     }
-    // Read as a whole before anything is done: half a wish is none.
-    Wishes wishes = Wishes.of(request);
+    // Read as a whole before anything is done: half a request is none.
+    ControlRequest requested = ControlRequest.of(request);
     ObjectNode answer = good();
     ObjectNode items = answer.putObject("items");
-    for (int stage : wishes.release) {
+    for (int stage : requested.release) {
       stages.release(stage);
       items.put("release " + stage, can("hold"));
     }
-    order(wishes.priority, items);
-    hold(wishes.hold, items);
+    order(requested.priority, items);
+    hold(requested.hold, items);
     stages.look();
-    for (int stage : wishes.hold) {
+    for (int stage : requested.hold) {
       String why = stages.whyNotHeld(stage);
       if (!why.isEmpty()) {
         items.put("hold " + stage, why);
       }
     }
-    if (wishes.hasTarget) {
-      items.put("target", target(wishes.target));
+    if (requested.hasTarget) {
+      items.put("target", target(requested.target));
     }
     if (!degraded.isEmpty()) {
       // Meanwhile, in another thread: what was given back there may have been taken again here.
@@ -343,9 +343,9 @@ final class Controller {
     return answer;
   }
 
-  private void order(Map<Integer, Integer> wishes, ObjectNode items) {
-    Set<Integer> known = ledger.stageNumbers();
-    wishes.forEach(
+  private void order(Map<Integer, Integer> requested, ObjectNode items) {
+    Set<Integer> known = activity.stageNumbers();
+    requested.forEach(
         (stage, priority) -> {
           String why = can("priority");
           if (why.isEmpty() && !known.contains(stage)) {
@@ -358,10 +358,10 @@ final class Controller {
         });
   }
 
-  private void hold(List<Integer> wishes, ObjectNode items) {
-    Map<Integer, Ledger.StageEntry> known = new HashMap<>();
-    ledger.stages().forEach(stage -> known.put(stage.stage, stage));
-    for (int stage : wishes) {
+  private void hold(List<Integer> requested, ObjectNode items) {
+    Map<Integer, ActivityListener.StageEntry> known = new HashMap<>();
+    activity.stages().forEach(stage -> known.put(stage.stage, stage));
+    for (int stage : requested) {
       String why = can("hold");
       if (why.isEmpty() && !known.containsKey(stage)) {
         why = NO_STAGE;
@@ -387,6 +387,6 @@ final class Controller {
   }
 
   private String can(String capability) {
-    return hands.capabilities().getOrDefault(capability, "unknown to this plugin");
+    return access.capabilities().getOrDefault(capability, "unknown to this plugin");
   }
 }

@@ -17,7 +17,7 @@ final class GnomonDriver implements DriverPlugin {
   private static final Logger LOG = LoggerFactory.getLogger(GnomonDriver.class);
 
   private SparkContext context;
-  private Ledger ledger;
+  private ActivityListener activity;
   private Controller controller;
   private Server server;
 
@@ -25,8 +25,8 @@ final class GnomonDriver implements DriverPlugin {
   public Map<String, String> init(SparkContext sparkContext, PluginContext pluginContext) {
     try {
       context = sparkContext;
-      ledger = new Ledger();
-      listen(sparkContext, ledger);
+      activity = new ActivityListener();
+      listen(sparkContext, activity);
     } catch (Throwable failure) {
       LOG.warn("gnomon does not see this application", failure);
     }
@@ -34,15 +34,15 @@ final class GnomonDriver implements DriverPlugin {
   }
 
   /** In a queue of its own: in the shared one events are dropped when another listener is slow. */
-  private static void listen(SparkContext context, Ledger ledger) {
-    if (Reach.missing(SparkContext.class, "listenerBus").isEmpty()) {
-      Object bus = Reach.call(context, "listenerBus");
-      if (Reach.missing(bus.getClass(), "addToQueue").isEmpty()) {
-        Reach.call(bus, "addToQueue", ledger, "gnomon");
+  private static void listen(SparkContext context, ActivityListener activity) {
+    if (Reflection.missing(SparkContext.class, "listenerBus").isEmpty()) {
+      Object bus = Reflection.call(context, "listenerBus");
+      if (Reflection.missing(bus.getClass(), "addToQueue").isEmpty()) {
+        Reflection.call(bus, "addToQueue", activity, "gnomon");
         return;
       }
     }
-    context.addSparkListener(ledger);
+    context.addSparkListener(activity);
   }
 
   @Override
@@ -61,12 +61,12 @@ final class GnomonDriver implements DriverPlugin {
       LOG.warn("spark.gnomon.handshake is not set: gnomon does not listen");
       return;
     }
-    SparkHands hands = new SparkHands(context, ledger, conf);
-    controller = new Controller(hands, ledger, applicationId, Settings.of(conf));
+    SparkSchedulerAccess access = new SparkSchedulerAccess(context, activity, conf);
+    controller = new Controller(access, activity, applicationId, Settings.of(conf));
     controller.start();
     server = new Server(controller, conf.getInt("spark.gnomon.port", 0));
     server.start(handshake, applicationId, context.version());
-    LOG.info("gnomon listens on 127.0.0.1:{}; {}", server.port(), hands.capabilities());
+    LOG.info("gnomon listens on 127.0.0.1:{}; {}", server.port(), access.capabilities());
   }
 
   @Override

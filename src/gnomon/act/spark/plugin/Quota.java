@@ -1,6 +1,6 @@
 package gnomon.spark;
 
-import gnomon.spark.Hands.ExecutorView;
+import gnomon.spark.SchedulerAccess.ExecutorView;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.HashMap;
@@ -24,10 +24,10 @@ final class Quota {
   private static final long PATIENCE_MS = 5_000;
   /** Two looks are further apart than this. */
   private static final long QUIET_NS = TimeUnit.MILLISECONDS.toNanos(500);
-  private static final String OVERTAKEN = "overtaken by a later wish";
+  private static final String OVERTAKEN = "superseded by a later request";
 
-  private final Hands hands;
-  private final Floor floor;
+  private final SchedulerAccess access;
+  private final MinExecutors minimum;
   private final LongSupplier clock;
   private final Consumer<Throwable> onFailure;
   private final ExecutorService worker;
@@ -44,13 +44,13 @@ final class Quota {
   private Integer asked;
 
   Quota(
-      Hands hands,
-      Floor floor,
+      SchedulerAccess access,
+      MinExecutors minimum,
       LongSupplier clock,
       ExecutorService worker,
       Consumer<Throwable> onFailure) {
-    this.hands = hands;
-    this.floor = floor;
+    this.access = access;
+    this.minimum = minimum;
     this.clock = clock;
     this.worker = worker;
     this.onFailure = onFailure;
@@ -58,7 +58,7 @@ final class Quota {
 
   /** The thread that waits for the cluster. */
   static ExecutorService worker() {
-    return Executors.newSingleThreadExecutor(Daemons.named("gnomon-quota"));
+    return Executors.newSingleThreadExecutor(DaemonThreads.named("gnomon-quota"));
   }
 
   /** What is asked for by us; null where nothing is. */
@@ -128,9 +128,9 @@ final class Quota {
   }
 
   /** False once it was given up or another has come: others set the target meanwhile. */
-  private boolean stands(int wish) {
+  private boolean stands(int requested) {
     Integer now = target;
-    return now != null && now == wish;
+    return now != null && now == requested;
   }
 
   /** Asks for the target, or for as much above it as has to stay; "" or why not. */
@@ -141,7 +141,7 @@ final class Quota {
     }
     // Before anything is asked: whatever becomes of it, what was before is to be given back.
     isOwed = true;
-    Floor.Need need = floor.now();
+    MinExecutors.Need need = minimum.now();
     int allowed = Math.max(wanted, need.executors);
     String why = ask(allowed);
     if (!stands(wanted)) {
@@ -159,7 +159,7 @@ final class Quota {
       return "";
     }
     asked = null;
-    String why = allowed == Floor.ALL ? hands.restoreTarget() : hands.setTarget(allowed);
+    String why = allowed == MinExecutors.ALL ? access.restoreTarget() : access.setTarget(allowed);
     // A cluster that did not agree is asked again at the next look.
     asked = why.isEmpty() ? allowed : null;
     return why;
@@ -170,7 +170,7 @@ final class Quota {
       return "";
     }
     asked = null;
-    String why = hands.restoreTarget();
+    String why = access.restoreTarget();
     // A cluster that did not answer is asked again at the next look.
     isOwed = !why.isEmpty();
     return why;
@@ -188,7 +188,7 @@ final class Quota {
         Comparator.<ExecutorView>comparingInt(executor -> executor.running)
             .thenComparingLong(executor -> executor.shuffleBytes)
             .thenComparing(executor -> executor.id, Comparator.comparingInt(Quota::age).reversed()));
-    if (!hands.canRetireBusy()) {
+    if (!access.canDecommissionBusy()) {
       keepThoseWithNothing(staying);
     }
     List<String> leaving = new ArrayList<>();
@@ -197,15 +197,15 @@ final class Quota {
     }
     // Who leaves cannot be called back, and the cluster may have taken its time until here.
     if (!leaving.isEmpty() && stands(wanted)) {
-      retired.addAll(hands.retire(leaving));
+      retired.addAll(access.decommission(leaving));
     }
   }
 
-  /** Those that have not been told to leave. */
+  /** Those that are not being decommissioned. */
   private List<ExecutorView> staying() {
     List<ExecutorView> staying = new ArrayList<>();
     Set<String> known = new HashSet<>();
-    for (ExecutorView executor : hands.executors()) {
+    for (ExecutorView executor : access.executors()) {
       known.add(executor.id);
       if (!executor.leaving && !retired.contains(executor.id)) {
         staying.add(executor);
@@ -220,10 +220,10 @@ final class Quota {
    * just ended may have left output that nobody has noted yet, so they have to be seen so twice.
    */
   private void keepThoseWithNothing(List<ExecutorView> executors) {
-    executors.removeIf(executor -> !executor.isQuiet || executor.shuffleBytes > 0);
+    executors.removeIf(executor -> !executor.isIdle || executor.shuffleBytes > 0);
     if (!executors.isEmpty()) {
-      Set<String> withBlocks = hands.withBlocks();
-      executors.removeIf(executor -> withBlocks.contains(executor.id));
+      Set<String> executorsWithBlocks = access.executorsWithBlocks();
+      executors.removeIf(executor -> executorsWithBlocks.contains(executor.id));
     }
     Set<String> free = new HashSet<>();
     executors.forEach(executor -> free.add(executor.id));

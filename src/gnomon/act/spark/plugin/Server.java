@@ -19,7 +19,7 @@ import java.security.MessageDigest;
 import java.security.SecureRandom;
 
 /**
- * Lines of JSON on loopback: one request, one answer. Who may ask is told by a token that lies in
+ * Lines of JSON on loopback: one request, one answer. Callers authenticate with a token that lies in
  * a file which only this user can read.
  */
 final class Server implements Closeable {
@@ -31,7 +31,7 @@ final class Server implements Closeable {
   private final Controller controller;
   private final ServerSocket listener;
   private final String token;
-  private final Callers callers = new Callers();
+  private final Connections connections = new Connections();
   private final int firstLineMs;
   private Path handshake;
   private volatile boolean isClosed;
@@ -43,7 +43,7 @@ final class Server implements Closeable {
   Server(Controller controller, int port, int firstLineMs) throws IOException {
     this.controller = controller;
     this.firstLineMs = firstLineMs;
-    this.listener = new ServerSocket(port, Callers.MOST, LOOPBACK);
+    this.listener = new ServerSocket(port, Connections.MOST, LOOPBACK);
     this.token = randomToken();
   }
 
@@ -56,7 +56,7 @@ final class Server implements Closeable {
   }
 
   void start(String place, String application, String sparkVersion) throws IOException {
-    Daemons.named("gnomon-listener").newThread(this::listen).start();
+    DaemonThreads.named("gnomon-listener").newThread(this::listen).start();
     ObjectNode facts = JSON.createObjectNode();
     facts.put("host", LOOPBACK.getHostAddress()).put("port", port()).put("token", token);
     facts.put("application", application).put("spark", sparkVersion);
@@ -78,7 +78,7 @@ final class Server implements Closeable {
     isClosed = true;
     try {
       listener.close();
-      callers.leaveAll();
+      connections.leaveAll();
       removeHandshake();
     } catch (IOException gone) {
       // What cannot be closed any more is closed.
@@ -109,11 +109,11 @@ final class Server implements Closeable {
   }
 
   private void welcome(Socket caller) {
-    callers.admit(caller);
+    connections.admit(caller);
     try {
-      Daemons.named("gnomon-caller").newThread(() -> serve(caller)).start();
+      DaemonThreads.named("gnomon-caller").newThread(() -> serve(caller)).start();
     } catch (Throwable tooMany) {
-      callers.leave(caller);
+      connections.leave(caller);
       throw tooMany;
     }
   }
@@ -122,13 +122,13 @@ final class Server implements Closeable {
     try {
       caller.setTcpNoDelay(true);
       OutputStream out = caller.getOutputStream();
-      Lines lines = new Lines(caller, firstLineMs);
+      LineReader lines = new LineReader(caller, firstLineMs);
       byte[] line = lines.next();
       while (line != null) {
         ObjectNode answer = answer(line, caller);
         out.write((JSON.writeValueAsString(answer) + "\n").getBytes(StandardCharsets.UTF_8));
         out.flush();
-        if (!callers.isKnown(caller)) {
+        if (!connections.isKnown(caller)) {
           return;
         }
         lines.bePatient();
@@ -137,7 +137,7 @@ final class Server implements Closeable {
     } catch (Throwable gone) {
       // The caller left, or cannot be served: the lease sees to the rest.
     } finally {
-      callers.leave(caller);
+      connections.leave(caller);
     }
   }
 
@@ -154,7 +154,7 @@ final class Server implements Closeable {
     if (!hasToken(request)) {
       return Controller.bad("the token is wrong").put("unknown_caller", true);
     }
-    if (!callers.recognise(caller)) {
+    if (!connections.recognise(caller)) {
       return Controller.bad("too many callers are connected");
     }
     return controller.answer(request);

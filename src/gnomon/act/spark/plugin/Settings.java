@@ -9,7 +9,7 @@ final class Settings {
   final long leaseNs;
   /** So long may nothing run while a held stage waits: the gap between two stages is shorter. */
   final long idleNs;
-  /** So long may stages outside of our hands wait without a running task, before a held one is let go. */
+  /** How long stages that we do not hold may wait without a running task, before a held one is let go. */
   final long stuckNs;
 
   Settings(long leaseNs, long idleNs, long stuckNs) {

@@ -1,6 +1,6 @@
 package gnomon.spark;
 
-import gnomon.spark.Hands.Work;
+import gnomon.spark.SchedulerAccess.TaskSetView;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
@@ -14,8 +14,8 @@ import java.util.function.Supplier;
 /**
  * Which stages wait and in which order the others are served.
  *
- * <p>A wish is for a stage, not for one attempt of it: what is submitted later under the same
- * number is held as well. Two rules stand above every wish: one stage is always left to run, and
+ * <p>A request is for a stage, not for one attempt of it: what is submitted later under the same
+ * number is held as well. Two rules take precedence over every request: one stage is always left to run, and
  * when nothing runs a held one is let go. One that was let go because the others could not start is
  * not held again before one of them has run.
  */
@@ -23,7 +23,7 @@ final class Stages {
   private static final String KEPT = "kept: nothing else would run";
   private static final String EXCUSED = "let go: the others could not start, and have not run since";
 
-  private final Hands hands;
+  private final SchedulerAccess access;
   private final LongSupplier clock;
   private final Settings settings;
   private final Set<Integer> toHold = new HashSet<>();
@@ -36,11 +36,11 @@ final class Stages {
   private long idleSince = Long.MIN_VALUE;
   private long stuckSince = Long.MIN_VALUE;
   private long letGo;
-  /** There is, or was until the last look, a wish or something kept for one that was met. */
+  /** There is, or was until the last look, a request, or something kept for one that was met. */
   private boolean isTouched;
 
-  Stages(Hands hands, LongSupplier clock, Settings settings) {
-    this.hands = hands;
+  Stages(SchedulerAccess access, LongSupplier clock, Settings settings) {
+    this.access = access;
     this.clock = clock;
     this.settings = settings;
   }
@@ -68,7 +68,7 @@ final class Stages {
     return toHold.contains(stage);
   }
 
-  /** "" where a wish to hold is met or will be, else why it is not. */
+  /** "" where a request to hold is met or will be, else why it is not. */
   synchronized String whyNotHeld(int stage) {
     if (toHold.contains(stage) && excused.contains(stage)) {
       return EXCUSED;
@@ -86,8 +86,8 @@ final class Stages {
   }
 
   /**
-   * Forgets wishes for stages that no active job has. Who is known is asked in here: with an older
-   * answer a wish for a stage that has come up since would be forgotten too.
+   * Forgets requests for stages that no active job has. Who is known is asked in here: with an older
+   * answer a request for a stage that has come up since would be forgotten too.
    */
   synchronized void forgetAllBut(Supplier<Set<Integer>> whoIsKnown) {
     Set<Integer> known = whoIsKnown.get();
@@ -96,15 +96,15 @@ final class Stages {
     excused.retainAll(known);
   }
 
-  /** Brings the scheduler in line with the wishes, as far as the rules let it. */
+  /** Brings the scheduler in line with the requests, as far as the rules let it. */
   synchronized void look() {
     if (!isTouched) {
       return;
     }
-    if (hands.locked(this::bringInLine)) {
-      hands.revive();
+    if (access.locked(this::bringInLine)) {
+      access.reviveOffers();
     }
-    boolean isSomethingKept = hands.locked(hands::forgetEnded);
+    boolean isSomethingKept = access.locked(access::forgetEnded);
     isTouched = isActive() || !excused.isEmpty() || isSomethingKept;
   }
 
@@ -115,98 +115,98 @@ final class Stages {
     kept = Collections.emptySet();
     excused.clear();
     idleSince = stuckSince = Long.MIN_VALUE;
-    hands.locked(
+    access.locked(
         () -> {
-          for (Work work : hands.works()) {
-            if (work.isParked()) {
-              hands.unpark(work);
+          for (TaskSetView taskSet : access.taskSets()) {
+            if (taskSet.isHeld()) {
+              access.release(taskSet);
             }
-            if (work.priority() != work.firstPriority()) {
-              hands.setPriority(work, work.firstPriority());
+            if (taskSet.priority() != taskSet.firstPriority()) {
+              access.setPriority(taskSet, taskSet.firstPriority());
             }
           }
-          return hands.forgetEnded();
+          return access.forgetEnded();
         });
-    hands.revive();
+    access.reviveOffers();
   }
 
   private boolean bringInLine() {
     boolean changed = false;
-    for (Work work : hands.works()) {
-      int wanted = toOrder.getOrDefault(work.stage(), work.firstPriority());
-      if (work.priority() != wanted) {
-        hands.setPriority(work, wanted);
+    for (TaskSetView taskSet : access.taskSets()) {
+      int wanted = toOrder.getOrDefault(taskSet.stage(), taskSet.firstPriority());
+      if (taskSet.priority() != wanted) {
+        access.setPriority(taskSet, wanted);
         changed = true;
       }
     }
     // Listed again: the order may just have changed.
-    List<Work> works = hands.works();
-    if (hasOneRunSince(works)) {
+    List<TaskSetView> taskSets = access.taskSets();
+    if (hasOneRunSince(taskSets)) {
       excused.clear();
     }
-    List<Work> served = new ArrayList<>();
-    List<Work> parked = new ArrayList<>();
-    List<Work> toPark = new ArrayList<>();
-    for (Work work : works) {
-      boolean wanted = toHold.contains(work.stage()) && !excused.contains(work.stage());
-      if (work.isParked() && !wanted) {
-        hands.unpark(work);
+    List<TaskSetView> served = new ArrayList<>();
+    List<TaskSetView> held = new ArrayList<>();
+    List<TaskSetView> newlyHeld = new ArrayList<>();
+    for (TaskSetView taskSet : taskSets) {
+      boolean wanted = toHold.contains(taskSet.stage()) && !excused.contains(taskSet.stage());
+      if (taskSet.isHeld() && !wanted) {
+        access.release(taskSet);
         changed = true;
-        served.add(work);
-      } else if (work.isParked()) {
-        parked.add(work);
+        served.add(taskSet);
+      } else if (taskSet.isHeld()) {
+        held.add(taskSet);
       } else if (wanted) {
-        toPark.add(work);
+        newlyHeld.add(taskSet);
       } else {
-        served.add(work);
+        served.add(taskSet);
       }
     }
-    keepOne(served, toPark);
-    for (Work work : toPark) {
-      hands.park(work);
-      parked.add(work);
+    keepOne(served, newlyHeld);
+    for (TaskSetView taskSet : newlyHeld) {
+      access.hold(taskSet);
+      held.add(taskSet);
     }
-    return letOneGo(served, parked) || changed;
+    return letOneGo(served, held) || changed;
   }
 
   /** Of stages that are all to be held the first one runs on. */
-  private void keepOne(List<Work> served, List<Work> toPark) {
+  private void keepOne(List<TaskSetView> served, List<TaskSetView> newlyHeld) {
     kept = Collections.emptySet();
-    if (served.isEmpty() && !toPark.isEmpty()) {
-      Work first = toPark.remove(0);
+    if (served.isEmpty() && !newlyHeld.isEmpty()) {
+      TaskSetView first = newlyHeld.remove(0);
       served.add(first);
       kept = Collections.singleton(first.stage());
     }
   }
 
-  private boolean letOneGo(List<Work> served, List<Work> parked) {
+  private boolean letOneGo(List<TaskSetView> served, List<TaskSetView> held) {
     int running = 0;
-    for (Work work : served) {
-      running += work.running();
+    for (TaskSetView taskSet : served) {
+      running += taskSet.running();
     }
-    for (Work work : parked) {
-      running += work.running();
+    for (TaskSetView taskSet : held) {
+      running += taskSet.running();
     }
-    boolean isIdle = !parked.isEmpty() && served.isEmpty() && running == 0;
-    boolean isStuck = !parked.isEmpty() && !served.isEmpty() && running == 0 && hasExecutors();
+    boolean isIdle = !held.isEmpty() && served.isEmpty() && running == 0;
+    boolean isStuck = !held.isEmpty() && !served.isEmpty() && running == 0 && hasExecutors();
     idleSince = isIdle ? since(idleSince) : Long.MIN_VALUE;
     stuckSince = isStuck ? since(stuckSince) : Long.MIN_VALUE;
     if (isIdle && clock.getAsLong() - idleSince >= settings.idleNs) {
-      Work first = parked.get(0);
-      hands.unpark(first);
+      TaskSetView first = held.get(0);
+      access.release(first);
       kept = Collections.singleton(first.stage());
       letGo++;
       idleSince = Long.MIN_VALUE;
       return true;
     }
     if (isStuck && clock.getAsLong() - stuckSince >= settings.stuckNs) {
-      // Those served cannot start, whatever the reason: the wish rests until one of them has.
-      Work first = parked.get(0);
+      // Those served cannot start, whatever the reason: the request is suspended until one of them has.
+      TaskSetView first = held.get(0);
       excused.add(first.stage());
-      hands.unpark(first);
+      access.release(first);
       finishedThen.clear();
       noteFinished(served);
-      noteFinished(parked);
+      noteFinished(held);
       letGo++;
       stuckSince = Long.MIN_VALUE;
       return true;
@@ -214,22 +214,22 @@ final class Stages {
     return false;
   }
 
-  private void noteFinished(List<Work> works) {
-    for (Work work : works) {
-      if (!excused.contains(work.stage())) {
-        finishedThen.put(work.stage(), work.finished());
+  private void noteFinished(List<TaskSetView> taskSets) {
+    for (TaskSetView taskSet : taskSets) {
+      if (!excused.contains(taskSet.stage())) {
+        finishedThen.put(taskSet.stage(), taskSet.finished());
       }
     }
   }
 
   /** True when a stage that was not let go itself has run since, or has ended. */
-  private boolean hasOneRunSince(List<Work> works) {
+  private boolean hasOneRunSince(List<TaskSetView> taskSets) {
     Set<Integer> ended = new HashSet<>(finishedThen.keySet());
-    for (Work work : works) {
-      ended.remove(work.stage());
+    for (TaskSetView taskSet : taskSets) {
+      ended.remove(taskSet.stage());
       boolean hasRun =
-          work.running() > 0 || work.finished() > finishedThen.getOrDefault(work.stage(), 0);
-      if (hasRun && !excused.contains(work.stage())) {
+          taskSet.running() > 0 || taskSet.finished() > finishedThen.getOrDefault(taskSet.stage(), 0);
+      if (hasRun && !excused.contains(taskSet.stage())) {
         return true;
       }
     }
@@ -241,7 +241,7 @@ final class Stages {
   }
 
   private boolean hasExecutors() {
-    for (Hands.ExecutorView executor : hands.executors()) {
+    for (SchedulerAccess.ExecutorView executor : access.executors()) {
       if (!executor.leaving) {
         return true;
       }

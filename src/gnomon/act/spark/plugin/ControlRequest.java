@@ -8,7 +8,7 @@ import java.util.List;
 import java.util.Map;
 
 /** What a request asks for, read and found to make sense. */
-final class Wishes {
+final class ControlRequest {
   final List<Integer> hold;
   final List<Integer> release;
   /** By stage; null gives Spark's own back. */
@@ -17,7 +17,7 @@ final class Wishes {
   /** Null gives back what was before. */
   final Integer target;
 
-  private Wishes(JsonNode request) {
+  private ControlRequest(JsonNode request) {
     hold = stages(request, "hold");
     release = stages(request, "release");
     priority = priorities(request.path("priority"));
@@ -26,8 +26,8 @@ final class Wishes {
   }
 
   /** Throws IllegalArgumentException where something makes none. */
-  static Wishes of(JsonNode request) {
-    return new Wishes(request);
+  static ControlRequest of(JsonNode request) {
+    return new ControlRequest(request);
   }
 
   private static List<Integer> stages(JsonNode request, String name) {

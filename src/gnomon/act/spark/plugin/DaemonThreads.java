@@ -3,8 +3,8 @@ package gnomon.spark;
 import java.util.concurrent.ThreadFactory;
 
 /** Threads that never keep a driver alive. */
-final class Daemons {
-  private Daemons() {}
+final class DaemonThreads {
+  private DaemonThreads() {}
 
   static ThreadFactory named(String name) {
     return task -> {

@@ -18,16 +18,16 @@ import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
 
 /**
- * Hands on a Spark as it was released. What is not part of its public interface is looked up by
+ * SchedulerAccess on a Spark as it was released. What is not part of its public interface is looked up by
  * name when the driver starts: a version that lacks a call lacks that capability, and says so.
  */
-final class SparkHands implements Hands {
+final class SparkSchedulerAccess implements SchedulerAccess {
   private final SparkContext context;
-  private final Ledger ledger;
+  private final ActivityListener activity;
   private final Object scheduler;
   private final Object backend;
   private final Object rootPool;
-  private final Targets targets;
+  private final ExecutorTarget target;
   private final Map<String, String> capabilities = new LinkedHashMap<>();
   private final boolean keepsShuffle;
   /** 0 where tasks take more than cores, so that cores do not tell how many fit. */
@@ -36,13 +36,13 @@ final class SparkHands implements Hands {
   /** The pool that each held task set came from. */
   private final Map<Object, Object> homes = new HashMap<>();
 
-  SparkHands(SparkContext context, Ledger ledger, SparkConf conf) {
+  SparkSchedulerAccess(SparkContext context, ActivityListener activity, SparkConf conf) {
     this.context = context;
-    this.ledger = ledger;
-    this.scheduler = Reach.call(context, "taskScheduler");
-    this.backend = Reach.call(context, "schedulerBackend");
-    this.rootPool = Reach.call(scheduler, "rootPool");
-    this.targets = new Targets(context, backend, conf);
+    this.activity = activity;
+    this.scheduler = Reflection.call(context, "taskScheduler");
+    this.backend = Reflection.call(context, "schedulerBackend");
+    this.rootPool = Reflection.call(scheduler, "rootPool");
+    this.target = new ExecutorTarget(context, backend, conf);
     this.keepsShuffle = conf.getBoolean("spark.shuffle.service.enabled", false);
     this.coresPerTask =
         conf.getAllWithPrefix("spark.task.resource.").length > 0
@@ -50,9 +50,9 @@ final class SparkHands implements Hands {
             : conf.getInt("spark.task.cpus", 1);
     Set<String> disabled =
         new HashSet<>(Arrays.asList(conf.get("spark.gnomon.disable", "").trim().split("\\s*,\\s*")));
-    capabilities.put("set_target", targets.whyNoTarget());
-    capabilities.put("decommission", targets.whyNoDecommission());
-    capabilities.put("dynamic_ceiling", targets.whyNoCeiling());
+    capabilities.put("set_target", target.whyNoTarget());
+    capabilities.put("decommission", target.whyNoDecommission());
+    capabilities.put("dynamic_ceiling", target.whyNoCeiling());
     capabilities.put("priority", whyNoPriority());
     capabilities.put("hold", whyNoHold());
     capabilities.put("barrier", whyNoBarrier());
@@ -83,20 +83,20 @@ final class SparkHands implements Hands {
   // Stages.
 
   private String whyNoPriority() {
-    return Reach.missing(taskSetClass(), "priority_$eq", "stageId", "runningTasks", "taskSet");
+    return Reflection.missing(taskSetClass(), "priority_$eq", "stageId", "runningTasks", "taskSet");
   }
 
   private String whyNoHold() {
     Class<?> pool = rootPool.getClass();
     String why =
-        Reach.missing(
+        Reflection.missing(
             pool, "addSchedulable", "removeSchedulable", "schedulableQueue",
             "increaseRunningTasks", "decreaseRunningTasks");
     if (why.isEmpty()) {
-      why = Reach.missing(taskSetClass(), "parent", "isZombie", "runningTasks", "stageId");
+      why = Reflection.missing(taskSetClass(), "parent", "isZombie", "runningTasks", "stageId");
     }
     if (why.isEmpty()) {
-      why = Reach.missing(backend.getClass(), "reviveOffers");
+      why = Reflection.missing(backend.getClass(), "reviveOffers");
     }
     if (!why.isEmpty()) {
       return why;
@@ -121,35 +121,35 @@ final class SparkHands implements Hands {
   }
 
   @Override
-  public List<Work> works() {
-    List<SparkWork> found = new ArrayList<>();
-    if (Reach.missing(taskSetClass(), "stageId", "taskSet").isEmpty()) {
+  public List<TaskSetView> taskSets() {
+    List<SparkTaskSet> found = new ArrayList<>();
+    if (Reflection.missing(taskSetClass(), "stageId", "taskSet").isEmpty()) {
       collect(rootPool, found);
     }
     // By what was read once: the scheduler stands still meanwhile, and calls by name take time.
     found.sort(
-        Comparator.<SparkWork>comparingInt(work -> work.listedPriority)
-            .thenComparingInt(work -> work.stage));
+        Comparator.<SparkTaskSet>comparingInt(taskSet -> taskSet.listedPriority)
+            .thenComparingInt(taskSet -> taskSet.stage));
     return new ArrayList<>(found);
   }
 
-  private void collect(Object pool, List<SparkWork> into) {
-    for (Object child : (Collection<?>) Reach.call(pool, "schedulableQueue")) {
+  private void collect(Object pool, List<SparkTaskSet> into) {
+    for (Object child : (Collection<?>) Reflection.call(pool, "schedulableQueue")) {
       if (!taskSetClass().isInstance(child)) {
         collect(child, into);
-      } else if (!(Boolean) Reach.call(child, "isZombie")) {
-        into.add(new SparkWork(child, pool == holdingPool, can("priority")));
+      } else if (!(Boolean) Reflection.call(child, "isZombie")) {
+        into.add(new SparkTaskSet(child, pool == holdingPool, can("priority")));
       }
     }
   }
 
   @Override
-  public void park(Work work) {
-    Object tasks = ((SparkWork) work).manager;
-    if (Reach.call(holdingPool, "parent") == null) {
-      Reach.call(rootPool, "addSchedulable", holdingPool);
+  public void hold(TaskSetView taskSet) {
+    Object tasks = ((SparkTaskSet) taskSet).manager;
+    if (Reflection.call(holdingPool, "parent") == null) {
+      Reflection.call(rootPool, "addSchedulable", holdingPool);
     }
-    Object home = Reach.call(tasks, "parent");
+    Object home = Reflection.call(tasks, "parent");
     homes.put(tasks, home);
     try {
       moveBetween(home, holdingPool, tasks);
@@ -157,12 +157,12 @@ final class SparkHands implements Hands {
       putBack(tasks, home);
       throw failure;
     }
-    ((SparkWork) work).isParked = true;
+    ((SparkTaskSet) taskSet).isHeld = true;
   }
 
   @Override
-  public void unpark(Work work) {
-    Object tasks = ((SparkWork) work).manager;
+  public void release(TaskSetView taskSet) {
+    Object tasks = ((SparkTaskSet) taskSet).manager;
     Object home = homes.getOrDefault(tasks, rootPool);
     try {
       moveBetween(holdingPool, home, tasks);
@@ -170,27 +170,27 @@ final class SparkHands implements Hands {
       putBack(tasks, home);
       throw failure;
     }
-    if (Reach.missing(taskSetClass(), "executorAdded").isEmpty()) {
-      // Executors that came meanwhile were not told to it: it may prefer hosts that are gone.
-      Reach.call(tasks, "executorAdded");
+    if (Reflection.missing(taskSetClass(), "executorAdded").isEmpty()) {
+      // Executors that came meanwhile are unknown to it: it may prefer hosts that are gone.
+      Reflection.call(tasks, "executorAdded");
     }
-    ((SparkWork) work).isParked = false;
+    ((SparkTaskSet) taskSet).isHeld = false;
   }
 
   /** Each pool counts the tasks that run in it. */
   private static void moveBetween(Object from, Object to, Object tasks) {
-    int running = (Integer) Reach.call(tasks, "runningTasks");
-    Reach.call(from, "removeSchedulable", tasks);
-    Reach.call(from, "decreaseRunningTasks", running);
-    Reach.call(to, "addSchedulable", tasks);
-    Reach.call(to, "increaseRunningTasks", running);
+    int running = (Integer) Reflection.call(tasks, "runningTasks");
+    Reflection.call(from, "removeSchedulable", tasks);
+    Reflection.call(from, "decreaseRunningTasks", running);
+    Reflection.call(to, "addSchedulable", tasks);
+    Reflection.call(to, "increaseRunningTasks", running);
   }
 
   /** A stage in no pool would never run again: whatever failed on the way, it is in its own. */
   private void putBack(Object tasks, Object home) {
-    ((Collection<?>) Reach.call(holdingPool, "schedulableQueue")).remove(tasks);
-    if (!((Collection<?>) Reach.call(home, "schedulableQueue")).contains(tasks)) {
-      Reach.call(home, "addSchedulable", tasks);
+    ((Collection<?>) Reflection.call(holdingPool, "schedulableQueue")).remove(tasks);
+    if (!((Collection<?>) Reflection.call(home, "schedulableQueue")).contains(tasks)) {
+      Reflection.call(home, "addSchedulable", tasks);
     }
     homes.remove(tasks);
   }
@@ -200,23 +200,23 @@ final class SparkHands implements Hands {
     if (homes.isEmpty()) {
       return false;
     }
-    Collection<?> held = (Collection<?>) Reach.call(holdingPool, "schedulableQueue");
+    Collection<?> held = (Collection<?>) Reflection.call(holdingPool, "schedulableQueue");
     homes.keySet().retainAll(new HashSet<Object>(held));
     if (held.isEmpty()) {
-      Reach.call(rootPool, "removeSchedulable", holdingPool);
-      Reach.setNull(holdingPool, "parent_$eq");
+      Reflection.call(rootPool, "removeSchedulable", holdingPool);
+      Reflection.setNull(holdingPool, "parent_$eq");
     }
     return !homes.isEmpty();
   }
 
   @Override
-  public void setPriority(Work work, int priority) {
-    Reach.call(((SparkWork) work).manager, "priority_$eq", priority);
+  public void setPriority(TaskSetView taskSet, int priority) {
+    Reflection.call(((SparkTaskSet) taskSet).manager, "priority_$eq", priority);
   }
 
   @Override
-  public void revive() {
-    Reach.call(backend, "reviveOffers");
+  public void reviveOffers() {
+    Reflection.call(backend, "reviveOffers");
   }
 
   // Jobs.
@@ -228,16 +228,16 @@ final class SparkHands implements Hands {
     }
     // Spark's status tracker is made of events, which are dropped as ours are. This is the table of
     // the scheduler's own thread, which may change it meanwhile: a wrong answer is not given twice.
-    Object active = Reach.call(Reach.call(context, "dagScheduler"), "jobIdToActiveJob");
+    Object active = Reflection.call(Reflection.call(context, "dagScheduler"), "jobIdToActiveJob");
     Set<Integer> missing = new HashSet<>(jobs);
-    missing.removeIf(job -> (Boolean) Reach.call(active, "contains", job));
+    missing.removeIf(job -> (Boolean) Reflection.call(active, "contains", job));
     return missing;
   }
 
   private String whyNoActiveJobs() {
-    String why = Reach.missing(context.getClass(), "dagScheduler");
+    String why = Reflection.missing(context.getClass(), "dagScheduler");
     return why.isEmpty()
-        ? Reach.missing(Reach.call(context, "dagScheduler").getClass(), "jobIdToActiveJob")
+        ? Reflection.missing(Reflection.call(context, "dagScheduler").getClass(), "jobIdToActiveJob")
         : why;
   }
 
@@ -245,13 +245,13 @@ final class SparkHands implements Hands {
 
   @Override
   public Set<String> missingExecutors(Set<String> ids) {
-    if (!Reach.missing(backend.getClass(), "getExecutorIds").isEmpty()) {
+    if (!Reflection.missing(backend.getClass(), "getExecutorIds").isEmpty()) {
       return Collections.emptySet();
     }
     Set<String> missing = new HashSet<>(ids);
     scala.collection.Iterator<?> known =
         (scala.collection.Iterator<?>)
-            Reach.call(Reach.call(backend, "getExecutorIds"), "iterator");
+            Reflection.call(Reflection.call(backend, "getExecutorIds"), "iterator");
     while (known.hasNext()) {
       missing.remove(known.next());
     }
@@ -262,27 +262,27 @@ final class SparkHands implements Hands {
   public List<ExecutorView> executors() {
     List<ExecutorView> seen = new ArrayList<>();
     Map<String, Integer> running = runningByExecutor();
-    boolean canAsk = Reach.missing(scheduler.getClass(), "isExecutorDecommissioned").isEmpty();
-    for (Ledger.ExecutorEntry each : ledger.executors()) {
+    boolean canAsk = Reflection.missing(scheduler.getClass(), "isExecutorDecommissioned").isEmpty();
+    for (ActivityListener.ExecutorEntry each : activity.executors()) {
       boolean leaving =
-          canAsk && (Boolean) Reach.call(scheduler, "isExecutorDecommissioned", each.id);
+          canAsk && (Boolean) Reflection.call(scheduler, "isExecutorDecommissioned", each.id);
       int tasks = running.getOrDefault(each.id, each.running);
-      boolean isQuiet = tasks == 0 && each.running == 0;
+      boolean isIdle = tasks == 0 && each.running == 0;
       long shuffleBytes = keepsShuffle ? 0 : each.shuffleBytes;
       seen.add(
           new ExecutorView(
-              each.id, each.host, each.cores, tasks, isQuiet, leaving, shuffleBytes));
+              each.id, each.host, each.cores, tasks, isIdle, leaving, shuffleBytes));
     }
     return seen;
   }
 
-  /** As the scheduler counts, which is ahead of what the application has told. */
+  /** As the scheduler counts, which is ahead of the events that the application has received. */
   private Map<String, Integer> runningByExecutor() {
     Map<String, Integer> counts = new HashMap<>();
-    if (Reach.missing(scheduler.getClass(), "runningTasksByExecutors").isEmpty()) {
+    if (Reflection.missing(scheduler.getClass(), "runningTasksByExecutors").isEmpty()) {
       scala.collection.Iterator<?> pairs =
           (scala.collection.Iterator<?>)
-              Reach.call(Reach.call(scheduler, "runningTasksByExecutors"), "iterator");
+              Reflection.call(Reflection.call(scheduler, "runningTasksByExecutors"), "iterator");
       while (pairs.hasNext()) {
         scala.Tuple2<?, ?> pair = (scala.Tuple2<?, ?>) pairs.next();
         counts.put((String) pair._1(), ((Number) pair._2()).intValue());
@@ -293,37 +293,37 @@ final class SparkHands implements Hands {
 
   @Override
   public String setTarget(int count) {
-    return targets.set(count);
+    return target.set(count);
   }
 
   @Override
   public String restoreTarget() {
-    return targets.restore();
+    return target.restore();
   }
 
   @Override
-  public int askedFor() {
-    return targets.askedFor();
+  public int requestedExecutors() {
+    return target.requestedExecutors();
   }
 
   @Override
-  public boolean canRetireBusy() {
+  public boolean canDecommissionBusy() {
     return can("decommission");
   }
 
   @Override
-  public Set<String> withBlocks() {
+  public Set<String> executorsWithBlocks() {
     Set<String> none = Collections.emptySet();
-    Optional<Set<String>> blocks = Belongings.ownersOfBlocks();
+    Optional<Set<String>> blocks = ExecutorBlocks.ownersOfBlocks();
     Optional<Set<String>> shuffles =
-        keepsShuffle ? Optional.of(none) : Belongings.ownersOfShuffles();
+        keepsShuffle ? Optional.of(none) : ExecutorBlocks.ownersOfShuffles();
     Set<String> found = new HashSet<>();
     if (blocks.isPresent() && shuffles.isPresent()) {
       found.addAll(blocks.get());
       found.addAll(shuffles.get());
     } else {
       // What cannot be seen may be there.
-      ledger.executors().forEach(executor -> found.add(executor.id));
+      activity.executors().forEach(executor -> found.add(executor.id));
     }
     return found;
   }
@@ -336,43 +336,43 @@ final class SparkHands implements Hands {
   // Barrier stages.
 
   private String whyNoBarrier() {
-    String why = Ledger.whyNoBarriers();
+    String why = ActivityListener.whyNoBarriers();
     if (why.isEmpty()) {
-      why = Reach.missing(context.getClass(), "dagScheduler");
+      why = Reflection.missing(context.getClass(), "dagScheduler");
     }
     return why.isEmpty()
-        ? Reach.missing(
-            Reach.call(context, "dagScheduler").getClass(), "barrierJobIdToNumTasksCheckFailures")
+        ? Reflection.missing(
+            Reflection.call(context, "dagScheduler").getClass(), "barrierJobIdToNumTasksCheckFailures")
         : why;
   }
 
   @Override
-  public boolean hasBarrierTurnedAway() {
+  public boolean hasRejectedBarrierJob() {
     return can("barrier")
         && !((Map<?, ?>)
-                Reach.call(
-                    Reach.call(context, "dagScheduler"), "barrierJobIdToNumTasksCheckFailures"))
+                Reflection.call(
+                    Reflection.call(context, "dagScheduler"), "barrierJobIdToNumTasksCheckFailures"))
             .isEmpty();
   }
 
   @Override
-  public List<String> retire(List<String> ids) {
-    return can("decommission") ? targets.decommission(ids) : targets.dismissIdle(ids);
+  public List<String> decommission(List<String> ids) {
+    return can("decommission") ? target.decommission(ids) : target.dismissIdle(ids);
   }
 
   /** A TaskSetManager, by reflection. */
-  private static final class SparkWork implements Work {
+  private static final class SparkTaskSet implements TaskSetView {
     private final Object manager;
     private final boolean canOrder;
     private final int stage;
     private final int listedPriority;
-    private boolean isParked;
+    private boolean isHeld;
 
-    SparkWork(Object manager, boolean isParked, boolean canOrder) {
+    SparkTaskSet(Object manager, boolean isHeld, boolean canOrder) {
       this.manager = manager;
-      this.isParked = isParked;
+      this.isHeld = isHeld;
       this.canOrder = canOrder;
-      this.stage = (Integer) Reach.call(manager, "stageId");
+      this.stage = (Integer) Reflection.call(manager, "stageId");
       this.listedPriority = priority();
     }
 
@@ -383,47 +383,47 @@ final class SparkHands implements Hands {
 
     @Override
     public int attempt() {
-      return (Integer) Reach.call(Reach.call(manager, "taskSet"), "stageAttemptId");
+      return (Integer) Reflection.call(Reflection.call(manager, "taskSet"), "stageAttemptId");
     }
 
     @Override
     public int tasks() {
-      return (Integer) Reach.call(manager, "numTasks");
+      return (Integer) Reflection.call(manager, "numTasks");
     }
 
     @Override
     public int running() {
-      return (Integer) Reach.call(manager, "runningTasks");
+      return (Integer) Reflection.call(manager, "runningTasks");
     }
 
     @Override
     public int finished() {
-      return (Integer) Reach.call(manager, "tasksSuccessful");
+      return (Integer) Reflection.call(manager, "tasksSuccessful");
     }
 
     @Override
     public int priority() {
-      return canOrder ? (Integer) Reach.call(manager, "priority") : firstPriority();
+      return canOrder ? (Integer) Reflection.call(manager, "priority") : firstPriority();
     }
 
     @Override
     public int firstPriority() {
-      return (Integer) Reach.call(Reach.call(manager, "taskSet"), "priority");
+      return (Integer) Reflection.call(Reflection.call(manager, "taskSet"), "priority");
     }
 
     @Override
-    public boolean isParked() {
-      return isParked;
+    public boolean isHeld() {
+      return isHeld;
     }
 
     @Override
     public int barrierSlots() {
-      if (!Reach.missing(taskSetClass(), "isBarrier").isEmpty()
-          || !(Boolean) Reach.call(manager, "isBarrier")) {
+      if (!Reflection.missing(taskSetClass(), "isBarrier").isEmpty()
+          || !(Boolean) Reflection.call(manager, "isBarrier")) {
         return 0;
       }
-      Object profile = Reach.call(Reach.call(manager, "taskSet"), "resourceProfileId");
-      return profile.equals(Ledger.ORDINARY_PROFILE) ? tasks() : Ledger.UNKNOWN_SLOTS;
+      Object profile = Reflection.call(Reflection.call(manager, "taskSet"), "resourceProfileId");
+      return profile.equals(ActivityListener.ORDINARY_PROFILE) ? tasks() : ActivityListener.UNKNOWN_SLOTS;
     }
   }
 }

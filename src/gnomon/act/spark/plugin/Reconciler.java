@@ -6,26 +6,26 @@ import java.util.Set;
 import java.util.function.Consumer;
 
 /**
- * Compares what the application has told with what Spark itself knows. Spark drops events when it
+ * Compares what events have reported with what Spark itself knows. Spark drops events when it
  * is pressed, and what has begun would then never end. An event may also just be late: only what is
- * missing at two looks in a row is dropped. What an executor was told to run is left alone: until
- * its end is told, its output may be known to nobody.
+ * missing at two looks in a row is dropped. Tasks that an executor was given are left alone: until
+ * their end is reported, their output may be known to nobody.
  */
-final class Audit {
-  private final Hands hands;
-  private final Ledger ledger;
+final class Reconciler {
+  private final SchedulerAccess access;
+  private final ActivityListener activity;
   private Set<Integer> endedJobs = Collections.emptySet();
   private Set<String> goneExecutors = Collections.emptySet();
 
-  Audit(Hands hands, Ledger ledger) {
-    this.hands = hands;
-    this.ledger = ledger;
+  Reconciler(SchedulerAccess access, ActivityListener activity) {
+    this.access = access;
+    this.activity = activity;
   }
 
   void look() {
     try {
-      endedJobs = dropSecondTime(findEndedJobs(), endedJobs, ledger::dropJob);
-      goneExecutors = dropSecondTime(findGoneExecutors(), goneExecutors, ledger::dropExecutor);
+      endedJobs = dropSecondTime(findEndedJobs(), endedJobs, activity::dropJob);
+      goneExecutors = dropSecondTime(findGoneExecutors(), goneExecutors, activity::dropExecutor);
     } catch (RuntimeException unclear) {
       // Nothing was done to this Spark: what cannot be compared now is compared at the next look.
       endedJobs = Collections.emptySet();
@@ -45,19 +45,19 @@ final class Audit {
 
   private Set<Integer> findEndedJobs() {
     // One with tasks to run has surely not ended.
-    Set<Integer> atWork = Hands.stages(hands.locked(hands::works));
+    Set<Integer> atWork = SchedulerAccess.stages(access.locked(access::taskSets));
     Set<Integer> idle = new HashSet<>();
-    for (Ledger.JobEntry job : ledger.jobs()) {
+    for (ActivityListener.JobEntry job : activity.jobs()) {
       if (Collections.disjoint(job.stages, atWork)) {
         idle.add(job.job);
       }
     }
-    return hands.missingJobs(idle);
+    return access.missingJobs(idle);
   }
 
   private Set<String> findGoneExecutors() {
-    Set<String> told = new HashSet<>();
-    ledger.executors().forEach(executor -> told.add(executor.id));
-    return hands.missingExecutors(told);
+    Set<String> reported = new HashSet<>();
+    activity.executors().forEach(executor -> reported.add(executor.id));
+    return access.missingExecutors(reported);
   }
 }

@@ -9,7 +9,7 @@ import java.net.SocketTimeoutException;
 import java.util.concurrent.TimeUnit;
 
 /** What a caller sends, line by line: none longer than any request, and none too late. */
-final class Lines {
+final class LineReader {
   private static final int LONGEST = 1 << 20;
   private static final int SILENCE_MS = 600_000;
 
@@ -19,7 +19,7 @@ final class Lines {
   private boolean isPatient;
 
   /** Everything has to be there within so many milliseconds, until `bePatient`. */
-  Lines(Socket caller, int withinMs) throws IOException {
+  LineReader(Socket caller, int withinMs) throws IOException {
     this.caller = caller;
     this.in = new BufferedInputStream(caller.getInputStream());
     this.deadlineNs = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(withinMs);

@@ -22,8 +22,8 @@ import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.StageInfo;
 import org.apache.spark.storage.RDDInfo;
 
-/** What the application has told: active jobs, their stages, executors. Bounded by what is active. */
-final class Ledger extends SparkListener {
+/** What events have reported: active jobs, their stages, executors. Bounded by what is active. */
+final class ActivityListener extends SparkListener {
   /** A stage that is ready is submitted at once: one that is not by then was computed before. */
   private static final long SKIPPED_AFTER_MS = 2_000;
   /** The stage wants executors of another kind than the ordinary one. */
@@ -295,7 +295,7 @@ final class Ledger extends SparkListener {
 
   /**
    * Stages whose output was there before: ready since a while and never submitted. Those at work
-   * were, even where the event that told so was lost.
+   * were, even where the event was lost.
    */
   static Set<Integer> skipped(List<StageEntry> stages, Set<Integer> atWork, long nowMs) {
     Map<Integer, StageEntry> byNumber = new HashMap<>();
@@ -331,9 +331,9 @@ final class Ledger extends SparkListener {
     }
   }
 
-  /** "" where Spark tells which stages are barrier stages. */
+  /** "" where Spark reports which stages are barrier stages. */
   static String whyNoBarriers() {
-    return Reach.missing(RDDInfo.class, "isBarrier");
+    return Reflection.missing(RDDInfo.class, "isBarrier");
   }
 
   private static int barrierSlots(StageInfo info) {
@@ -342,7 +342,7 @@ final class Ledger extends SparkListener {
     }
     scala.collection.Iterator<RDDInfo> data = info.rddInfos().iterator();
     while (data.hasNext()) {
-      if ((Boolean) Reach.call(data.next(), "isBarrier")) {
+      if ((Boolean) Reflection.call(data.next(), "isBarrier")) {
         return info.resourceProfileId() == ORDINARY_PROFILE ? info.numTasks() : UNKNOWN_SLOTS;
       }
     }

@@ -7,10 +7,10 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /** Calls by name, for what is not part of Spark's public interface. */
-final class Reach {
+final class Reflection {
   private static final Map<String, Method> KNOWN = new ConcurrentHashMap<>();
 
-  private Reach() {}
+  private Reflection() {}
 
   static Object call(Object target, String name, Object... arguments) {
     Method method = find(target.getClass(), name, arguments.length);

@@ -10,7 +10,7 @@ import java.util.function.Supplier;
  * What can be done to a scheduler and seen of it. The rules (Stages, Quota, Controller) know a
  * scheduler by this alone, so that they can be tried without one.
  */
-interface Hands {
+interface SchedulerAccess {
   /** Each capability by name, with "" where it is there and the reason where it is not. */
   Map<String, String> capabilities();
 
@@ -18,12 +18,12 @@ interface Hands {
   <T> T locked(Supplier<T> action);
 
   /** Stages that have tasks to run or running, the first to be served first. */
-  List<Work> works();
+  List<TaskSetView> taskSets();
 
   /** The numbers of these stages. */
-  static Set<Integer> stages(List<Work> works) {
+  static Set<Integer> stages(List<TaskSetView> taskSets) {
     Set<Integer> numbers = new HashSet<>();
-    works.forEach(work -> numbers.add(work.stage()));
+    taskSets.forEach(taskSet -> numbers.add(taskSet.stage()));
     return numbers;
   }
 
@@ -34,18 +34,18 @@ interface Hands {
   Set<String> missingExecutors(Set<String> ids);
 
   /** Takes a stage out of what is served; its running tasks go on. */
-  void park(Work work);
+  void hold(TaskSetView taskSet);
 
   /** Puts it back. */
-  void unpark(Work work);
+  void release(TaskSetView taskSet);
 
   /** Drops what is kept for parked stages that have ended; false when nothing is kept any more. */
   boolean forgetEnded();
 
-  void setPriority(Work work, int priority);
+  void setPriority(TaskSetView taskSet, int priority);
 
   /** The scheduler looks again for tasks to place. */
-  void revive();
+  void reviveOffers();
 
   List<ExecutorView> executors();
 
@@ -56,25 +56,25 @@ interface Hands {
   String restoreTarget();
 
   /** How many are asked for now; -1 where it is not known. */
-  int askedFor();
+  int requestedExecutors();
 
   /** Executors leave once their running tasks have ended; answers those that will. */
-  List<String> retire(List<String> ids);
+  List<String> decommission(List<String> ids);
 
-  /** True where an executor can be told to leave while tasks run on it. */
-  boolean canRetireBusy();
+  /** True where an executor can be decommissioned while tasks run on it. */
+  boolean canDecommissionBusy();
 
   /** Those that hold what would be lost with them: cached data and shuffle output, not copies. */
-  Set<String> withBlocks();
+  Set<String> executorsWithBlocks();
 
   /** Tasks that an executor has room for at once; 0 where that is not known. */
   int slots(ExecutorView executor);
 
   /** True while a job waits outside because its barrier stage did not find slots enough. */
-  boolean hasBarrierTurnedAway();
+  boolean hasRejectedBarrierJob();
 
-  /** A stage's tasks, in the hands of the scheduler. */
-  interface Work {
+  /** A stage's tasks in the scheduler. */
+  interface TaskSetView {
     int stage();
 
     int attempt();
@@ -89,7 +89,7 @@ interface Hands {
 
     int firstPriority();
 
-    boolean isParked();
+    boolean isHeld();
 
     /** Tasks that have to start at once; 0 where it is no barrier stage. */
     int barrierSlots();
@@ -101,8 +101,8 @@ interface Hands {
     final String host;
     final int cores;
     final int running;
-    /** Nothing runs there by any count: the scheduler's is ahead of what the application tells. */
-    final boolean isQuiet;
+    /** Nothing runs there by any count: the scheduler's is ahead of the events. */
+    final boolean isIdle;
     final boolean leaving;
     /** Shuffle output it has written: what would be lost, or moved, with it. */
     final long shuffleBytes;
@@ -112,14 +112,14 @@ interface Hands {
         String host,
         int cores,
         int running,
-        boolean isQuiet,
+        boolean isIdle,
         boolean leaving,
         long shuffleBytes) {
       this.id = id;
       this.host = host;
       this.cores = cores;
       this.running = running;
-      this.isQuiet = isQuiet;
+      this.isIdle = isIdle;
       this.leaving = leaving;
       this.shuffleBytes = shuffleBytes;
     }

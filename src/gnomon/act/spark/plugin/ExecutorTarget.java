@@ -10,7 +10,7 @@ import org.apache.spark.SparkConf;
  * How many executors a Spark asks its cluster for. With dynamic allocation Spark moves the number
  * itself, and what is moved here is the ceiling it keeps to.
  */
-final class Targets {
+final class ExecutorTarget {
   private final Object context;
   private final Object backend;
   private final SparkConf conf;
@@ -20,7 +20,7 @@ final class Targets {
   private int ceilingBefore;
   private int floorBefore;
 
-  Targets(Object context, Object backend, SparkConf conf) {
+  ExecutorTarget(Object context, Object backend, SparkConf conf) {
     this.context = context;
     this.backend = backend;
     this.conf = conf;
@@ -41,7 +41,7 @@ final class Targets {
       return "dynamic allocation is off";
     }
     for (String name : new String[] {"maxNumExecutors", "minNumExecutors"}) {
-      Field field = Reach.field(manager(), name);
+      Field field = Reflection.field(manager(), name);
       if (field == null || field.getType() != int.class) {
         return "ExecutorAllocationManager." + name + " is missing in this Spark";
       }
@@ -61,28 +61,28 @@ final class Targets {
     } catch (ClassNotFoundException none) {
       return "this Spark cannot decommission executors";
     }
-    return Reach.missing(backend.getClass(), "decommissionExecutor");
+    return Reflection.missing(backend.getClass(), "decommissionExecutor");
   }
 
   private boolean hasClient() {
-    return Reach.missing(context.getClass(), "requestTotalExecutors").isEmpty()
-        && Reach.missing(backend.getClass(), "requestTotalExecutors").isEmpty();
+    return Reflection.missing(context.getClass(), "requestTotalExecutors").isEmpty()
+        && Reflection.missing(backend.getClass(), "requestTotalExecutors").isEmpty();
   }
 
   /** Spark's own allocation manager; null where dynamic allocation is off. */
   private Object manager() {
-    if (!Reach.missing(context.getClass(), "executorAllocationManager").isEmpty()) {
+    if (!Reflection.missing(context.getClass(), "executorAllocationManager").isEmpty()) {
       return null;
     }
-    Object found = Reach.call(context, "executorAllocationManager");
-    return (Boolean) Reach.call(found, "isDefined") ? Reach.call(found, "get") : null;
+    Object found = Reflection.call(context, "executorAllocationManager");
+    return (Boolean) Reflection.call(found, "isDefined") ? Reflection.call(found, "get") : null;
   }
 
   // What is done.
 
   String set(int count) {
     if (!isMoved) {
-      before = askedFor();
+      before = requestedExecutors();
       if (isDynamic) {
         ceilingBefore = get("maxNumExecutors");
         floorBefore = get("minNumExecutors");
@@ -109,26 +109,26 @@ final class Targets {
     if (before >= 0) {
       return before;
     }
-    // A standalone master gives whatever spark.cores.max allows, unless it is told otherwise.
+    // A standalone master gives whatever spark.cores.max allows, unless it is limited.
     boolean isStandalone = conf.get("spark.master", "").startsWith("spark://")
         || conf.get("spark.master", "").startsWith("local-cluster");
     return isStandalone ? Integer.MAX_VALUE : conf.getInt("spark.executor.instances", 2);
   }
 
   /** The total that was last asked for; -1 where nobody has asked yet. */
-  int askedFor() {
-    Field field = Reach.field(backend, "requestedTotalExecutorsPerResourceProfile");
+  int requestedExecutors() {
+    Field field = Reflection.field(backend, "requestedTotalExecutorsPerResourceProfile");
     if (field == null) {
       return -1;
     }
     synchronized (backend) {
       Object totals = value(field, backend);
-      if ((Boolean) Reach.call(totals, "isEmpty")) {
+      if ((Boolean) Reflection.call(totals, "isEmpty")) {
         return -1;
       }
       long sum = 0;
       scala.collection.Iterator<?> values =
-          (scala.collection.Iterator<?>) Reach.call(Reach.call(totals, "values"), "iterator");
+          (scala.collection.Iterator<?>) Reflection.call(Reflection.call(totals, "values"), "iterator");
       while (values.hasNext()) {
         sum += ((Number) values.next()).longValue();
       }
@@ -138,16 +138,16 @@ final class Targets {
 
   private String ask(int count) {
     Object done =
-        Reach.call(context, "requestTotalExecutors", count, 0, scala.collection.immutable.Map$.MODULE$.empty());
+        Reflection.call(context, "requestTotalExecutors", count, 0, scala.collection.immutable.Map$.MODULE$.empty());
     return (Boolean) done ? "" : "the cluster manager did not agree";
   }
 
-  private String moveCeiling(int ceiling, int floor) {
+  private String moveCeiling(int ceiling, int minimum) {
     Object manager = manager();
     boolean isAbove;
     synchronized (manager) {
       put(manager, "maxNumExecutors", ceiling);
-      put(manager, "minNumExecutors", floor);
+      put(manager, "minNumExecutors", minimum);
       isAbove = lowerOwnTarget(manager, ceiling);
     }
     // Without this it would ask again for what it has asked for already.
@@ -160,20 +160,20 @@ final class Targets {
    */
   @SuppressWarnings("unchecked")
   private boolean lowerOwnTarget(Object manager, int ceiling) {
-    Field field = Reach.field(manager, "numExecutorsTargetPerResourceProfileId");
+    Field field = Reflection.field(manager, "numExecutorsTargetPerResourceProfileId");
     if (field == null) {
       return false;
     }
-    scala.collection.mutable.Map<Object, Object> targets =
+    scala.collection.mutable.Map<Object, Object> target =
         (scala.collection.mutable.Map<Object, Object>) value(field, manager);
-    if (targets.size() != 1) {
+    if (target.size() != 1) {
       return false;
     }
-    Object profile = targets.keysIterator().next();
-    if (((Number) targets.apply(profile)).intValue() <= ceiling) {
+    Object profile = target.keysIterator().next();
+    if (((Number) target.apply(profile)).intValue() <= ceiling) {
       return false;
     }
-    targets.update(profile, ceiling);
+    target.update(profile, ceiling);
     return true;
   }
 
@@ -183,7 +183,7 @@ final class Targets {
     List<String> leaving = new ArrayList<>();
     for (String id : ids) {
       // The target was lowered before, and is not to be lowered once more.
-      if ((Boolean) Reach.call(backend, "decommissionExecutor", id, why, false, false)) {
+      if ((Boolean) Reflection.call(backend, "decommissionExecutor", id, why, false, false)) {
         leaving.add(id);
       }
     }
@@ -202,7 +202,7 @@ final class Targets {
 
   /** Ends executors, of which Spark itself leaves out those that run something by now. */
   List<String> dismissIdle(List<String> ids) {
-    if (!Reach.missing(backend.getClass(), "killExecutors").isEmpty()) {
+    if (!Reflection.missing(backend.getClass(), "killExecutors").isEmpty()) {
       return Collections.emptyList();
     }
     scala.collection.mutable.ListBuffer<String> list = new scala.collection.mutable.ListBuffer<>();
@@ -213,10 +213,10 @@ final class Targets {
     boolean countFailures = false;
     boolean force = false;
     Object gone =
-        Reach.call(backend, "killExecutors", list.toList(), adjustTarget, countFailures, force);
+        Reflection.call(backend, "killExecutors", list.toList(), adjustTarget, countFailures, force);
     List<String> leaving = new ArrayList<>();
     scala.collection.Iterator<?> each =
-        (scala.collection.Iterator<?>) Reach.call(gone, "iterator");
+        (scala.collection.Iterator<?>) Reflection.call(gone, "iterator");
     while (each.hasNext()) {
       leaving.add(each.next().toString());
     }
@@ -225,12 +225,12 @@ final class Targets {
 
   private int get(String name) {
     Object manager = manager();
-    return (Integer) value(Reach.field(manager, name), manager);
+    return (Integer) value(Reflection.field(manager, name), manager);
   }
 
   private static void put(Object manager, String name, int number) {
     try {
-      Reach.field(manager, name).setInt(manager, number);
+      Reflection.field(manager, name).setInt(manager, number);
     } catch (IllegalAccessException refused) {
       throw new IllegalStateException(refused);
     }

@@ -9,7 +9,7 @@ import java.util.List;
 import java.util.Set;
 
 /** Who is connected: strangers, who have yet to show a token, and those who have. */
-final class Callers {
+final class Connections {
   static final int MOST = 16;
 
   /** The oldest first. */
