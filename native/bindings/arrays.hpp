@@ -53,9 +53,11 @@ inline void require(bool holds, const char* what) {
 
 template <typename T>
 bool all_within(std::span<const T> values, std::int64_t low, std::int64_t high) {
-    if (values.empty()) return true;
-    const auto [least, most] = std::minmax_element(values.begin(), values.end());
-    return static_cast<std::int64_t>(*least) >= low && static_cast<std::int64_t>(*most) <= high;
+    bool within = true;
+    for (const T value : values) {
+        within &= static_cast<std::int64_t>(value) >= low && static_cast<std::int64_t>(value) <= high;
+    }
+    return within;
 }
 
 template <typename T>

@@ -1,6 +1,9 @@
 #include "bindings/arrays.hpp"
 
+namespace nb = nanobind;
+
 NB_MODULE(_core, m) {
+    nb::set_leak_warnings(false);  // caches of Python keep native objects until the interpreter ends
     m.doc() = "The native core: typed fronts are in gnomon.graph, gnomon.sim and gnomon.report.";
     gnomon::bindings::bind_replay(m);
     gnomon::bindings::bind_queueing(m);

@@ -116,7 +116,6 @@ GNOMON_INLINE void dense(const Layer& layer, const Lanes* input, Lanes* output) 
     for (std::size_t o = 0; o < Out; o += tile) {
         Lanes sum[tile];
         for (std::size_t t = 0; t < tile; ++t) sum[t] = Lanes{} + layer.bias[o + t];
-#pragma GCC unroll 32
         for (std::size_t i = 0; i < In; ++i) {
             const Lanes x = input[i];
             for (std::size_t t = 0; t < tile; ++t) sum[t] += x * layer.weight[i * Out + o + t];
