@@ -661,7 +661,7 @@ public final class RulesTrial {
     access.onLocked = null;
     pass(0.1);
     expect(!second.isHeld, "and the stage when it can be");
-    expect(state().path("degraded").asText().startsWith("something failed"), "said");
+    expect(state().path("degraded").asText().startsWith("an unknown failure"), "said");
   }
 
   void aFailureInTheMidstOfAWishEndsIt() {
