@@ -60,7 +60,7 @@ def test_a_clock_that_jumps():
     slept: list[float] = []
     left: list[int] = []
     sleep_until(
-        10**11, now_ns=lambda: next(times), sleep=slept.append, tell=left.append
+        10**11, now_ns=lambda: next(times), sleep=slept.append, on_wake=left.append
     )  # it was set ahead while we slept
     assert slept == [30.0]
     assert left == [10**11]

@@ -44,7 +44,7 @@ def test_run_answers_what_it_promises(capsys):
     both = (1 + cap["work_pct"]["mid"] / 100) * (1 + cap["intensity_pct"]["mid"] / 100)
     assert both == pytest.approx(1 + cap["carbon_pct"]["mid"] / 100)
     assert got["policies"]["fifo"]["carbon_pct"]["mid"] == 0.0
-    assert set(got["bound"]["DE"]) == {"same", "tenth"}
+    assert set(got["bound"]["DE"]) == {"same_end", "end_10pct_later"}
 
 
 def test_the_same_command_gives_the_same_bytes(capsys):

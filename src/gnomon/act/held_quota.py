@@ -249,17 +249,17 @@ def _give_back_for_another(
         try:
             given = _restore(find_cluster(errand.kubeconfig), errand.plan, errand.owner)
         except (ActuationError, InputError) as error:
-            _tell(f"not given back yet: {error}")
+            _log(f"not given back yet: {error}")
             continue
         if given is not None:
-            _tell(f"given back, as who set it is gone: {given.describe()}")
+            _log(f"given back, as who set it is gone: {given.describe()}")
         if given is not None or is_final:
             return 0
-    _tell(f"quota {errand.plan.namespace}/{errand.plan.name} was not given back")
+    _log(f"quota {errand.plan.namespace}/{errand.plan.name} was not given back")
     return 1
 
 
-def _tell(text: str) -> None:
+def _log(text: str) -> None:
     with contextlib.suppress(OSError):  # the terminal may be gone with the agent
         print(f"gnomon: {text}", file=sys.stderr, flush=True)
 

@@ -36,7 +36,7 @@ class Ran(msgspec.Struct, frozen=True):
 
 def sleep_until(
     moment_ns: int, *, now_ns: Callable[[], int] = time.time_ns,
-    sleep: Callable[[float], None] = time.sleep, tell: Callable[[int], None] | None = None,
+    sleep: Callable[[float], None] = time.sleep, on_wake: Callable[[int], None] | None = None,
 ) -> None:  # fmt: skip
     """Sleeps until a time by the wall clock, which may be set or stand still on the way.
 
@@ -44,11 +44,11 @@ def sleep_until(
         moment_ns: Until when, since 1970.
         now_ns: The clock.
         sleep: Waits seconds.
-        tell: Called with the nanoseconds that are left, whenever it looks at the clock.
+        on_wake: Called with the nanoseconds that are left, whenever it looks at the clock.
     """
     while (left_ns := moment_ns - now_ns()) > 0:
-        if tell is not None:
-            tell(left_ns)
+        if on_wake is not None:
+            on_wake(left_ns)
         sleep(min(left_ns / 1e9, _LOOK_S))
 
 

@@ -1,4 +1,4 @@
-"""A check, what came of it, and the error that names the one that failed."""
+"""A check, its outcome, and the error that names the one that failed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Check(msgspec.Struct, frozen=True):
     is_vital: bool = False
 
     def __call__(self) -> None:
-        """Run it; whatever goes wrong is told as a CheckFailed with this check's name."""
+        """Run it; whatever goes wrong is raised as a CheckFailed with this check's name."""
         try:
             self.run()
         except AssertionError as error:
@@ -52,7 +52,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of one check.
+    """The outcome of one check.
 
     >>> Outcome("check_pickles", "passed")
     Outcome(check='check_pickles', status='passed', why='')

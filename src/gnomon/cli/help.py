@@ -49,14 +49,14 @@ def _verb(command: Any, path: list[str]) -> list[str]:
     from docstring_parser import parse
 
     about = parse(command.help or "")
-    told = {parameter.arg_name: parameter.description or "" for parameter in about.params}
+    described = {parameter.arg_name: parameter.description or "" for parameter in about.params}
     required, options = [], []
     for argument in command.assemble_argument_collection():
         if not argument.show:
             continue
         name = argument.names[0]
         plain = name.removeprefix("--").replace("-", "_").lower()
-        text = argument.parameter.help or told.get(plain, "")
+        text = argument.parameter.help or described.get(plain, "")
         if argument.required:
             required.append((name.removeprefix("--").upper(), text))
         else:

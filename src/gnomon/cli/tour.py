@@ -32,23 +32,23 @@ def tour(
     results = []
     for title, run in _STOPS:
         began = time.perf_counter()
-        _say(f"\n=== {title}\n")
+        _log(f"\n=== {title}\n")
         try:
             result = run()
         except MissingExtra as error:
-            _say(f"    left out: {error}")
+            _log(f"    left out: {error}")
             continue
         if json:
             print(" ".join(report.to_json(result).split("\n")), flush=True)
         else:
             report.print_result(result)
         results.append(result)
-        _say(f"\n    took {time.perf_counter() - began:.1f} s")
+        _log(f"\n    took {time.perf_counter() - began:.1f} s")
     report.write_site(results, out)
-    _say(f"\nThe report: {out / 'index.html'}")
+    _log(f"\nThe report: {out / 'index.html'}")
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     """Progress goes to stderr: stdout is for answers."""
     sys.stdout.flush()
     print(line, file=sys.stderr, flush=True)
@@ -86,9 +86,9 @@ def _training_predict() -> Result:
     from gnomon.systems.training.prediction.source import read_recorded
 
     source, files = read_recorded(bundled("h200-gpt-l6"))
-    told = predict(source, {"layers": 24, "tp": 2, "dp": 8})
+    predicted = predict(source, {"layers": 24, "tp": 2, "dp": 8})
     command = "gnomon training predict bundled:h200-gpt-l6 --set layers=24,tp=2,dp=8"
-    return to_result(told, command, sources=files)
+    return to_result(predicted, command, sources=files)
 
 
 def _training_search() -> Result:

@@ -255,7 +255,7 @@ class BatchJobs(msgspec.Struct, frozen=True, eq=False):
         deadline_ns: ArrayLike | None = None,
         weight: ArrayLike | None = None,
     ) -> BatchJobs:
-        """Checked columns; each job is an application of its own unless told otherwise.
+        """Checked columns; each job is an application of its own unless set otherwise.
 
         Raises:
             InputError: Columns differ in length, a kind does not exist, or times go back.

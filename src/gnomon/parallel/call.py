@@ -1,4 +1,4 @@
-"""One call of the mapped function: made in a worker, told at home.
+"""One call of the mapped function: made in a worker, reported at home.
 
 Everything here runs on both sides of a process boundary, and is the same for every back end, so
 that an error looks the same whether it came from this process, a neighbour, or a cluster.

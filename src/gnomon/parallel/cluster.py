@@ -83,7 +83,7 @@ def _connected(ray: Any, address: str | None, workers: int | None) -> Iterator[N
 
 
 def _token_mode() -> dict[str, str]:
-    """A cluster asks for the token it was started with; its client shows one only when told to.
+    """A cluster asks for the token it was started with; its client shows one only when asked to.
 
     Ray reads the mode once, when it is imported.
     """

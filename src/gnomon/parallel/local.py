@@ -152,7 +152,7 @@ class _Pool:
                 # side can be stuck writing to the other.
                 worker.pipe.send_bytes(message)
             except OSError:
-                self._pending.extendleft(reversed(given))  # dead while idle; _wait will tell
+                self._pending.extendleft(reversed(given))  # dead while idle; _wait reports it
                 continue
             worker.items.extend(given)
             worker.since_s = time.monotonic()

@@ -171,7 +171,7 @@ def as_completed(
 ) -> Completed[Any]:
     """Like `pmap`, but gives (index, result) as items finish, the reused ones first.
 
-    Wrong input is told at the call, not at the first result.
+    Wrong input is reported at the call, not at the first result.
 
     >>> dict(as_completed(len, ["a", "bb"], on="serial"))
     {0: 1, 1: 2}
@@ -231,7 +231,7 @@ def pmap(
         retry_on: exceptions of the function that are worth another attempt as well.
         resume: a folder that keeps finished results; a later call with the same function and
             items goes on from there. `Results.reused` says how many were found.
-        progress: told after every item, see Progress and RichProgress.
+        progress: called after every item, see Progress and RichProgress.
         seed: gives each item a generator of its own, the same on any back end.
         chunk: items sent to a local worker at once; by default few enough to end together.
         timeout_s: the time one attempt may take. On Ray it interrupts Python code only.

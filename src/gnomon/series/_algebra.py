@@ -2,8 +2,8 @@
 
 Two signals meet where both are defined, on the union of their breakpoints. The answer has to be
 a step or a linear signal again, exactly. A product of two sloping signals is a parabola between
-breakpoints, and a sloping signal plus one with steps jumps: neither can be said, so both are
-refused rather than bent. `integrate_product` integrates any product exactly without saying it.
+breakpoints, and a sloping signal plus one with steps jumps: neither can be represented,
+so both are refused rather than bent. `integrate_product` integrates any product exactly.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def integrate_product(
 ) -> float:
     """The integral of `a * b`, exact for all shapes: ramping power on a stepping grid, say.
 
-    Over where both are defined unless told otherwise; in base units unless told otherwise.
+    Over where both are defined unless set otherwise; in base units unless set otherwise.
 
     >>> from gnomon.series import Signal
     >>> hour_ns = 3600 * 10**9

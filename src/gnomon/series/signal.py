@@ -242,7 +242,7 @@ class Signal:
 
     @property
     def integral_unit(self) -> Unit:
-        """What `integrate` answers in unless told otherwise: J for kW, gCO2e for kg/h."""
+        """What `integrate` answers in unless set otherwise: J for kW, gCO2e for kg/h."""
         return (self.unit * parse("s")).base
 
     def __len__(self) -> int:

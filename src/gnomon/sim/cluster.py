@@ -71,7 +71,7 @@ class GridSteps(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         step_ns: How long a step takes in the simulation.
-        actual: Grams a kWh at each step: what emissions are counted by.
+        actual: g/kWh at each step: what emissions are counted by.
         seen: What policies see; another order of steps in a placebo.
         low: At each step, the least that is expected of the steps to come.
         high: The greatest.
@@ -97,7 +97,7 @@ class GridSteps(msgspec.Struct, frozen=True, eq=False):
         """
         steps = np.ascontiguousarray(values, dtype=np.float64)
         if steps.size == 0 or not np.isfinite(steps).all() or (steps < 0).any():
-            raise InputError("a grid has steps of zero or more grams a kWh")
+            raise InputError("a grid has steps of zero or more g/kWh")
         if step_ns < 1 or horizon < 1:
             raise InputError("a step takes time, and an outlook has a step")
         ahead = np.minimum(np.arange(steps.size)[:, None] + np.arange(horizon), steps.size - 1)
@@ -135,9 +135,9 @@ class HeldStages(msgspec.Struct, frozen=True, eq=False):
         stage: Its position in the job.
         held_ns: Since when.
         resumed_ns: When its first task started after all.
-        intensity: Grams a kWh, as seen, when it was held.
+        intensity: g/kWh, as seen, when it was held.
         importance: Of the stage among those that were ready, where the policy has one.
-        threshold: What it was measured against: grams a kWh, or a quota.
+        threshold: What it was measured against: g/kWh, or a quota.
         busy_ns: Executor time of the stage.
         weighted: Executor time times actual intensity.
     """
@@ -172,7 +172,7 @@ class TaskLog(msgspec.Struct, frozen=True, eq=False):
 
 
 class ClusterRun(msgspec.Struct, frozen=True, eq=False):
-    """What came of it.
+    """The outcome of a run.
 
     Attributes:
         arrival_ns: When each job came.

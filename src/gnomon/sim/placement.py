@@ -33,7 +33,7 @@ class Groups(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, servers: ArrayLike, slots: ArrayLike, speed: ArrayLike | None = None) -> Groups:
-        """From lists; all equally fast unless told otherwise."""
+        """From lists; all equally fast unless set otherwise."""
         counts = np.ascontiguousarray(servers, dtype=np.int32)
         fast = np.ones(counts.size) if speed is None else speed
         return cls(

@@ -160,7 +160,7 @@ class Agent:
     def _loop(self) -> None:
         self.run = run_agent(
             self._driver, self._decide, period_s=0.2, until=1.0,
-            clock=lambda: float(self._end), tell=lambda line: self.lines.append(json.loads(line)),
+            clock=lambda: float(self._end), emit=lambda line: self.lines.append(json.loads(line)),
         )  # fmt: skip
 
     def _decide(self, state: DriverState, now: float) -> SparkPlan:

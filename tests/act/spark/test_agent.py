@@ -51,7 +51,7 @@ class Clock:
 def run(driver, decide, clock=None, **more):
     clock, lines = clock or Clock(), []
     done = run_agent(
-        driver, decide, period_s=2, clock=clock, sleep=clock.sleep, tell=lines.append, **more
+        driver, decide, period_s=2, clock=clock, sleep=clock.sleep, emit=lines.append, **more
     )
     return done, [json.loads(line) for line in lines]
 

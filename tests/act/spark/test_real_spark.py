@@ -126,7 +126,7 @@ def decide(state, now):
 driver = SparkDriver.connect(sys.argv[1])
 print("there", flush=True)
 stage = int(sys.stdin.readline())
-run_agent(driver, decide, period_s=0.3, tell=lambda line: print(line, flush=True))
+run_agent(driver, decide, period_s=0.3, emit=lambda line: print(line, flush=True))
 """
 
 

@@ -112,7 +112,7 @@ def test_a_function_waits():
 
     @start_clean(
         "DE", within="4h", length="1h", outlook=lambda *_: outlook_of([300, 200, 50, 400, 400, 1]),
-        now_ns=clock.read, sleep=clock.sleep, tell=said.append,
+        now_ns=clock.read, sleep=clock.sleep, log=said.append,
     )  # fmt: skip
     def train(size, *, layers):
         """Trains."""
@@ -134,7 +134,7 @@ def test_a_function_whose_forecast_fails_starts_at_once():
         raise RuntimeError("the provider is down")
 
     @start_clean("DE", within="4h", length="1h", outlook=broken, now_ns=clock.read,
-                 sleep=clock.sleep, tell=said.append)  # fmt: skip
+                 sleep=clock.sleep, log=said.append)  # fmt: skip
     def train():
         return "done"
 

@@ -77,7 +77,7 @@ class _Counts:
 def run_agent(
     driver: Driver, decide: Callable[[DriverState, float], SparkPlan], *, period_s: float = 2.0,
     until: float | None = None, clock: Callable[[], float] = time.time,
-    sleep: Callable[[float], None] = time.sleep, tell: Callable[[str], None] = print,
+    sleep: Callable[[float], None] = time.sleep, emit: Callable[[str], None] = print,
 ) -> AgentRun:  # fmt: skip
     """Looks at an application again and again, and does what is decided.
 
@@ -90,21 +90,21 @@ def run_agent(
         until: When to end, by the clock; None goes on until the application ends.
         clock: The time now, in seconds.
         sleep: Waits seconds.
-        tell: Takes one line of JSON for each change and each failure.
+        emit: Takes one line of JSON for each change and each failure.
 
     Raises:
         ActuationError: The driver is there and does not answer any more.
     """
     counts = _Counts()
-    _say(tell, clock(), "attached", hello=driver.hello.describe())
+    _say(emit, clock(), "attached", hello=driver.hello.describe())
     try:
         with interrupted_by_signals():
             while until is None or clock() < until:
-                _step(driver, decide, counts, clock, tell)
+                _step(driver, decide, counts, clock, emit)
                 sleep(period_s)
         ended = "time is up"
     except DriverGone as gone:
-        _say(tell, clock(), "ended", why=str(gone))
+        _say(emit, clock(), "ended", why=str(gone))
         return counts.close("application ended")
     except KeyboardInterrupt:
         ended = "stopped"
@@ -112,34 +112,34 @@ def run_agent(
         # A driver that has gone has nothing to give back; one that is silent does it by itself.
         with contextlib.suppress(ActuationError):
             driver.release()
-    _say(tell, clock(), "released", why=ended)
+    _say(emit, clock(), "released", why=ended)
     return counts.close(ended)
 
 
 def _step(
     driver: Driver, decide: Callable[[DriverState, float], SparkPlan], counts: _Counts,
-    clock: Callable[[], float], tell: Callable[[str], None],
+    clock: Callable[[], float], emit: Callable[[str], None],
 ) -> None:  # fmt: skip
     try:
-        wish = _decided_in_time(driver, decide, counts, clock, tell)
+        wish = _decided_in_time(driver, decide, counts, clock, emit)
         if wish is None:
             driver.release()
         else:
-            _carry_out(driver, wish, counts, clock, tell)
+            _carry_out(driver, wish, counts, clock, emit)
         counts.silent_now = 0
     except DriverGone:
         raise
     except ActuationError as silence:
         counts.silences += 1
         counts.silent_now += 1
-        _say(tell, clock(), "no answer", why=str(silence))
+        _say(emit, clock(), "no answer", why=str(silence))
         if counts.silent_now >= _MOST_SILENCES:
             raise
 
 
 def _decided_in_time(
     driver: Driver, decide: Callable[[DriverState, float], SparkPlan], counts: _Counts,
-    clock: Callable[[], float], tell: Callable[[str], None],
+    clock: Callable[[], float], emit: Callable[[str], None],
 ) -> SparkPlan | None:  # fmt: skip
     """A plan for the application as it is; None where there is none.
 
@@ -150,20 +150,20 @@ def _decided_in_time(
         state = driver.state()
         counts.looks += 1
         seen = clock()
-        wish = _decided(decide, state, seen, counts, tell)
+        wish = _decided(decide, state, seen, counts, emit)
         took_s = clock() - seen
         if wish is None or took_s <= state.lease_s / 2:
             return wish
         why = f"deciding took {took_s:.1f} s, of a lease of {state.lease_s:g} s"
-        _say(tell, clock(), "late", why=why)
+        _say(emit, clock(), "late", why=why)
     counts.undecided += 1
-    _say(tell, clock(), "released", why=f"nothing decided in time: {why}")
+    _say(emit, clock(), "released", why=f"nothing decided in time: {why}")
     return None
 
 
 def _decided(
     decide: Callable[[DriverState, float], SparkPlan], state: DriverState, now: float,
-    counts: _Counts, tell: Callable[[str], None],
+    counts: _Counts, emit: Callable[[str], None],
 ) -> SparkPlan | None:  # fmt: skip
     """The plan; None where there is none, whatever the reason: nobody is hurt by giving back."""
     if state.degraded:
@@ -178,28 +178,28 @@ def _decided(
             return plan
     counts.undecided += 1
     if why != counts.undecided_why:  # the same again is no news
-        _say(tell, now, "released", why=why)
+        _say(emit, now, "released", why=why)
     counts.undecided_why = why
     return None
 
 
 def _carry_out(
     driver: Driver, wish: SparkPlan, counts: _Counts, clock: Callable[[], float],
-    tell: Callable[[str], None],
+    emit: Callable[[str], None],
 ) -> None:  # fmt: skip
     if wish.notes != counts.cannot:
         counts.cannot = wish.notes
         if wish.notes:
-            _say(tell, clock(), "cannot", why="; ".join(wish.notes))
+            _say(emit, clock(), "cannot", why="; ".join(wish.notes))
     if wish.is_empty:
         return
     applied = driver.apply(wish)
     counts.changes += 1
     _say(
-        tell, clock(), "applied", plan=msgspec.to_builtins(wish, str_keys=True),
+        emit, clock(), "applied", plan=msgspec.to_builtins(wish, str_keys=True),
         refused=applied.refused,
     )  # fmt: skip
 
 
-def _say(tell: Callable[[str], None], now: float, event: str, **more: object) -> None:
-    tell(msgspec.json.encode({"time": now, "event": event, **more}).decode())
+def _say(emit: Callable[[str], None], now: float, event: str, **more: object) -> None:
+    emit(msgspec.json.encode({"time": now, "event": event, **more}).decode())

@@ -133,7 +133,9 @@ def _priorities(
     if decision.order and not state.capabilities.priority:
         notes.append(f"the order of stages: {state.why_missing('priority')}")
         return {}
-    now = {stage.stage: stage.priority for stage in state.stages if stage.schedulable or stage.held}
+    now = {
+        stage.stage: stage.priority for stage in state.stages if stage.schedulable or stage.held
+    }
     wanted = {
         stage: _FIRST_PRIORITY + rank
         for rank, stage in enumerate(dict.fromkeys(decision.order))

@@ -26,7 +26,7 @@ _ALIBABA_KINDS = 100
 def find_hours(
     names: str, signal: Path | None, *, seed: int, fill: Literal["hold", "interpolate"] | None
 ) -> tuple[list[Hours], list[str]]:
-    """The grids that are asked for, and what has to be said about their hours."""
+    """The grids that are asked for, and notes about their hours."""
     from gnomon.ingest.intensity.grid import is_number, read_grid_file
     from gnomon.series.intensity import describe_intensity
     from gnomon.systems.batch.grids import Hours, hours_of_zone
@@ -50,9 +50,9 @@ def find_hours(
             hours = hours_of_zone(zone, seed=seed)
             notes.append(f"Grid: {describe_intensity(hours.signal)}; seed {seed}.")
         else:
-            line, said = read_grid_file(file, zone=zone or None, fill=fill)
+            line, remarks = read_grid_file(file, zone=zone or None, fill=fill)
             hours = Hours.of(zone or file.name, line)
-            notes += said
+            notes += remarks
         found.append(hours)
     return found, notes
 
@@ -66,12 +66,12 @@ def find_jobs(
     check_draw(count, mean_s)
     if jobs == "tpch":
         sizes = tuple(sizes_gb) if sizes_gb else _TPCH_SIZES
-        kinds, said = _like_tpch(sizes, seed)
+        kinds, remarks = _like_tpch(sizes, seed)
         sizes_gb = None
     else:
-        kinds, said = read_kinds(jobs, seed)
+        kinds, remarks = read_kinds(jobs, seed)
     maker = functools.partial(sample_jobs, kinds, count, mean_s=mean_s, sizes_gb=sizes_gb)
-    return maker, [said]
+    return maker, [remarks]
 
 
 def check_draw(count: int, mean_s: float) -> None:
@@ -83,7 +83,7 @@ def check_draw(count: int, mean_s: float) -> None:
 
 
 def read_kinds(jobs: str, seed: int) -> tuple[JobKinds, str]:
-    """Shapes of jobs by a name or a path, and what is to be said of them."""
+    """Shapes of jobs by a name or a path, and notes about them."""
     import numpy as np
 
     from gnomon.datasets.batch_jobs import alibaba_like

@@ -44,7 +44,7 @@ class Cluster:
             help="How long an hour of the grid takes in the simulation: 60s, and 1h for logs."
         ),
     ] = None
-    moving: Annotated[
+    moving_delay: Annotated[
         str | None,
         Parameter(help="To bring an executor to another application: 2s; 0s for logs."),
     ] = None
@@ -143,7 +143,7 @@ def run(
 
     specs = parse_policies(policy)
     hours, notes = find_hours(grid, trial.signal, seed=trial.seed, fill=trial.fill)
-    maker, said = find_jobs(jobs, njobs, mean_s=arrival, sizes_gb=sizes, seed=trial.seed)
+    maker, remarks = find_jobs(jobs, njobs, mean_s=arrival, sizes_gb=sizes, seed=trial.seed)
     experiment = _experiment(
         cluster,
         trial,
@@ -156,7 +156,7 @@ def run(
     given = {"jobs": jobs, "grid": grid or None, "policy": policy, "njobs": njobs,
              "arrival": arrival, "sizes": sizes}  # fmt: skip
     sources = [jobs] if Path(jobs).is_file() else []
-    _answer("run", experiment, hours, given, cluster, trial, output, said + notes, sources)
+    _answer("run", experiment, hours, given, cluster, trial, output, remarks + notes, sources)
 
 
 def whatif(
@@ -248,17 +248,17 @@ def _given(value: _T | None, default: _T) -> _T:
 
 
 def _about(trace: BatchTrace, count: int) -> list[str]:
-    said = [f"Jobs: {len(trace.jobs):,} of {trace.where}, {trace.jobs.task_count:,} tasks; "
+    remarks = [f"Jobs: {len(trace.jobs):,} of {trace.where}, {trace.jobs.task_count:,} tasks; "
             f"{count} executors."]  # fmt: skip
     seen = [int(level) for level in trace.kinds.levels]
     if not seen[0] / 1.5 <= count <= 1.5 * seen[-1]:
         known = f"{seen[0]}" if len(seen) == 1 else f"{seen[0]} to {seen[-1]}"
-        said.append(
+        remarks.append(
             f"The log shows tasks beside {known} executors only: how they take longer or shorter "
             f"with {count} is not known, and is left out."
         )
-    said += [f"Left out: {many:,} {why}." for why, many in trace.left_out.items()]
-    return said + list(trace.notes)
+    remarks += [f"Left out: {many:,} {why}." for why, many in trace.left_out.items()]
+    return remarks + list(trace.notes)
 
 
 def _experiment(
@@ -308,7 +308,7 @@ def _executors(cluster: Cluster, count: int, moving: str) -> Executors:
         )
     off = cluster.off_after
     return Executors(
-        count=count, moving_delay_ns=parse_duration(_given(cluster.moving, moving)),
+        count=count, moving_delay_ns=parse_duration(_given(cluster.moving_delay, moving)),
         startup_ns=parse_duration(cluster.startup),
         off_after_ns=None if off is None else parse_duration(off),
         straggler_chance=cluster.stragglers, task_failure_chance=cluster.failures,
@@ -349,11 +349,11 @@ def _answer(
             print(f"gnomon: trials that ended are kept in {trial.resume}: the same command goes "
                   "on", file=sys.stderr)  # fmt: skip
         raise
-    told = given | _changed(cluster) | _changed(trial)
-    told.pop("on", None)
-    told.pop("resume", None)
+    chosen = given | _changed(cluster) | _changed(trial)
+    chosen.pop("on", None)
+    chosen.pop("resume", None)
     paths = [bundled_name(Path(source)) for source in sources] if verb == "whatif" else []
-    command = " ".join([f"gnomon batch {verb}", *paths, *spell_options(told)])
+    command = " ".join([f"gnomon batch {verb}", *paths, *spell_options(chosen)])
     if trial.signal is not None:
         sources = [*sources, str(trial.signal)]
     result = to_result(answer, command, verb=verb, sources=sources, notes=notes, replayed=replayed)

@@ -151,7 +151,7 @@ def _on_spark(
         if not apply:
             _log(DRY_RUN)
             return _dry_run(driver, policy, period_s, until)
-        run = run_agent(driver, policy, period_s=period_s, until=until, tell=_print_line)
+        run = run_agent(driver, policy, period_s=period_s, until=until, emit=_print_line)
     summary = f"{run.ended}; {run.looks} looks, {run.changes} changes"
     if run.undecided:
         summary += f", {run.undecided} times everything was given back"

@@ -58,13 +58,13 @@ def train_decima(
         raise InputError(f"--seed {seed}: zero or more")
     if executors < 1:
         raise InputError(f"--executors {executors}: at least one")
-    kinds, said = read_kinds(jobs, seed)
+    kinds, remark = read_kinds(jobs, seed)
     sets = [kinds]
     if jobs == "tpch":
         sets = tpch_like_sets(seed)
-        said = f"Jobs: {len(sets)} sets made up, like TPC-H on Spark at 2 to 100 GB."
+        remark = f"Jobs: {len(sets)} sets made up, like TPC-H on Spark at 2 to 100 GB."
     mean_s = usual_arrival_s(sets, executors) if arrival is None else arrival
-    intro = [f"gnomon: {said} One comes every {mean_s:g} s on average."]
+    intro = [f"gnomon: {remark} One comes every {mean_s:g} s on average."]
     # What is decided now matters for some jobs to come: 100 s and 10 s where 25 lie between two.
     training = Training(
         iterations=iterations, rollouts=rollouts, executors=executors, mean_s=mean_s,
@@ -72,7 +72,7 @@ def train_decima(
     )  # fmt: skip
     began = time.monotonic()
 
-    def tell(progress: Progress) -> None:
+    def on_iteration(progress: Progress) -> None:
         while intro:  # not before it is known that there is something to do
             print(intro.pop(), file=sys.stderr, flush=True)
         if progress.iteration % 10 == 0 or progress.iteration == iterations:
@@ -83,7 +83,13 @@ def train_decima(
             )  # fmt: skip
 
     try:
-        train(sets, out, training, start=DecimaWeights.load(start) if start else None, tell=tell)
+        train(
+            sets,
+            out,
+            training,
+            start=DecimaWeights.load(start) if start else None,
+            on_iteration=on_iteration,
+        )
     except KeyboardInterrupt:
         print("gnomon: what was learned is kept: the same command goes on", file=sys.stderr)
         raise
@@ -107,5 +113,5 @@ def _compared(out: Path, kinds: JobKinds, executors: int, arrival: float, seed: 
         for name, order in (orders | {"decima": Decima(str(out))}).items():
             run = simulate(order, drawn, executors, seed=number)
             means.setdefault(name, []).append(run.completion_ns.mean() / 1e9)
-    told = ", ".join(f"{name} {np.mean(values):.1f}" for name, values in means.items())
-    return f"seconds a job, 40 jobs drawn anew, four times: {told}"
+    means_text = ", ".join(f"{name} {np.mean(values):.1f}" for name, values in means.items())
+    return f"seconds a job, 40 jobs drawn anew, four times: {means_text}"

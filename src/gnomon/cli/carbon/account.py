@@ -49,7 +49,7 @@ def account(
         path: A CSV of jobs (start, end or duration, cores ...), the output of sacct -P, measured
             power from Prometheus (Kepler, Scaphandre), or what gnomon has a timeline of: a trace,
             a folder of ranks, a graph, a timeline, bundled:h200-gpt-l6.
-        zone: The grid: DE, SE, CAISO ... or grams a kWh.
+        zone: The grid: DE, SE, CAISO ... or g/kWh.
         machines: A fleet in YAML, or bundled:mit-740. Jobs with measured energy need none.
         metric: sci, osci, tsci, cci, cdp, rsci, with commas; or all.
         amortise: Embodied carbon over the expected life, over age where that is longer (the
@@ -65,7 +65,7 @@ def account(
         unit: What a series counts that has lost its name: W, kW, mW or J.
         year: The year it is, for the age of machines: that of the first job unless given, or
             today's where times are counted from the start of a run.
-        price: USD a kWh.
+        price: USD/kWh.
         reported: Kilograms that rSCI is to add up to; all carbon of the fleet unless given.
         seed: Of the zone's generated hours.
         top: How many jobs the table shows.
@@ -82,7 +82,7 @@ def account(
     from gnomon.systems.carbon.accounts.activity import read_activity
 
     if zone is None and signal is None:
-        raise InputError("--zone: which grid?", hint="a name such as DE, or grams a kWh")
+        raise InputError("--zone: which grid?", hint="a name such as DE, or g/kWh")
     if not 0 <= utilisation <= 100:
         raise InputError(f"--utilisation {utilisation:g}: between 0 and 100 per cent")
     names = parse_metrics(metric)
@@ -103,9 +103,9 @@ def account(
     else:
         span = (min(one.signal.start_ns for one in ran), max(one.signal.end_ns for one in ran))
     if signal is not None:
-        intensity, said = read_grid_file(signal, zone=zone, scope=scope, fill=fill)
+        intensity, grid_notes = read_grid_file(signal, zone=zone, scope=scope, fill=fill)
     else:
-        intensity, said = zone_hours(zone, *span, scope=scope, seed=seed, fill=fill)
+        intensity, grid_notes = zone_hours(zone, *span, scope=scope, seed=seed, fill=fill)
     when = year_of_jobs(span[0], year)
     report = None if reported is None else Estimate.exact(reported)
     if isinstance(ran, Jobs):
@@ -137,7 +137,7 @@ def account(
     result = to_result(
         accounts, names, " ".join(["gnomon carbon account", path.name, *options]),
         sources=[str(file) for file in files if file is not None and file.is_file()],
-        notes=[*notes, *said], top=top,
+        notes=[*notes, *grid_notes], top=top,
     )  # fmt: skip
     show(result, output, extra=to_script(accounts, names) if output.json else None)
 

@@ -34,12 +34,12 @@ def buy(
     Args:
         fleet: A fleet in YAML, or bundled:mit-740.
         candidate: A machine of the catalogue, or a fleet file whose first machine is meant.
-        zone: The grid: DE, SE, CAISO ... or grams a kWh.
+        zone: The grid: DE, SE, CAISO ... or g/kWh.
         utilisation: Per cent of the fleet's capacity that is in use.
         years: How long new servers will be used; their life unless given.
         grid_change: Per cent a year by which the grid changes: -5 gets cleaner.
         sleep: Servers without work are switched off.
-        price: USD a kWh.
+        price: USD/kWh.
         output: Where the answer goes.
     """
     from gnomon.model.machines.machine import find_machine

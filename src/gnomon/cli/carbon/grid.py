@@ -32,7 +32,7 @@ def zone_hours(
     zone: str | None, start_ns: int, end_ns: int, *, scope: Literal["lifecycle", "direct"],
     seed: int, fill: Literal["hold", "interpolate"] | None,
 ) -> tuple[Signal, list[str]]:  # fmt: skip
-    """A zone's hours over a span, and what has to be said about them."""
+    """A zone's hours over a span, and notes about them."""
     from gnomon.ingest.intensity.grid import grid_signal
 
     filled = fill if own_file(zone) is not None else None

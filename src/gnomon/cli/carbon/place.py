@@ -48,7 +48,7 @@ def place(
 
     Args:
         fleet: A fleet in YAML, or bundled:mit-740, bundled:two-servers.
-        zone: The grid: DE, SE, CAISO ... or grams a kWh.
+        zone: The grid: DE, SE, CAISO ... or g/kWh.
         jobs: A table of jobs: arrival, duration or end, cores, and perhaps a deadline.
         metric: What to sort servers by, with commas: sci, tsci, osci, cdp, rsci, embodied,
             fastest; or all.
@@ -63,14 +63,14 @@ def place(
         scope: Life-cycle or direct intensity of the zone.
         fill: How gaps of the signal are filled: hold the last value, or interpolate.
         timezone: Of jobs' times without an offset: UTC, +01:00, Europe/Berlin.
-        price: USD a kWh.
+        price: USD/kWh.
         seed: Of the zone's generated year.
         output: Where the answer goes.
     """
     if fleet is None:
         raise InputError("--fleet: which servers?", hint="a fleet in YAML, or bundled:mit-740")
     if zone is None and signal is None:
-        raise InputError("--zone: which grid?", hint="a name such as DE, or grams a kWh")
+        raise InputError("--zone: which grid?", hint="a name such as DE, or g/kWh")
     if price is not None and not 0 <= price < float("inf"):
         raise InputError(f"--price {price:g}: it has to be zero or more")
     command = " ".join(
@@ -119,8 +119,10 @@ def place(
     hours = read_grid_file(signal, zone=zone, scope=scope, fill=fill) if signal else None
 
     def grid(start_ns: int, end_ns: int) -> Signal:
-        line, said = hours or zone_hours(zone, start_ns, end_ns, scope=scope, seed=seed, fill=fill)
-        notes.update(dict.fromkeys(said))
+        line, grid_notes = hours or zone_hours(
+            zone, start_ns, end_ns, scope=scope, seed=seed, fill=fill
+        )
+        notes.update(dict.fromkeys(grid_notes))
         return line
 
     placements = place_jobs(

@@ -57,7 +57,7 @@ def wait(
     from gnomon.units import format_duration, parse_duration
 
     if not command and not plan:
-        raise InputError("which command? Give it after --", hint="or --plan to be told the time")
+        raise InputError("which command? Give it after --", hint="or --plan to print the time")
     if within is None or for_ is None:
         raise InputError("--within and --for: by when, and how long does it take?")
     if zone is None and signal is None:
@@ -70,7 +70,7 @@ def wait(
     chosen = plan_wait(outlook, now, within_ns=within_ns, length_ns=length_ns)
     if plan:
         (_say if json else print)(chosen.describe(watts))  # it is the answer
-    told: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "start_s": chosen.start_ns / 1e9,
         "delay_s": chosen.delay_ns / 1e9,
         "expected_saved_pct": chosen.saved_pct,
@@ -83,17 +83,17 @@ def wait(
         try:
             _say(chosen.describe(watts))
             sleep_until(
-                chosen.start_ns, tell=lambda left: _progress(f"{format_duration(left)} to wait")
+                chosen.start_ns, on_wake=lambda left: _progress(f"{format_duration(left)} to wait")
             )
         except KeyboardInterrupt:
             _say("stopped while waiting; the command was not started")
             return 130
         ran = run_command(command)
         code = ran.code
-        told |= _saved(chosen, outlook, ran, watts, provider, zone, scope)
-        told |= {"ran_s": (ran.end_ns - ran.start_ns) / 1e9, "exit_code": code}
+        summary |= _saved(chosen, outlook, ran, watts, provider, zone, scope)
+        summary |= {"ran_s": (ran.end_ns - ran.start_ns) / 1e9, "exit_code": code}
     if json:
-        print(encoder.dumps(told))
+        print(encoder.dumps(summary))
     return code
 
 

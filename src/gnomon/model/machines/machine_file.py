@@ -96,16 +96,16 @@ def read_fleet(path: str | os.PathLike[str]) -> Fleet:
     file = fleet_path(path)
     places = _Places(os.fspath(path), _read_text(file))
     try:
-        told = msgspec.convert(places.data, _File)
+        document = msgspec.convert(places.data, _File)
     except msgspec.ValidationError as error:
         raise places.wrong(*_explain(str(error)), hint=_known_keys(str(error))) from None
-    if not told.fleet:
+    if not document.fleet:
         raise places.wrong("there is no machine in it", "$.fleet")
-    pue = places.figure(told.pue, "$.pue")
+    pue = places.figure(document.pue, "$.pue")
     if pue.low < 1:
         raise places.wrong(f"a PUE of {pue.low:g}; it is at least 1", "$.pue")
-    groups = tuple(_group(places, index, row) for index, row in enumerate(told.fleet))
-    return Fleet(groups=groups, pue=pue, name=told.name or file.stem)
+    groups = tuple(_group(places, index, row) for index, row in enumerate(document.fleet))
+    return Fleet(groups=groups, pue=pue, name=document.name or file.stem)
 
 
 def _group(places: _Places, index: int, row: _Row) -> Group:

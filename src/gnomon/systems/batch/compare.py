@@ -1,4 +1,4 @@
-"""Policies over all trials: changes against the first, their parts, and how sure they are."""
+"""Policies over all trials: changes against the first, their parts, and their confidence."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ HORIZON_H = 48
 _HISTORY_H = 60 * 24
 #: Of so many hours that much is left out whatever the forecast, so that they can be compared.
 _MANY_H = 4 * _HISTORY_H
-#: Of grams a kWh: what computers make of sums is no cleaner hour.
+#: g/kWh: rounding errors of sums are no cleaner hour.
 _DIGITS = 6
 
 Floats = NDArray[np.float64]
@@ -95,7 +95,7 @@ class Hours(msgspec.Struct, frozen=True, eq=False):
         return self._expected(start, steps, forecast)
 
     def _expected(self, start: int, steps: GridSteps, forecast: Forecast) -> KnownGrid:
-        """The same hours, with what a forecast made then would have said."""
+        """The same hours, with the forecast that would have been made then."""
         count, horizon = steps.outlook.shape
         looked = min(count, self.count - start)
         expected = outlooks(self.signal, start, looked, horizon - 1, forecast)

@@ -18,7 +18,7 @@ class Power(msgspec.Struct, frozen=True, kw_only=True):
     """What an executor draws.
 
     The default is a guess for four virtual cores and 7 GB, as PCAPS' executors were: 5 W a core
-    and 0.37 W a GB. Idle executors cost nothing unless told, as there.
+    and 0.37 W a GB. Idle executors cost nothing by default, as there.
 
     >>> Power(busy_w=20).busy_w
     20

@@ -33,7 +33,7 @@ _COLUMNS = (
     "cpu_carbon_pct", "jct_mean_s", "jct_p95_s", "ect_s", "jct_pct", "ect_pct", "carbon_kg",
 )  # fmt: skip
 
-#: A replay farther off than this is said to be.
+#: A replay with a larger error than this gets a note.
 _TRUSTED_PCT = 10.0
 
 
@@ -81,10 +81,10 @@ def to_script(answer: Answer, replayed: Replayed | None = None) -> dict[str, Any
 
 
 def _spoken(own: Comparison) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         name: _range(own.figures[name]) if name in own.figures else None for name in FIELDS
     }
-    return told | {"trials": own.trials, "quota_share": own.quota_share}
+    return fields | {"trials": own.trials, "quota_share": own.quota_share}
 
 
 def _range(value: Estimate) -> dict[str, float]:
@@ -100,7 +100,7 @@ def _bound(answer: Answer, grid: str) -> dict[str, float]:
     base = sum(m.carbon_g for m in first)
     return {
         name: 100.0 * (float(np.array([o.bound[name] for o in own]) @ work) / base - 1.0)
-        for name in ("same", "tenth")
+        for name in ("same_end", "end_10pct_later")
     }
 
 
@@ -166,12 +166,12 @@ def _figures(answer: Answer, replayed: Replayed | None) -> list[Figure]:
     figures += [
         Figure("least_carbon", "Least carbon", best.policy,
                note=f"{best.figures['work_pct'].mid:+.0f} % work, "
-               f"{best.figures['intensity_pct'].mid:+.0f} % a unit of it, time of a job "
+               f"{best.figures['intensity_pct'].mid:+.0f} % per unit of it, time of a job "
                f"{best.figures['jct_pct'].mid:+.0f} %"),
-        Figure("least_carbon_pct", "against the first", best.figures["carbon_pct"], "%",
-               better="lower"),
+        Figure("least_carbon_pct", "change against the first policy",
+               best.figures["carbon_pct"], "%", better="lower"),
         Figure("cleanest", "Cleanest hours", cleaner.policy),
-        Figure("cleanest_pct", "carbon a unit of energy", cleaner.figures["intensity_pct"], "%",
+        Figure("cleanest_pct", "carbon per unit of energy", cleaner.figures["intensity_pct"], "%",
                better="lower"),
         Figure("trials", "Trials", len(answer.outcomes)),
     ]  # fmt: skip
@@ -179,7 +179,8 @@ def _figures(answer: Answer, replayed: Replayed | None) -> list[Figure]:
         bound = _bound(answer, grid)
         name = "".join(c if c.isalnum() else "_" for c in grid.lower())
         figures.append(
-            Figure(f"bound_{name}_pct", f"By hours alone in {grid}", bound["tenth"], "%",
+            Figure(f"bound_{name}_pct", f"Bound by time shifting, {grid}",
+                   bound["end_10pct_later"], "%",
                    note="at best: the first policy's work, nothing waiting for anything else, "
                    "done a tenth later. What saves more than that ended later still, or caused "
                    "less work")
@@ -211,7 +212,7 @@ def _charts(answer: Answer) -> list[Chart]:
             "Cleaner hours against job times",
             [one.figures["jct_pct"].mid for one in own],
             [one.figures["intensity_pct"].mid for one in own],
-            specs, x_label="mean job time", x_unit="%", y_label="carbon a unit of energy",
+            specs, x_label="mean job time", x_unit="%", y_label="carbon per unit of energy",
             y_unit="%", better_x="lower", better_y="lower",
         ),
     ]  # fmt: skip
@@ -250,32 +251,34 @@ def _distrust(replayed: Replayed | None) -> list[str]:
 
 
 def _warnings(answer: Answer) -> list[str]:
-    """Savings that are none of hours are said to be none; so is what else a reader should know."""
-    said = []
+    """Which savings are not due to cleaner hours, and what else a reader should know."""
+    remarks = []
     for own in answer.overall:
         carbon, hours = own.figures["carbon_pct"], own.figures["intensity_pct"]
         placebo = own.figures.get("placebo_intensity_pct")
         if placebo is None or carbon.mid >= -1.0 or placebo.mid - hours.mid >= 1.0:
             continue
-        said.append(
+        remarks.append(
             f"{own.policy}: {-carbon.mid:.1f} % less carbon, but its hours are no cleaner than "
             f"its placebo's: it causes less work."
         )
     if len(answer.outcomes) == len(answer.by_grid):
-        said.append("One trial a grid: there are no ranges, and another hour may say otherwise.")
+        remarks.append(
+            "One trial a grid: there are no ranges, and another hour may say otherwise."
+        )
     starts = {(outcome.grid, outcome.start) for outcome in answer.outcomes}
     if len(starts) < len(answer.outcomes):
-        said.append(
+        remarks.append(
             f"Only {len(starts)} different start hours for {len(answer.outcomes)} trials: the "
             "signal is short, and ranges are too narrow."
         )
     longest = max(outcome.hours for outcome in answer.outcomes)
     if longest < 2.0:
-        said.append(
+        remarks.append(
             f"The jobs took {longest:.2g} hours of the grid: there is next to nothing to shift. A "
             "shorter hour (--hour) or more jobs would show more."
         )
-    return said + _late(answer)
+    return remarks + _late(answer)
 
 
 def _late(answer: Answer) -> list[str]:

@@ -135,7 +135,7 @@ def run_trial(experiment: Experiment, trial: Trial) -> TrialOutcome:
     first = runner.first
     bound = {
         name: runner.bound(first, round(first.end_ns * later))
-        for name, later in (("same", 1.0), ("tenth", 1.1))
+        for name, later in (("same_end", 1.0), ("end_10pct_later", 1.1))
     }
     return TrialOutcome(
         trial.hours.name, runner.start, outcomes, first.end_ns / experiment.hour_ns, bound

@@ -55,8 +55,8 @@ def to_result(
         "Do new servers save more carbon than making them emits, and when?",
         figures=_figures(p, price_usd_kwh),
         tables=[
-            _offers("Each model replaced alone", p.singles),
-            _offers("The hungriest first, one after the other", p.ladder),
+            _offers("Each model replaced on its own", p.singles),
+            _offers("Highest power per unit of work first, cumulative", p.ladder),
         ],
         charts=[_course(p), _by_grid(p)],
         how=list(_HOW),
@@ -95,10 +95,10 @@ def _figures(p: Purchase, price: float | None) -> list[Figure]:
     if offer is not None:
         figures += [
             Figure(
-                "breakeven_years", "Paid back after", _years(offer.years),
+                "breakeven_years", "Carbon payback time", _years(offer.years),
                 note=f"best {_years(offer.years_best)}, worst {_years(offer.years_worst)}",
             ),
-            Figure("embodied_kg", "Making the new ones", offer.embodied_kg, "kg"),
+            Figure("embodied_kg", "Embodied carbon of the new servers", offer.embodied_kg, "kg"),
             Figure("saved_kg_y", "Saved in the first year", offer.saved_kg_y, "kg"),
             Figure(
                 "net_kg", f"More (less: -) over {p.years:g} years", offer.net_kg, "kg",
@@ -108,13 +108,16 @@ def _figures(p: Purchase, price: float | None) -> list[Figure]:
         if offer.breakeven_g_kwh is not None:
             figures.append(
                 Figure(
-                    "breakeven_g_kwh", "Pays on grids above", offer.breakeven_g_kwh, "gCO2e/kWh"
+                    "breakeven_g_kwh",
+                    "Break-even grid intensity",
+                    offer.breakeven_g_kwh,
+                    "gCO2e/kWh",
                 )
             )
         if price is not None:
             saved = offer.saved_kwh_y * price
-            figures.append(Figure("saved_usd_y", "Electricity saved, a year", saved, "USD"))
-    figures.append(Figure("kept_kg_y", "The fleet as it is, a year", p.kept_kg_y, "kg"))
+            figures.append(Figure("saved_usd_y", "Electricity saved, per year", saved, "USD"))
+    figures.append(Figure("kept_kg_y", "Current fleet, per year", p.kept_kg_y, "kg"))
     return figures
 
 
@@ -128,7 +131,7 @@ def _offers(title: str, offers: Sequence[Offer]) -> Table:
         "in": [offer.servers_in for offer in offers],
         "embodied_kg": [offer.embodied_kg.mid for offer in offers],
         "saved_kg_y": [offer.saved_kg_y.mid for offer in offers],
-        "paid_back": [_years(offer.years) for offer in offers],
+        "payback": [_years(offer.years) for offer in offers],
         "best": [_years(offer.years_best) for offer in offers],
         "worst": [_years(offer.years_worst) for offer in offers],
         "grid_g_kwh": [
@@ -178,7 +181,11 @@ def _by_grid(p: Purchase) -> Chart:
         shown = [year if year is not None and year <= 30 else None for year in years]
         lines.append(Line(name, _GRIDS.tolist(), shown, dashed=name != "paid back after"))
     return LineChart(
-        "Paid back, by grid", lines, x_label="grid", x_unit="gCO2e/kWh", y_unit="years"
+        "Carbon payback time by grid intensity",
+        lines,
+        x_label="grid",
+        x_unit="gCO2e/kWh",
+        y_unit="years",
     )
 
 
@@ -189,12 +196,12 @@ def to_script(purchase: Purchase) -> dict[str, Any]:
         "answer": "keep" if p.best is None else "replace",
         "verdict": verdict(p),
         "best": None if p.best is None else _plain(p.best),
-        "singles": [_plain(offer) for offer in p.singles],
-        "ladder": [_plain(offer) for offer in p.ladder],
+        "single": [_plain(offer) for offer in p.singles],
+        "cumulative": [_plain(offer) for offer in p.ladder],
         "kept_kg_y": p.kept_kg_y.mid,
     }
 
 
 def _plain(offer: Offer) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(offer)
-    return told | {"breakeven_years": offer.years, "pays": offer.pays}
+    fields: dict[str, Any] = msgspec.to_builtins(offer)
+    return fields | {"breakeven_years": offer.years, "pays": offer.pays}

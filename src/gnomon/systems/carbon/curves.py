@@ -138,7 +138,7 @@ def added_by_share(
         metric: What servers are sorted by.
         shares: From 0 to 1; at each the grid is the one that makes this share.
         g_kwh: The grid as it is.
-        sort_anew: Whether servers are sorted anew at each share. Otherwise, as in the paper, the
+        sort_anew: Whether servers are re-sorted at each share. Otherwise, as in the paper, the
             order of today stays: the curve is then what the choice costs, whoever made it.
         sleep: Whether servers without work draw nothing.
     """
@@ -171,7 +171,7 @@ def added_by_life(
         years: The lives.
         g_kwh: Of the grid.
         today: The fleet whose order stays at every life, as in the paper; without it servers are
-            sorted anew.
+            re-sorted.
         sleep: Whether servers without work draw nothing.
     """
     at = np.asarray(years, dtype=float)

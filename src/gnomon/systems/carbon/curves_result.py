@@ -81,7 +81,7 @@ def curves_of(
         axes = {
             "utilisation": added_by_utilisation(supply, metric, g_kwh, sleep=sleep),
             "share": added_by_share(supply, metric, _SHARES, g_kwh, sleep=sleep),
-            "share, sorted anew": added_by_share(
+            "share, re-sorted": added_by_share(
                 supply, metric, _SHARES, g_kwh, sort_anew=True, sleep=sleep
             ),
             "life": added_by_life(lived, metric, _YEARS, g_kwh, today=supply, sleep=sleep),
@@ -176,7 +176,7 @@ _HOW = [
     "Servers are **filled in the order of the metric** until the demand is met; all embodied "
     "carbon of the fleet stands on both sides, because the servers are there "
     "(`gnomon.systems.carbon.curves`).",
-    "Shares and lives keep **today's order**, as the paper does: they tell what the choice costs. "
+    "Shares and lives keep **today's order**, as the paper does: they show what the choice costs. "
     "'Sorted anew' lets the metric choose again at every point.",
     "The range of a metric comes from drawing every machine's embodied carbon from its range, "
     "sorting by what was drawn, and counting what it truly adds: 80 % of draws lie inside.",
@@ -187,7 +187,10 @@ def _figures(c: Curves) -> list[Figure]:
     figures = [
         Figure("g_kwh", "Grid", c.g_kwh, "gCO2e/kWh"),
         Figure(
-            "embodied_kg_y", "Embodied, a year", c.supply.embodied_total_g_h * YEAR_H / 1000, "kg"
+            "embodied_kg_y",
+            "Embodied, per year",
+            c.supply.embodied_total_g_h * YEAR_H / 1000,
+            "kg",
         ),
     ]
     for metric in c.metrics[:3]:
@@ -246,7 +249,7 @@ def _orders(c: Curves) -> Table:
 _AXES = {
     "utilisation": ("Added carbon by utilisation", "utilisation", "%", 100.0),
     "share": ("Largest added carbon by embodied share", "embodied share", "%", 100.0),
-    "share, sorted anew": ("The same, sorted anew", "embodied share", "%", 100.0),
+    "share, re-sorted": ("The same, re-sorted", "embodied share", "%", 100.0),
     "life": ("Largest added carbon by life", "life", "years", 1.0),
     "grid": ("Largest added carbon by grid", "grid", "gCO2e/kWh", 1.0),
     "idle": ("Largest added carbon by idle power", "idle share of peak power", "%", 100.0),

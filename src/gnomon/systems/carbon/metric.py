@@ -48,7 +48,7 @@ class Metric(msgspec.Struct, frozen=True):
     Attributes:
         name: What the command line calls it.
         about: What it counts.
-        value: From the fleet and grams a kWh, a number a group.
+        value: From the fleet and g/kWh, a number a group.
         knows_sleep: Whether it asks what waking a server costs.
     """
 

@@ -96,7 +96,7 @@ def demand_of(jobs: Jobs, fleet: Fleet) -> Demand:
 
 
 class Outcome(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """What came of sorting by one metric.
+    """The result of sorting by one metric.
 
     Attributes:
         metric: The metric.

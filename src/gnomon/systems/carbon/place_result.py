@@ -71,11 +71,13 @@ def _all(placements: Placements) -> list[Outcome]:
 def _figures(p: Placements, best: Outcome, price: float | None) -> list[Figure]:
     hours = (p.end_ns - p.start_ns) / _HOUR_NS
     figures = [
-        Figure("best_metric", "Best to sort by", best.metric.title, note=best.metric.about),
+        Figure("best_metric", "Best metric to sort by", best.metric.title, note=best.metric.about),
         Figure("total_kg", "Its total", best.total_kg, "kg", better="lower"),
-        Figure("operational_kg", "Of it operational", best.operational_kg, "kg", better="lower"),
-        Figure("embodied_kg", "Of it embodied", best.embodied_kg, "kg"),
-        Figure("bound_kg", "Least operational there can be", p.bound_kg, "kg"),
+        Figure(
+            "operational_kg", "of which operational", best.operational_kg, "kg", better="lower"
+        ),
+        Figure("embodied_kg", "of which embodied", best.embodied_kg, "kg"),
+        Figure("bound_kg", "Lower bound, operational", p.bound_kg, "kg"),
         Figure("energy_kwh", "Energy", best.energy_kwh, "kWh", better="lower"),
         Figure("utilisation_pct", "Utilisation", 100 * p.utilisation, "%"),
         Figure("hours", "Horizon", hours, "h"),
@@ -137,7 +139,7 @@ def _times(p: Placements) -> Table:
             float((o.placed.end_ns - o.placed.start_ns).mean()) / _HOUR_NS for o in outcomes
         ],
     }
-    return Table.from_columns("How jobs fare", columns, units=_units(columns))
+    return Table.from_columns("Job waiting times", columns, units=_units(columns))
 
 
 def _totals_chart(p: Placements) -> Chart:
@@ -205,8 +207,8 @@ def _notes(p: Placements) -> list[str]:
         notes += _shift_notes(p)
     late = {o.metric.title: o.late for o in _all(p) if o.late}
     if late:
-        told = ", ".join(f"{count} by {name}" for name, count in late.items())
-        notes.append(f"Jobs that ended after their deadline: {told}.")
+        fields = ", ".join(f"{count} by {name}" for name, count in late.items())
+        notes.append(f"Jobs that ended after their deadline: {fields}.")
     return notes
 
 
@@ -246,11 +248,11 @@ def to_script(placements: Placements) -> dict[str, Any]:
 
 def _script(p: Placements, outcome: Outcome, *, listed: bool) -> dict[str, Any]:
     operational, total = p.added_pct(outcome)
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name in ("operational_kg", "embodied_kg", "total_kg", "energy_kwh"):
         estimate: Estimate = getattr(outcome, name)
-        told |= {name: estimate.mid, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-    return told | {
+        fields |= {name: estimate.mid, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+    return fields | {
         "added_operational_pct": operational if math.isfinite(operational) else None,
         "added_total_pct": total if math.isfinite(total) else None,
         "shifted": outcome.shifted,

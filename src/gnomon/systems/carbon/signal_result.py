@@ -36,7 +36,7 @@ class Seen(msgspec.Struct, frozen=True):
         ahead: The forecast that follows it, if one was asked for.
         actual: What then came, as far as it is known.
         method: How the forecast was made.
-        notes: What has to be said.
+        notes: What a reader should know.
         seed: Of generated hours; None where they are real.
     """
 
@@ -67,7 +67,7 @@ def see(
         end_ns: End of the span, where a forecast begins.
         horizon_ns: How far ahead to forecast; not at all if None.
         method: One of `gnomon.series.forecast.METHODS`.
-        notes: What has to be said already.
+        notes: Notes so far.
         seed: Of generated hours.
         where: The file or the service, for errors.
     """
@@ -82,17 +82,17 @@ def see(
             hint = "--fill hold or --fill interpolate puts values there, or ask for another span"
             raise InputError(f"no value from {gap}", where=where, hint=hint)
     hours = known.slice(first, last).resample(_HOUR_NS, 0)
-    said = list(notes)
+    remarks = list(notes)
     if horizon_ns is None:
-        return Seen(hours, notes=tuple(said), seed=seed)
+        return Seen(hours, notes=tuple(remarks), seed=seed)
     begin = max([known.start_ns, *(gap.end_ns for gap in gaps if gap.end_ns <= first)])
     if begin > known.start_ns:
-        said.append(f"The forecast learns from the hours since the last gap, {day_of(begin)}.")
+        remarks.append(f"The forecast learns from the hours since the last gap, {day_of(begin)}.")
     choice = choose_method(last - begin, method)
     if choice.note:
-        said.append(f"Forecast by {choice.method!r}: {choice.note}.")
+        remarks.append(f"Forecast by {choice.method!r}: {choice.note}.")
     ahead = forecast(known.slice(begin, last), horizon_ns, method)
-    return Seen(hours, ahead, _what_came(known, ahead), choice.method, tuple(said), seed)
+    return Seen(hours, ahead, _what_came(known, ahead), choice.method, tuple(remarks), seed)
 
 
 def _what_came(known: Signal, ahead: Signal) -> Signal | None:

@@ -39,7 +39,7 @@ class WaitPlan(msgspec.Struct, frozen=True):
         start_ns: When to start.
         length_ns: How long it is expected to run.
         deadline_ns: By when it is to be over.
-        at_once: Grams a kWh on average, started now.
+        at_once: g/kWh on average, started now.
         then: The same, started then.
         basis: What the expectation rests on.
     """
@@ -90,7 +90,7 @@ class Saved(msgspec.Struct, frozen=True):
     """What starting later saved.
 
     Attributes:
-        at_once: Grams a kWh on average, over as long from when it was asked.
+        at_once: g/kWh on average, over as long from when it was asked.
         then: The same while it ran.
         saved_pct: In per cent of starting at once.
         saved_g: Where power is known.
@@ -183,7 +183,7 @@ def saved_by(
 def start_clean(
     zone: str, *, within: str, length: str, scope: Literal["lifecycle", "direct"] = "lifecycle",
     outlook: Callable[[int, int], Outlook] | None = None, now_ns: Callable[[], int] = time.time_ns,
-    sleep: Callable[[float], None] = time.sleep, tell: Callable[[str], None] | None = None,
+    sleep: Callable[[float], None] = time.sleep, log: Callable[[str], None] | None = None,
 ) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:  # fmt: skip
     """A decorator: each call of the function waits for its cleanest start.
 
@@ -196,9 +196,9 @@ def start_clean(
             fails, the function starts at once.
         now_ns: The clock.
         sleep: Waits seconds.
-        tell: Told beforehand what is expected and afterwards what was saved; stderr unless given.
+        log: Told beforehand what is expected and afterwards what was saved; stderr unless given.
 
-    >>> @start_clean("DE", within="3h", length="1h", sleep=lambda s: None, tell=lambda text: None,
+    >>> @start_clean("DE", within="3h", length="1h", sleep=lambda s: None, log=lambda text: None,
     ...              now_ns=iter(range(0, 10**15, 10**13)).__next__)
     ... def train():
     ...     return "trained"
@@ -206,7 +206,7 @@ def start_clean(
     'trained'
     """
     within_ns, length_ns = parse_duration(within), parse_duration(length)
-    say = tell or (lambda text: print(f"gnomon: {text}", file=sys.stderr))
+    say = log or (lambda text: print(f"gnomon: {text}", file=sys.stderr))
 
     def ask(start_ns: int, end_ns: int) -> Outlook:
         if outlook is None:

@@ -49,9 +49,9 @@ def test_what_was_stopped_goes_on(tmp_path):
             raise Stopped
 
     with pytest.raises(Stopped):
-        train_decima(KINDS, tmp_path / "part.npz", SMALL, tell=stop)
+        train_decima(KINDS, tmp_path / "part.npz", SMALL, on_iteration=stop)
     rest = train_decima(
-        KINDS, tmp_path / "part.npz", SMALL, tell=lambda p: seen.append(p.iteration)
+        KINDS, tmp_path / "part.npz", SMALL, on_iteration=lambda p: seen.append(p.iteration)
     )
     assert seen == [1, 2, 3, 4]
     np.testing.assert_array_equal(rest.parameters, whole.parameters)
@@ -62,7 +62,7 @@ def test_another_training_is_not_mixed_up(tmp_path):
         raise Stopped
 
     with pytest.raises(Stopped):
-        train_decima(KINDS, tmp_path / "a.npz", SMALL, tell=stop)
+        train_decima(KINDS, tmp_path / "a.npz", SMALL, on_iteration=stop)
     with pytest.raises(InputError, match="other settings"):
         train_decima(KINDS, tmp_path / "a.npz", msgspec.structs.replace(SMALL, seed=1))
     other = JobKinds.build({"other": [Stage(3, {4: Waves(first=[S])})]})
@@ -120,7 +120,7 @@ def test_it_learns_to_serve_the_short_jobs(tmp_path):
         iterations=40, rollouts=8, executors=4, first_jobs=8, last_jobs=8, mean_s=1.0,
         learning_rate=5e-3, decisions=200, entropy=0.0,
     )  # fmt: skip
-    train_decima(KINDS, tmp_path / "a.npz", training, tell=told.append)
+    train_decima(KINDS, tmp_path / "a.npz", training, on_iteration=told.append)
     ratio = [progress.jct_s / progress.fair_s for progress in told]
     assert np.mean(ratio[-10:]) < 0.95 * np.mean(ratio[:10])
 
@@ -150,7 +150,7 @@ def test_several_sets_of_kinds_are_all_learned_on(tmp_path):
     only_long = JobKinds.build({"long": [Stage(40, {4: Waves(first=[10 * S])})]})
     only_short = JobKinds.build({"short": [Stage(2, {4: Waves(first=[S])})]})
     told, more = [], msgspec.structs.replace(SMALL, iterations=12)
-    train_decima([only_long, only_short], tmp_path / "a.npz", more, tell=told.append)
+    train_decima([only_long, only_short], tmp_path / "a.npz", more, on_iteration=told.append)
     times = [progress.fair_s for progress in told]
     assert max(times) > 10 * min(times)
     with pytest.raises(InputError, match="no jobs to learn on"):

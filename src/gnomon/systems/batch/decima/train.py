@@ -145,7 +145,7 @@ def usual_arrival_s(sets: Sequence[JobKinds], executors: int) -> float:
 def train_decima(
     kinds: JobKinds | Sequence[JobKinds], out: str | os.PathLike[str],
     training: Training | None = None, *,
-    start: DecimaWeights | None = None, tell: Callable[[Progress], None] | None = None,
+    start: DecimaWeights | None = None, on_iteration: Callable[[Progress], None] | None = None,
 ) -> DecimaWeights:  # fmt: skip
     """Trains a network and writes it; a run that was stopped goes on where it was.
 
@@ -154,7 +154,7 @@ def train_decima(
         out: Where the weights go. Beside them, while it trains, lies a file to go on from.
         training: How.
         start: Weights to begin with; untrained ones unless given.
-        tell: Told of every iteration.
+        on_iteration: Told of every iteration.
     """
     how = training or Training()
     sets = [kinds] if isinstance(kinds, JobKinds) else list(kinds)
@@ -169,8 +169,8 @@ def train_decima(
     while learner.done < how.iterations:
         learner, progress = _iterate(learner, sets, how)
         _keep(kept, settings, learner)
-        if tell is not None:
-            tell(progress)
+        if on_iteration is not None:
+            on_iteration(progress)
     about = f"policy gradients, {how.iterations} iterations of {how.rollouts} rollouts"
     weights = DecimaWeights(learner.parameters.astype(np.float32), f"{about}, seed {how.seed}")
     weights.save(out)

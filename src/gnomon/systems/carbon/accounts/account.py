@@ -182,8 +182,8 @@ def account_jobs(
             pool.charge(sums, load, weights, hours)
         unknown = int((np.isnan(jobs.utilisation) & ~measured).sum())
         if unknown:
-            told = f"{unknown:,} of {len(jobs):,} jobs do not say how busy they were"
-            notes.append(f"{told}: counted at {100 * utilisation:g} %.")
+            unstated = f"{unknown:,} of {len(jobs):,} jobs do not say how busy they were"
+            notes.append(f"{unstated}: counted at {100 * utilisation:g} %.")
     power, grams = sums.ranges("energy"), sums.ranges("operational")
     _check_measured(jobs, sums, hours, measured)
     metered = Ranges.of(np.where(measured, jobs.energy_kwh, 0.0))

@@ -35,7 +35,7 @@ def parse_metrics(text: str) -> list[str]:
 
 
 def _possible(a: Accounts, metrics: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The metrics that this account can have, and what has to be said about the others.
+    """The metrics that this account can have, and notes about the others.
 
     A single one that it cannot have is left in: asking for it says why.
     """
@@ -62,7 +62,7 @@ def to_result(
         metrics: Names of metrics to show.
         command: What asked for it.
         sources: The files that were read.
-        notes: What has to be said about the grid.
+        notes: Notes about the grid.
         top: How many jobs the table shows, the largest first.
     """
     a = accounts
@@ -105,8 +105,8 @@ def _figures(a: Accounts) -> list[Figure]:
     share = 100 * embodied.mid / total.mid if total.mid else 0.0
     figures = [
         Figure("total_kg", "Carbon of the jobs", total, "kg", "lower"),
-        Figure("operational_kg", "Of it operational", operational, "kg", "lower"),
-        Figure("embodied_kg", "Of it embodied", embodied, "kg", note=f"{share:.3g} % of it"),
+        Figure("operational_kg", "of which operational", operational, "kg", "lower"),
+        Figure("embodied_kg", "of which embodied", embodied, "kg", note=f"{share:.3g} % of it"),
         Figure("energy_kwh", "Energy", energy, "kWh", "lower", "with PUE"),
     ]
     if energy.mid:
@@ -115,8 +115,10 @@ def _figures(a: Accounts) -> list[Figure]:
     if a.fleet_g is not None:
         idle = (a.idle_operational_g.total() + a.idle_embodied_g.total() + a.nobody_g) * 1e-3
         figures += [
-            Figure("fleet_kg", "Carbon of the whole fleet meanwhile", a.fleet_g * 1e-3, "kg"),
-            Figure("idle_kg", "Of it idle capacity", idle, "kg", "lower"),
+            Figure(
+                "fleet_kg", "Carbon of the whole fleet in the same time", a.fleet_g * 1e-3, "kg"
+            ),
+            Figure("idle_kg", "of which idle capacity", idle, "kg", "lower"),
         ]
     if (cost := a.cost_usd) is not None:
         figures.append(Figure("cost_usd", "Electricity", cost.total(), "USD", "lower"))

@@ -30,7 +30,7 @@ def read_activity(
     series: str | None = None,
     unit: str | None = None,
 ) -> Jobs | list[PowerSeries]:
-    """Jobs or power series, told by the file's first bytes.
+    """Jobs or power series, recognised by the file's first bytes.
 
     Args:
         path: The file.
@@ -49,8 +49,8 @@ def read_activity(
 def timeline_jobs(timeline: Timeline, start_ns: int, where: str) -> Jobs:
     """What ran in a timeline of gnomon, a job a device: held all along, as busy as it was.
 
-    GPUs are accelerators, told by the names of their lanes; where there are none, every rank (or
-    the one process) is a job on as many threads as were ever busy at once.
+    GPUs are accelerators, recognised by the names of their lanes; where there are none, every
+    rank (or the one process) is a job on as many threads as were ever busy at once.
 
     Args:
         timeline: When what ran.

@@ -135,12 +135,14 @@ def _assign(
     jobs: Jobs, units: Floats, groups: Sequence[Group], fleet: Fleet, is_host: bool
 ) -> tuple[npt.NDArray[np.intp], Floats, Ints]:
     """Who holds how much of which group; a name that several groups share is split by size."""
-    told = [machine if is_host else gpu or machine for machine, gpu in zip(jobs.machine, jobs.gpu)]
+    names = [
+        machine if is_host else gpu or machine for machine, gpu in zip(jobs.machine, jobs.gpu)
+    ]
     rows = np.flatnonzero(units > 0)
-    if rows.size < len(told):
-        told = [told[row] for row in rows.tolist()]
-    number = {text: code for code, text in enumerate(dict.fromkeys(told))}
-    code = np.array([number[text] for text in told], dtype=np.intp)
+    if rows.size < len(names):
+        names = [names[row] for row in rows.tolist()]
+    number = {text: code for code, text in enumerate(dict.fromkeys(names))}
+    code = np.array([number[text] for text in names], dtype=np.intp)
     here, anywhere = _Names(groups), _Names(fleet.groups)
     # By name: the groups that it means, and how much of a job each of them carries.
     places = [here.find(text) for text in number]
@@ -149,7 +151,7 @@ def _assign(
         if text and not found and not anywhere.find(text):
             known = ", ".join(dict.fromkeys(g.machine.name for g in fleet.groups))
             what = f"no machine of the fleet is called {text!r}"
-            where = jobs.at(int(rows[told.index(text)]))
+            where = jobs.at(int(rows[names.index(text)]))
             raise InputError(what, where=where, hint=f"there are {known}")
     spread = [0] if len(groups) == 1 else [-1]
     places = [found or spread for found in places]
@@ -245,7 +247,7 @@ def _in_order(low: Floats, mid: Floats, high: Floats) -> Ranges:
 
 
 def say_age(fleet: Fleet, year: float, amortise: Amortisation) -> list[str]:
-    """What has to be said where machines were bought after the year in which they ran."""
+    """Notes where machines were bought after the year in which they ran."""
     later = [group.bought for group in fleet.groups if group.bought > year]
     if amortise == "life" or not later:
         return []
