@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from gnomon.errors import InputError
+from gnomon.ingest.formats import check_input
 
 if TYPE_CHECKING:
     from gnomon.act.kubernetes import QuotaPlan
@@ -274,6 +275,7 @@ def _grid(
     from gnomon.ingest.moment import parse_instant
     from gnomon.systems.batch.live.grid import LiveGrid
 
+    check_input(signal, "batch spark-agent --signal")
     if hour_s <= 0:
         raise InputError("--hour: an hour of the grid takes time")
     start_ns: int | None = parse_instant(start) if start is not None else None

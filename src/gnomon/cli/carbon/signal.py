@@ -13,6 +13,7 @@ from gnomon.cli.carbon.grid import own_file
 from gnomon.cli.output import Output, show
 from gnomon.cli.sources import spell_options
 from gnomon.errors import InputError
+from gnomon.ingest.formats import check_input
 
 if TYPE_CHECKING:
     from gnomon.series import Signal
@@ -63,6 +64,7 @@ def signal(
     from gnomon.ingest.intensity.grid import check_covers, read_grid_file
     from gnomon.systems.carbon.signal_result import see, to_result, to_script
 
+    check_input(file, "carbon signal --file")
     start_ns, end_ns = _instant("--from", from_), _instant("--to", to)
     if start_ns is not None and end_ns is not None and end_ns <= start_ns:
         raise InputError(f"--to {to} is not after --from {from_}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from gnomon.errors import InputError
+from gnomon.ingest.formats import check_input
 
 if TYPE_CHECKING:
     from gnomon.act.process import Ran
@@ -56,6 +57,7 @@ def wait(
     from gnomon.systems.carbon.wait import plan_wait
     from gnomon.units import format_duration, parse_duration
 
+    check_input(signal, "carbon wait --signal")
     if not command and not plan:
         raise InputError("which command? Give it after --", hint="or --plan to be told the time")
     if within is None or for_ is None:

@@ -14,7 +14,7 @@ from gnomon.ingest.intensity.rows import POUNDS_A_MWH, Rows
 from gnomon.ingest.moment import parse_clock, parse_instant
 from gnomon.series.intensity import Scope
 
-__all__ = ["read_json_rows"]
+__all__ = ["looks_like_intensity", "read_json_rows"]
 
 _NS = 10**9
 _HOUR_NS = 3600 * _NS
@@ -27,7 +27,23 @@ _GRANULARITY_NS = {
     "30_minutes": 30 * _MINUTE_NS,
     "daily": 24 * _HOUR_NS,
 }
+#: Keys of the services' answers, all of a row in one.
+_SERVICES = (
+    (b'"carbonIntensity"',), (b'"point_time"', b'"value"'), (b'"intensity"', b'"from"'),
+    (b'"forecastData"',), (b'"rating"', b'"time"'), (b'"Rating"', b'"Time"'),
+)  # fmt: skip
 _FACTORS: dict[str, Scope] = {"lifecycle": "lifecycle", "direct": "direct"}
+
+
+def looks_like_intensity(head: bytes) -> bool:
+    """Whether a file begins as one of the services answers.
+
+    >>> looks_like_intensity(b'{"zone": "DE", "history": [{"carbonIntensity": 302')
+    True
+    """
+    if head.lstrip()[:1] not in (b"{", b"["):
+        return False
+    return any(all(key in head for key in keys) for keys in _SERVICES)
 
 
 def read_json_rows(text: bytes, where: str) -> Rows:

@@ -18,7 +18,7 @@ from gnomon.ingest.cache import load_copy, place_of, save_copy
 from gnomon.ingest.text import read_pieces
 from gnomon.table import ArrowTable, Column, Dictionary
 
-__all__ = ["KinetoTrace", "ProcessGroup", "looks_like_kineto", "read_kineto"]
+__all__ = ["KinetoTrace", "ProcessGroup", "read_kineto"]
 
 # Categories changed their names over the years; the columns hold today's.
 _TODAY = {
@@ -116,21 +116,6 @@ class KinetoTrace(msgspec.Struct, frozen=True, eq=False, dict=True):
     def name_of(self, event: int) -> str:
         """The name of an event."""
         return str(self.names[self.name[event]])
-
-
-def looks_like_kineto(head: bytes) -> bool:
-    """Whether the first bytes of a file are those of a Chrome trace.
-
-    >>> looks_like_kineto(b'{"schemaVersion": 1, "traceEvents": [')
-    True
-    >>> looks_like_kineto(b"hello")
-    False
-    """
-    text = head.lstrip()
-    marks = (b'"traceEvents"', b'"deviceProperties"', b'"schemaVersion"', b'"displayTimeUnit"')
-    return (text.startswith(b"{") and any(mark in head for mark in marks)) or (
-        text.startswith(b"[") and b'"ph"' in head
-    )
 
 
 def read_kineto(path: str | os.PathLike[str], *, cache: bool = True) -> KinetoTrace:

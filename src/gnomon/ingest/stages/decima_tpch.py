@@ -10,6 +10,7 @@ reading what that one settles when it draws a duration.
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -22,13 +23,14 @@ from gnomon.graph.jobs import JobKinds, Stage, Waves
 from gnomon.ingest.stages.stage_order import parents_first
 from gnomon.ingest.text import read_pieces
 
-__all__ = ["read_tpch"]
+__all__ = ["looks_like_tpch", "read_tpch"]
 
 _MS = 10**6
 #: What a fresh executor's first task takes longer where none was measured.
 _WARM_UP_MS = 1000
 _MOST_BYTES = 1 << 30
 _LONGEST_MS = 1 << 40
+_QUERY = re.compile(rb'\s*\{\s*"[^"]+"\s*:\s*\{\s*"(edges|stages)"\s*:')
 _Durations = Mapping[int, Sequence[int]]
 
 
@@ -42,6 +44,15 @@ class _Stage(msgspec.Struct):
 class _Job(msgspec.Struct):
     edges: list[tuple[int, int]]
     stages: list[_Stage]
+
+
+def looks_like_tpch(head: bytes) -> bool:
+    """Whether a file begins with a query of stages.
+
+    >>> looks_like_tpch(b'{"2g-q1": {"edges": [[0, 1]], "stages": [{"num_tasks": 3')
+    True
+    """
+    return _QUERY.match(head) is not None
 
 
 def read_tpch(path: str | os.PathLike[str]) -> JobKinds:
