@@ -266,8 +266,10 @@ def check_input(path: str | os.PathLike[str] | None, command: str) -> None:
         kind = identify(path).kind
     except InputError:
         return
+    if kind.is_vague or command in kind.commands:
+        return
     # A table may pass for two kinds: one that the command takes is enough.
-    if not kind.is_vague and not any(_recognises(one, path) for one in with_command(command)):
+    if not any(_recognises(one, path) for one in with_command(command)):
         raise InputError(f"this is {kind.about}", where=str(path), hint=kind.used_by)
 
 
@@ -275,7 +277,7 @@ def _look(place: Path) -> Format:
     head = _text(read_head(place))
     if not head:
         # Not even a byte: what the archive says is wrong is the better reason.
-        if any(read_pieces(place)):
+        if any(map(_text, read_pieces(place))):
             return _first(place, b"", lambda f: f.sees == "path")
         raise InputError("is empty", where=str(place))
     clear = _first(place, head, lambda f: not f.is_vague)
