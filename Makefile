@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-EXTRAS := tables,ray,spark,zstd,torch,dev
+EXTRAS := tables,ray,spark,zstd,codecs,torch,dev
 NATIVE := CMakeLists.txt $(wildcard native/engine/* native/bindings/*)
 # Two BLAS threads on a busy machine cost twenty times one.
 export OMP_NUM_THREADS := 1

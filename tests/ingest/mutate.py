@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 
@@ -42,7 +43,7 @@ def _replace_values(content: bytes, rng: random.Random) -> bytes:
 
 def _odd_inside(value, rng):
     if not isinstance(value, dict | list) or not value or rng.random() < 0.1:
-        return rng.choice(ODD)
+        return copy.deepcopy(rng.choice(ODD))
     keys = list(value) if isinstance(value, dict) else range(len(value))
     key = rng.choice(list(keys))
     if isinstance(value, dict) and rng.random() < 0.1:

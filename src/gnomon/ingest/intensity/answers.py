@@ -12,6 +12,7 @@ import msgspec
 from gnomon.errors import InputError
 from gnomon.ingest.intensity.rows import POUNDS_A_MWH, Rows
 from gnomon.ingest.moment import parse_clock, parse_instant
+from gnomon.ingest.text import BAD_JSON
 from gnomon.series.intensity import Scope
 
 __all__ = ["looks_like_intensity", "read_json_rows"]
@@ -50,7 +51,7 @@ def read_json_rows(text: bytes, where: str) -> Rows:
     """The rows of an answer of one of the services that are known, told by its shape."""
     try:
         answer = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except BAD_JSON as error:
         hint = "was it cut short?" if "truncated" in str(error) else None
         raise InputError(f"not JSON: {error}", where=where, hint=hint) from None
     for recognise in (_electricity_maps, _watttime, _great_britain, _carbon_aware):

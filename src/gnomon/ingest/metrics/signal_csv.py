@@ -25,6 +25,7 @@ from isal import igzip
 from gnomon.errors import InputError
 from gnomon.ingest.delimited import BLANK, HeadedTable, read_lines
 from gnomon.ingest.moment import compact_day, is_slashed, is_time, refuse_slashes, with_year_first
+from gnomon.ingest.text import BAD_JSON
 from gnomon.series import Signal
 from gnomon.table import atomic_file
 from gnomon.units import Unit, parse
@@ -169,7 +170,7 @@ class _Table(HeadedTable):
     def _decode_mark(self, number: int, line: str) -> _Header:
         try:
             return msgspec.json.decode(line.removeprefix(_MARK), type=_Header)
-        except msgspec.MsgspecError as error:
+        except BAD_JSON as error:
             what = f"damaged '{_MARK.strip()}' line: {error}"
             raise self.error(what, line=number) from None
 

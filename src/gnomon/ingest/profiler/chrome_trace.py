@@ -8,7 +8,7 @@ import re
 import msgspec
 
 from gnomon.errors import InputError
-from gnomon.ingest.text import read_pieces
+from gnomon.ingest.text import BAD_JSON, read_pieces
 
 __all__ = [
     "ChromeTrace", "is_chrome_trace", "is_jax", "is_kineto", "is_viztracer", "read_chrome_trace",
@@ -90,7 +90,7 @@ def read_chrome_trace(path: str | os.PathLike[str]) -> ChromeTrace:
             events = msgspec.json.decode(raw, type=list[_Event], strict=False)
         else:
             events = msgspec.json.decode(raw, type=_Document, strict=False).traceEvents
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except BAD_JSON as error:
         hint = "was the file cut short?" if "truncated" in str(error) else None
         raise InputError(f"is no Chrome trace ({error})", where=str(path), hint=hint) from None
     complete = [event for event in events if event.ph == "X"]

@@ -1,7 +1,7 @@
 """Spark event logs: what an application ran, task by task.
 
 Spark writes them where `spark.eventLog.enabled` is set: a line of JSON for every event. Versions
-2.4, 3.x and 4.x are read; compressed (gzip, zstd, lz4, snappy, lzf), rolling, or of an application
+2.4, 3.x and 4.x are read; compressed (gzip, zstd, lz4, snappy), rolling, or of an application
 that still runs. A log is read line by line, and only events that matter are decoded.
 """
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 from gnomon.ingest.spark.log_files import find_spark_logs, is_in_progress, log_lines
+from gnomon.ingest.text import BAD_JSON
 
 __all__ = [
     "SparkExecutor",
@@ -43,7 +44,7 @@ _LOOK_AT = 50
 
 #: As wide as Java's: what does not fit is no value of Spark's.
 _Int = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
-_Long = Annotated[int, msgspec.Meta(ge=-(2**63), lt=2**63)]
+_Long = Annotated[int, msgspec.Meta(ge=-(2**62), lt=2**62)]
 
 
 class SparkStage(msgspec.Struct, frozen=True):
@@ -310,7 +311,7 @@ class _Reading:
             event = reader[0].decode(line)
         except msgspec.ValidationError:
             self.dropped[_ODD] += 1
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except BAD_JSON:
             self.dropped[_NOT_JSON] += 1
             return False
         else:

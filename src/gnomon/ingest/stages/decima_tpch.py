@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from gnomon.errors import InputError
 from gnomon.graph.jobs import JobKinds, Stage, Waves
 from gnomon.ingest.stages.stage_order import parents_first
-from gnomon.ingest.text import read_pieces
+from gnomon.ingest.text import BAD_JSON, read_pieces
 
 __all__ = ["looks_like_tpch", "read_tpch"]
 
@@ -91,7 +91,7 @@ def _content(where: str) -> bytes:
 def _decode(content: bytes, where: str) -> dict[str, _Job]:
     try:
         jobs = msgspec.json.decode(content, type=dict[str, _Job])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except BAD_JSON as error:
         hint = "expected queries, each with edges and stages"
         raise InputError(f"holds no TPC-H jobs ({error})", where=where, hint=hint) from None
     if not jobs:
