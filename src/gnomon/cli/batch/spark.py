@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from gnomon.errors import InputError
 from gnomon.ingest.formats import check_input
+from gnomon.units import HOUR_NS
 
 if TYPE_CHECKING:
     from gnomon.act.kubernetes import QuotaPlan
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["spark_agent", "spark_conf"]
 
 _Flag = Annotated[bool, Parameter(negative=())]
-_HOUR_NS = 3_600 * 10**9
 
 
 def spark_conf(
@@ -298,7 +298,7 @@ def _grid(
     elif provider is not None:
         known_provider(provider, scope=scope)  # whether it answers is seen at each look
     else:
-        ask(0, _HOUR_NS)
+        ask(0, HOUR_NS)
     return LiveGrid(ask, hour_s=hour_s, start_ns=start_ns)
 
 

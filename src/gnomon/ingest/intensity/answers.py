@@ -14,19 +14,17 @@ from gnomon.ingest.intensity.rows import POUNDS_A_MWH, Rows
 from gnomon.ingest.moment import parse_clock, parse_instant
 from gnomon.ingest.text import BAD_JSON
 from gnomon.series.intensity import Scope
+from gnomon.units import HOUR_NS, MINUTE_NS, SECOND_NS
 
 __all__ = ["looks_like_intensity", "read_json_rows"]
 
-_NS = 10**9
-_HOUR_NS = 3600 * _NS
-_MINUTE_NS = 60 * _NS
 _KNOWN = "Electricity Maps, WattTime, the Carbon Intensity API of Great Britain, Carbon Aware SDK"
 _GRANULARITY_NS = {
-    "hourly": _HOUR_NS,
-    "5_minutes": 5 * _MINUTE_NS,
-    "15_minutes": 15 * _MINUTE_NS,
-    "30_minutes": 30 * _MINUTE_NS,
-    "daily": 24 * _HOUR_NS,
+    "hourly": HOUR_NS,
+    "5_minutes": 5 * MINUTE_NS,
+    "15_minutes": 15 * MINUTE_NS,
+    "30_minutes": 30 * MINUTE_NS,
+    "daily": 24 * HOUR_NS,
 }
 #: Keys of the services' answers, all of a row in one.
 _SERVICES = (
@@ -189,7 +187,7 @@ def _watttime_meta(rows: Rows, meta: Mapping[str, Any]) -> None:
         rows.zone = meta["region"]
     period = meta.get("data_point_period_seconds")
     if isinstance(period, int) and 0 < period <= 86400:
-        rows.step_ns = period * _NS
+        rows.step_ns = period * SECOND_NS
 
 
 def _great_britain(answer: Any, where: str) -> Rows | None:
@@ -237,7 +235,7 @@ def _half_hour(rows: Rows, number: int, entry: Any, holder: Any, **more: Any) ->
     value = intensity.get("forecast") if actual is None else actual
     start_ns = _take(rows, number, entry, "from", value, **more)
     end_ns = _time(rows, number, entry.get("to"), "to")
-    if not 0 < end_ns - start_ns <= 24 * _HOUR_NS:
+    if not 0 < end_ns - start_ns <= 24 * HOUR_NS:
         raise rows.error(number, "ends before it begins, or more than a day after")
     rows.step_ns = rows.step_ns or end_ns - start_ns
     return actual is None and value is not None
@@ -294,7 +292,7 @@ def _duration_ns(rows: Rows, number: int, given: Any) -> int | None:
         except InputError as error:
             raise rows.error(number, error.what, error.hint) from None
     elif isinstance(given, int | float) and 0 < given <= 10080:
-        dur_ns = round(given * _MINUTE_NS)
-    if not 0 < dur_ns <= 7 * 24 * _HOUR_NS:
+        dur_ns = round(given * MINUTE_NS)
+    if not 0 < dur_ns <= 7 * 24 * HOUR_NS:
         raise rows.error(number, f"a duration of {str(given)[:40]!r} minutes")
     return dur_ns

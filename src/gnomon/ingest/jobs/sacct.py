@@ -27,6 +27,7 @@ from gnomon.errors import InputError
 from gnomon.ingest.delimited import Delimited, read_lines
 from gnomon.ingest.jobs.jobs import Jobs
 from gnomon.ingest.moment import parse_clock, parse_instant
+from gnomon.units import SECOND_NS
 
 __all__ = ["is_sacct", "read_sacct"]
 
@@ -34,7 +35,6 @@ _UNKNOWN = {"", "unknown", "none", "n/a"}
 #: What Slurm writes where a duration came out negative.
 _INVALID = "invalid"
 _CLOCKS = ("elapsed", "elapsedraw", "totalcpu", "cputimeraw")
-_SECOND_NS = 10**9
 _JOULES_PER_KWH = 3.6e6
 
 
@@ -124,7 +124,7 @@ class _Row:
         cell = self.text(name)
         try:
             if cell.isdecimal():
-                return int(cell) * _SECOND_NS
+                return int(cell) * SECOND_NS
             return parse_clock(cell) if cell and cell.lower() != _INVALID else None
         except InputError as error:
             raise self.wrong(f"{name}: {error.what}", error.hint) from None
@@ -326,7 +326,7 @@ def _span(job: _Job, zone: tzinfo) -> _Span | None:
             elapsed = row.clock_ns("elapsed")
         if elapsed is not None:
             is_open |= end is None and "end" in row.cells
-            differs |= end is not None and abs(end - start - elapsed) > _SECOND_NS
+            differs |= end is not None and abs(end - start - elapsed) > SECOND_NS
             end = start + elapsed
         elif end is None:
             raise row.wrong("the job has no End and no Elapsed", "export Elapsed")

@@ -97,7 +97,6 @@ def _snappy_stream(file: BinaryIO) -> Iterator[bytes]:
 def _lzf_stream(file: BinaryIO) -> Iterator[bytes]:
     hint = "set spark.eventLog.compression.codec to zstd, lz4 or snappy"
     raise UnreadCodec("is compressed with LZF, which is not read", where=file.name, hint=hint)
-    yield b""  # a stream like the others
 
 
 #: How a stream begins, and what reads it.

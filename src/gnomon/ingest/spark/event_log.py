@@ -34,7 +34,6 @@ __all__ = [
 ]
 
 _NAME = re.compile(rb'\s*\{\s*"Event"\s*:\s*"([^"]{1,200})"')
-_MS = 10**6
 _NEVER = -1
 _LONGEST_MS = 1 << 43  # the year 2248
 _NOT_JSON = "lines that are no event"

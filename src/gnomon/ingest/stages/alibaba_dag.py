@@ -21,11 +21,11 @@ from gnomon.graph.jobs import BatchJobs, JobKinds, Stage, Waves
 from gnomon.ingest.delimited import Delimited, read_lines
 from gnomon.ingest.stages.stage_order import parents_first
 from gnomon.ingest.stages.trace import BatchTrace
+from gnomon.units import SECOND_NS
 
 __all__ = ["looks_like_alibaba", "read_alibaba"]
 
 _COLUMNS = 9
-_NS = 10**9
 _LEVEL = 1
 #: Names are cut off at so many characters, and the last parent with them.
 _LONGEST_NAME = 50
@@ -100,7 +100,9 @@ def _trace(where: str, jobs: dict[str, list[_Task]], left_out: Counter[str]) -> 
         raise InputError(f"no job is whole ({why or 'there are no rows'})", where=where)
     order = sorted(kinds, key=lambda name: (arrival_s[name], name))
     begin = arrival_s[order[0]]
-    arrival_ns = np.array([(arrival_s[name] - begin) * _NS for name in order], dtype=np.int64)
+    arrival_ns = np.array(
+        [(arrival_s[name] - begin) * SECOND_NS for name in order], dtype=np.int64
+    )
     built = JobKinds.build({name: kinds[name] for name in order})
     note = "Tasks are as long as their stages took: the trace does not tell them apart."
     return BatchTrace(
@@ -184,6 +186,6 @@ def _stages(tasks: list[_Task]) -> list[Stage] | str:
 
 
 def _stage(task: _Task, parents: list[int]) -> Stage:
-    duration_ns = max((task.end_s - task.start_s) * _NS, _NS // 2)
+    duration_ns = max((task.end_s - task.start_s) * SECOND_NS, SECOND_NS // 2)
     waves = {_LEVEL: Waves(first=[duration_ns])}
     return Stage(task.tasks, waves, tuple(sorted(set(parents))), name=task.name)

@@ -22,10 +22,10 @@ from gnomon.errors import InputError
 from gnomon.graph.jobs import JobKinds, Stage, Waves
 from gnomon.ingest.stages.stage_order import parents_first
 from gnomon.ingest.text import BAD_JSON, read_pieces
+from gnomon.units import MILLISECOND_NS
 
 __all__ = ["looks_like_tpch", "read_tpch"]
 
-_MS = 10**6
 #: What a fresh executor's first task takes longer where none was measured.
 _WARM_UP_MS = 1000
 _MOST_BYTES = 1 << 30
@@ -148,7 +148,7 @@ def _stage(
         parents,
         cpu_ns=_undisturbed_ns(rest, first, fresh),
         name=name,
-        typical_ns=float(np.concatenate(measured).mean()) * _MS,
+        typical_ns=float(np.concatenate(measured).mean()) * MILLISECOND_NS,
     )  # fmt: skip
 
 
@@ -181,12 +181,12 @@ def _waves(fresh: _Durations, first: _Durations, rest: _Durations, level: int) -
 
 
 def _nanoseconds(durations_ms: Sequence[int]) -> NDArray[np.int64]:
-    return np.array(durations_ms, dtype=np.int64) * _MS
+    return np.array(durations_ms, dtype=np.int64) * MILLISECOND_NS
 
 
 def _undisturbed_ns(*waves: _Durations) -> int:
     for wave in waves:
         for level in sorted(wave):
             if wave[level]:
-                return int(np.median(wave[level]) * _MS)
+                return int(np.median(wave[level]) * MILLISECOND_NS)
     raise AssertionError("a stage without durations was refused")
