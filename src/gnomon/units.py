@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = [
+    "DAY_NS",
     "DIMENSIONS",
+    "HOUR_NS",
+    "MILLISECOND_NS",
+    "MINUTE_NS",
+    "SECOND_NS",
     "Unit",
     "as_unit",
     "choose_si",
@@ -37,6 +42,12 @@ __all__ = [
     "parse_duration",
     "parse_percent",
 ]
+
+MILLISECOND_NS = 10**6
+SECOND_NS = 10**9
+MINUTE_NS = 60 * SECOND_NS
+HOUR_NS = 60 * MINUTE_NS
+DAY_NS = 24 * HOUR_NS
 
 DIMENSIONS = (
     *("time", "energy", "carbon", "money", "data"),

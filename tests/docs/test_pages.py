@@ -53,9 +53,10 @@ def test_a_use_page_is_short(page):
     assert len(page.read_text().split()) <= MOST_WORDS
 
 
-def test_the_pages_show_the_claims_as_they_are():
+@pytest.mark.parametrize("script", ["claims_table.py", "formats_table.py"])
+def test_generated_tables_are_up_to_date(script):
     done = subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "claims_table.py"), "--check"],
+        [sys.executable, str(ROOT / "docs" / script), "--check"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout

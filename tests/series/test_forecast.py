@@ -6,11 +6,11 @@ from tests.series.carbon_data import load_tool
 
 from gnomon.errors import InputError
 from gnomon.series import Signal
-from gnomon.series._calendar import DAY_NS, HOUR_NS
 from gnomon.series._forecast_model import LEAST_HOURS, MODELS, Past
 from gnomon.series._forecast_range import Forecaster
 from gnomon.series.forecast import METHODS, choose_method, forecast, score
 from gnomon.series.zones import zone_signal
+from gnomon.units import DAY_NS, HOUR_NS
 
 START_NS = 1672531200 * 10**9  # 2023-01-01T00:00:00Z
 

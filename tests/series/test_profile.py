@@ -7,7 +7,7 @@ from tests.series.carbon_data import load_tool, new_year
 
 from gnomon.errors import InputError
 from gnomon.series import Signal
-from gnomon.series._calendar import HOUR_NS, hours_of
+from gnomon.series._calendar import hours_of
 from gnomon.series._memory import (
     autocorrelation,
     correlated_normals,
@@ -17,6 +17,7 @@ from gnomon.series._memory import (
 from gnomon.series.likeness import compare_years
 from gnomon.series.profile import Profile, level_nodes
 from gnomon.series.zones import zone_names, zone_profile
+from gnomon.units import HOUR_NS
 
 LAGS = np.array([1, 6, 24, 168])
 

@@ -6,7 +6,6 @@ import pytest
 import gnomon.series.zones as zones
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
-from gnomon.series._calendar import HOUR_NS
 from gnomon.series.intensity import Identity, intensity_identity
 from gnomon.series.zones import (
     ZONE_ALIASES,
@@ -17,6 +16,7 @@ from gnomon.series.zones import (
     zone_profile,
     zone_signal,
 )
+from gnomon.units import HOUR_NS
 
 
 def test_there_are_more_than_twenty_zones_in_little_space():

@@ -10,11 +10,11 @@ import numpy as np
 from gnomon.decide.cluster import ClusterPolicy, simulate
 from gnomon.graph.jobs import BatchJobs, JobKinds, Stage, Waves
 from gnomon.sim.cluster import Executors, GridSteps, TaskLog
+from gnomon.units import SECOND_NS
 
 __all__ = ["CLUSTER_INVARIANTS", "ClusterCase", "cluster_cases", "run_cluster_case"]
 
 _SEED = 20_240_229
-_SECOND_NS = 10**9
 
 
 class ClusterCase(msgspec.Struct, frozen=True, eq=False):
@@ -93,19 +93,19 @@ def _case(
     rng: np.random.Generator, jobs: int, executors: int, apart_s: float = 40.0
 ) -> ClusterCase:
     kinds = JobKinds.build({f"kind {number}": _stages(rng) for number in range(4)})
-    arrival_ns = np.cumsum(rng.exponential(apart_s, jobs) * _SECOND_NS).astype(np.int64)
+    arrival_ns = np.cumsum(rng.exponential(apart_s, jobs) * SECOND_NS).astype(np.int64)
     day = 300.0 + 200.0 * np.sin(np.arange(400) * (2 * np.pi / 24)) + rng.normal(0.0, 20.0, 400)
     return ClusterCase(
         BatchJobs.of(kinds, rng.integers(0, len(kinds), jobs), arrival_ns),
         Executors(count=executors),
-        GridSteps.known(np.maximum(day, 0.0), 60 * _SECOND_NS),
+        GridSteps.known(np.maximum(day, 0.0), 60 * SECOND_NS),
     )
 
 
 def _stages(rng: np.random.Generator) -> list[Stage]:
     stages = []
     for position in range(int(rng.integers(1, 6))):
-        durations = (rng.exponential(8.0, (3, 3)) * _SECOND_NS).astype(np.int64) + 1
+        durations = (rng.exponential(8.0, (3, 3)) * SECOND_NS).astype(np.int64) + 1
         parents = rng.choice(position, min(position, int(rng.integers(0, 3))), replace=False)
         waves = {2: Waves(*durations), 8: Waves(*(durations * 3 // 2))}
         stages.append(Stage(int(rng.integers(1, 8)), waves, tuple(parents.tolist())))

@@ -12,6 +12,7 @@ from cyclopts import App, Parameter
 from gnomon.cli.output import Output, show
 from gnomon.cli.sources import Source, spell
 from gnomon.errors import InputError
+from gnomon.ingest.formats import check_input
 
 __all__ = ["app"]
 
@@ -67,6 +68,8 @@ def build(
     from gnomon.systems.aibench.compose.calls import parse_selection
     from gnomon.systems.aibench.pipeline import Options
 
+    check_input(path, "aibench build")
+    check_input(kineto, "aibench build --kineto")
     options = Options(
         selection=parse_selection(keep or (), drop or (), weight or (), take, repeat),
         scale_batch=_factor(scale_batch), batch=batch,
@@ -107,6 +110,9 @@ def check(
     from gnomon.systems.aibench.verify.check import check_bench
     from gnomon.systems.aibench.verify.check_result import to_result, to_script
 
+    check_input(bench, "aibench check")
+    check_input(trace, "aibench check --trace")
+    check_input(clone_trace, "aibench check --clone-trace")
     done = check_bench(
         bench, profile_in(trace), clone_trace=clone_trace, clone_json=clone_json, step_ms=step_ms,
         device=device, steps=steps,
@@ -137,6 +143,9 @@ def audit(
     from gnomon.systems.aibench.verify.audit import audit as search
     from gnomon.systems.aibench.verify.audit_result import to_result, to_script
 
+    check_input(bench, "aibench audit")
+    for path in against:
+        check_input(path, "aibench audit --against")
     read_bench(bench)  # what is no benchmark, or a cut one, cannot be judged
     files = [file for path in against for file in traces_in(path)]
     found = search(bench, files, templates=templates(), neutral=COMMON)
@@ -167,6 +176,8 @@ def mix(
     from gnomon.systems.aibench.compose.mix import mix as make
     from gnomon.systems.aibench.compose.mix import parse_weights, to_result, to_script
 
+    for bench in benches:
+        check_input(bench, "aibench mix")
     made = make(benches, parse_weights(weights, len(benches)), out, force=force)
     names = " ".join(shlex.quote(bench.name) for bench in benches)
     command = f"gnomon aibench mix {names} --weights {weights} -o {shlex.quote(out.name)}"

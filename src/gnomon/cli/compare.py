@@ -28,6 +28,6 @@ def compare(
     from gnomon.units import parse_percent
 
     allowed = parse_percent(max_regress)
-    found = report.compare(load_result(before), load_result(after), allowed)
+    found = report.compare(load_result(before, "compare"), load_result(after, "compare"), allowed)
     show(found.to_result(), output)
     return 3 if found.regressed else 0

@@ -125,6 +125,7 @@ _PARTS: list[tuple[str, str, Callable[[], str], str]] = [
     ("polars", "data frames", _module("polars"), "pip install 'gnomon[tables]'"),
     ("pyarrow", "Parquet", _module("pyarrow"), "pip install 'gnomon[tables]'"),
     ("zstandard", ".zst traces", _module("zstandard"), "pip install 'gnomon[zstd]'"),
+    ("cramjam", "Spark logs in lz4 or snappy", _module("cramjam"), "pip install 'gnomon[codecs]'"),
     ("PyTorch", "recording traces", _module("torch"), "pip install torch"),
     ("GPU", "GPU figures", _any_of(("nvidia-smi", "-L"), ("rocm-smi", "--showproductname")),
      "none found by nvidia-smi or rocm-smi"),

@@ -32,8 +32,9 @@ def export(
         target: What to write; overwritten when it is there.
         json: Say what was written as JSON.
     """
-    from gnomon.ingest.identify import identify
+    from gnomon.ingest.formats import check_input, identify
 
+    check_input(source, "export")
     is_result = identify(source).format == "result"
     ending = "".join(target.suffixes[-2:]) if target.suffix == ".gz" else target.suffix
     writers = _RESULT if is_result or ending in (".html", ".prom") else _TIMELINE

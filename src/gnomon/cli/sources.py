@@ -15,9 +15,21 @@ if TYPE_CHECKING:
     from gnomon.graph import Timeline
     from gnomon.report import Result
 
-__all__ = ["Source", "bundled_name", "load_result", "load_timelines", "spell", "spell_options"]
+__all__ = [
+    "WITH_TIMELINE",
+    "Source",
+    "bundled_name",
+    "load_result",
+    "load_timelines",
+    "spell",
+    "spell_options",
+]
 
 _BUNDLED = "bundled:"
+_STORED = ("graph", "timeline", "arrow")
+_REPLAYED = ("kineto", "chrome-trace", "recording", "folder", "operation-log")
+#: Formats that a timeline is made of.
+WITH_TIMELINE = (*_STORED, *_REPLAYED)
 
 
 def _resolve(type_: Any, tokens: Sequence[Any]) -> Path:
@@ -66,40 +78,45 @@ def spell_options(options: Mapping[str, object]) -> list[str]:
     return words
 
 
-def load_result(path: Path) -> Result:
+def load_result(path: Path, command: str = "report") -> Result:
     """Loads a saved result, or computes the one that fits the file."""
-    from gnomon.ingest.identify import identify
+    from gnomon.ingest.formats import check_input, identify
 
-    identity = identify(path)
-    if identity.format == "result":
+    check_input(path, command)
+    format = identify(path).format
+    if format == "result":
         from gnomon import report
 
         return report.load(path)
-    if identity.format in ("kineto", "folder", "operation-log"):
-        from gnomon.systems.training import replay_trace, to_result
-
-        return to_result(replay_trace(path, []))
-    if identity.format == "arrow":
+    if format in _STORED:
         return timeline_result(load_arrow(path), path)
-    raise InputError(
-        f"is {identity.about}, which has no result", where=str(path),
-        hint="give a saved result, a profiler trace, a graph or a timeline",
-    )  # fmt: skip
+    _check_replayed(path, format, "result")
+    from gnomon.systems.training import replay_trace, to_result
+
+    return to_result(replay_trace(path, []))
 
 
-def load_timelines(path: Path) -> dict[str, Timeline]:
+def load_timelines(path: Path, command: str = "export") -> dict[str, Timeline]:
     """The timelines of a trace, a graph or a timeline file."""
-    from gnomon.ingest.identify import identify
+    from gnomon.ingest.formats import check_input, identify
 
-    identity = identify(path)
-    if identity.format in ("kineto", "folder", "operation-log"):
-        from gnomon.systems.training import replay_trace
-
-        run = replay_trace(path, [])
-        return {"recorded": run.training.recorded, "replayed": run.timeline}
-    if identity.format == "arrow":
+    check_input(path, command)
+    format = identify(path).format
+    if format in _STORED:
         return {path.stem: load_arrow(path)}
-    raise InputError(f"is {identity.about}, which has no timeline", where=str(path))
+    _check_replayed(path, format, "timeline")
+    from gnomon.systems.training import replay_trace
+
+    run = replay_trace(path, [])
+    return {"recorded": run.training.recorded, "replayed": run.timeline}
+
+
+def _check_replayed(path: Path, format: str, wanted: str) -> None:
+    if format not in _REPLAYED:
+        raise InputError(
+            f"it has no {wanted}", where=str(path),
+            hint="give a saved result, a profiler trace, a graph or a timeline",
+        )  # fmt: skip
 
 
 def load_arrow(path: Path) -> Timeline:

@@ -13,6 +13,7 @@ from cyclopts import App, Parameter
 from gnomon.cli.output import Output, show
 from gnomon.cli.sources import Source, spell
 from gnomon.cli.training_predict import predict, search
+from gnomon.ingest.formats import check_input
 
 if TYPE_CHECKING:
     from gnomon.systems.training import TrainingReplay
@@ -49,6 +50,7 @@ def replay(
     """
     from gnomon.systems.training.whatif import parse_scale
 
+    check_input(path, "training replay")
     changes = [parse_scale(text) for text in scale or ()]
     options = _options(steps, profiler_cost, traced_only)
     options += [f"--scale {shlex.quote(text)}" for text in scale or ()]
@@ -100,6 +102,7 @@ def whatif(
     from gnomon.systems.training import whatif as ask
     from gnomon.systems.training.straggler import NoStragglers
 
+    check_input(path, "training whatif")
     asked: list[tuple[str, ask.Change]] = [
         *((f"--scale {shlex.quote(text)}", ask.parse_scale(text)) for text in scale or ()),
         *((f"--remove {shlex.quote(text)}", ask.ScaleNamed(text, 0.0)) for text in remove or ()),
@@ -224,6 +227,7 @@ def stragglers(path: Source, *, output: Output = Output()) -> None:  # noqa: B00
     from gnomon.ingest.profiler.operation_log import read_operation_log
     from gnomon.systems.training.straggler import straggler_report, to_result
 
+    check_input(path, "training stragglers")
     report = straggler_report(read_operation_log(path))
     show(to_result(report, spell("gnomon training stragglers", path)), output)
 
@@ -251,6 +255,7 @@ def sweep(
     from gnomon.parallel import RichProgress
     from gnomon.systems.training.sweep import sweep_trace
 
+    check_input(path, "training sweep")
     options = [f"--kind {k}" for k in kind or ()] + [f"--factor {f:g}" for f in factor or ()]
     try:
         result = sweep_trace(

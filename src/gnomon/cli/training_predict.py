@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from gnomon.cli.output import Output, show
 from gnomon.cli.sources import Source, spell, spell_options
 from gnomon.errors import InputError
+from gnomon.ingest.formats import check_input
 
 if TYPE_CHECKING:
     from gnomon.systems.training.prediction.source import Source as Parts
@@ -64,6 +65,7 @@ def predict(
     from gnomon.systems.training.prediction.predict import predict as ask
     from gnomon.systems.training.prediction.predict_result import to_result, to_script
 
+    check_input(path, "training predict")
     settings = parse_settings(set or ())
     if gpu is not None and path is not None:
         settings.setdefault("gpu", gpu)
@@ -142,6 +144,7 @@ def search(
     from gnomon.systems.training.prediction.configuration import parse_settings
     from gnomon.systems.training.prediction.search_result import find_layouts, to_result, to_script
 
+    check_input(path, "training search")
     if gpus is None:
         raise InputError("--gpus: over how many GPUs?")
     settings = parse_settings(set or ())

@@ -17,13 +17,13 @@ from gnomon.datasets._job_parameters import parameters
 from gnomon.datasets._tpch_like import draw_durations, draw_queries
 from gnomon.errors import InputError
 from gnomon.graph.jobs import BatchJobs, JobKinds
+from gnomon.units import SECOND_NS
 
 __all__ = [
     "alibaba_like", "fixed_arrivals", "poisson_arrivals", "sample_jobs", "tpch_like",
     "tpch_like_sets",
 ]  # fmt: skip
 
-_NS = 10**9
 _MEASURED_GB = (2, 5, 10, 20, 50, 80, 100)
 
 
@@ -113,7 +113,7 @@ def poisson_arrivals(rng: np.random.Generator, count: int, mean_s: float) -> NDA
     0
     """
     _check_arrivals(count, mean_s)
-    apart = rng.exponential(mean_s, max(count - 1, 0)) * _NS
+    apart = rng.exponential(mean_s, max(count - 1, 0)) * SECOND_NS
     times: NDArray[np.int64] = np.zeros(count, dtype=np.int64)
     times[1:] = np.cumsum(apart)
     return times
@@ -126,7 +126,7 @@ def fixed_arrivals(count: int, every_s: float) -> NDArray[np.int64]:
     [0, 500000000, 1000000000]
     """
     _check_arrivals(count, every_s)
-    return np.asarray(np.rint(np.arange(count) * every_s * _NS), dtype=np.int64)
+    return np.asarray(np.rint(np.arange(count) * every_s * SECOND_NS), dtype=np.int64)
 
 
 def _check_arrivals(count: int, mean_s: float) -> None:

@@ -6,9 +6,7 @@ how far off the total may be. Its authors warn that they are orders of magnitude
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
 import os
 import re
 from collections.abc import Sequence
@@ -17,9 +15,9 @@ import msgspec
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
-from gnomon.ingest.text import read_pieces
+from gnomon.ingest.delimited import Delimited, read_lines
 
-__all__ = ["Product", "find_product", "read_boavizta"]
+__all__ = ["Product", "find_product", "looks_like_boavizta", "read_boavizta"]
 
 _NEEDED = ("manufacturer", "name", "gwp_total", "gwp_manufacturing_ratio")
 
@@ -57,27 +55,26 @@ class Product(msgspec.Struct, frozen=True, kw_only=True):
         return self.embodied_kg
 
 
+def looks_like_boavizta(head: bytes) -> bool:
+    """Whether a file begins with the header of the table."""
+    first = head.split(b"\n", 1)[0]
+    return all(name.encode() in first for name in _NEEDED)
+
+
 def read_boavizta(path: str | os.PathLike[str]) -> list[Product]:
     """All products of a copy of boavizta-data-us.csv (or -fr, with semicolons)."""
     where = os.fspath(path)
-    try:
-        text = b"".join(read_pieces(where)).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError("is not a text file", where=where, hint="expected CSV") from None
-    delimiter = ";" if text.partition("\n")[0].count(";") > 5 else ","
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
-    missing = [name for name in _NEEDED if name not in (reader.fieldnames or ())]
+    table = Delimited(read_lines(where, hint="expected CSV"), where)
+    names = next(table, [])
+    missing = [name for name in _NEEDED if name not in names]
     if missing:
         what = f"there is no column {', '.join(missing)}"
         raise InputError(what, where=where, hint="is this Boavizta's footprint table?")
     products = []
-    try:
-        for row in reader:
-            at = f"{where} line {reader.line_num}"
-            if row["gwp_total"]:
-                products.append(_product(row, reader.line_num, at))
-    except csv.Error as error:
-        raise InputError(f"line {reader.line_num}: {error}", where=where) from None
+    for cells in table:
+        row = dict.fromkeys(names, "") | dict(zip(names, cells))
+        if row.get("gwp_total"):
+            products.append(_product(row, table.line, f"{where} line {table.line}"))
     return products
 
 

@@ -12,9 +12,20 @@ from gnomon.errors import InputError
 from gnomon.units import parse_duration
 
 __all__ = [
-    "compact_day", "epoch_scale", "find_timezone", "parse_clock", "parse_instant", "parse_length",
+    "compact_day",
+    "epoch_scale",
+    "find_timezone",
+    "is_slashed",
+    "is_time",
+    "parse_clock",
+    "parse_instant",
+    "parse_length",
+    "refuse_slashes",
+    "with_year_first",
 ]  # fmt: skip
 
+_DOTTED_DATE = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?:,?[ T]+(\d{1,2})(:.*))?")
+_SLASHED_DATE = re.compile(r"\d{1,2}/\d{1,2}/\d{2,4}(?!\d)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER = re.compile(r"[+-]?(\d{1,19}(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?")
 _CLOCK = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,2}(?:\.\d{1,9})?)")
@@ -37,6 +48,48 @@ def compact_day(cell: str) -> date | None:
     except ValueError:
         return None
     return day if 1900 <= day.year <= 2100 else None
+
+
+def with_year_first(cell: str) -> str:
+    """A date with dots, which is day first everywhere, as ISO 8601 has it; others as they are.
+
+    >>> with_year_first("01.03.2024 8:00"), with_year_first("2024-03-01")
+    ('2024-03-01T08:00', '2024-03-01')
+    """
+    match = _DOTTED_DATE.fullmatch(cell)
+    if match is None:
+        return cell
+    try:
+        day = date(*(int(match[part]) for part in (3, 2, 1)))
+    except ValueError:
+        return cell
+    return f"{day}T{match[4]:0>2}{match[5]}" if match[4] else f"{day}"
+
+
+def is_slashed(cell: str) -> bool:
+    """Whether a cell begins with 01/02/2024."""
+    return _SLASHED_DATE.match(cell) is not None
+
+
+def is_time(cell: str) -> bool:
+    """Whether a cell is a written date or time; a bare number is not taken for one.
+
+    >>> is_time("2024-03-01 08:00"), is_time("01.03.2024"), is_time("1709280000")
+    (True, True, False)
+    """
+    plain = cell.strip()
+    try:
+        datetime.fromisoformat(_FRACTION.sub("", with_year_first(plain)))
+    except ValueError:
+        return False
+    return not plain.isdecimal()
+
+
+def refuse_slashes(cell: str) -> None:
+    """Refuse 01/02/2024: half of the world reads January, the other half February."""
+    if is_slashed(cell):
+        what = f"{cell[:40]!r} is no time that is clear: which is the month?"
+        raise InputError(what, hint="write 2024-03-31T01:00Z, or 31.03.2024 01:00")
 
 
 def epoch_scale(numbers: Sequence[float]) -> int:

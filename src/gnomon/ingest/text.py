@@ -7,9 +7,14 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+import msgspec
+
 from gnomon.errors import InputError, MissingExtra
 
-__all__ = ["read_head", "read_pieces"]
+__all__ = ["BAD_JSON", "read_head", "read_pieces"]
+
+#: What decoding raises for JSON that is damaged, of another shape, no text, or nested too deep.
+BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 #: Compressed bytes are read so many at a time.
 _COMPRESSED = 1 << 18

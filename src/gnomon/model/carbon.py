@@ -20,10 +20,9 @@ from gnomon.graph.timeline import Timeline, union_of_spans
 from gnomon.model.machines.machine import Machine
 from gnomon.model.ranges import Floats, Ranges
 from gnomon.series import Signal, integrate_product
-from gnomon.units import parse
+from gnomon.units import HOUR_NS, parse
 
 __all__ = [
-    "HOUR_NS",
     "YEAR_H",
     "Amortisation",
     "Carbon",
@@ -43,7 +42,6 @@ __all__ = [
 #: Hours of a year, as amortisation tables count them.
 YEAR_H = 365 * 24.0
 #: Nanoseconds of an hour.
-HOUR_NS = 3600 * 10**9
 
 #: How embodied carbon is spread over time: "life" evenly over the expected life and on at that
 #: rate; "age" over max(life, age), the paper's amortisation A; "sunk" over the life and nothing

@@ -8,10 +8,8 @@ import numpy as np
 
 from gnomon.series._segment import Floats, Ints
 
-__all__ = ["DAY_NS", "HOUR_NS", "Hours", "hours_of", "months_of"]
+__all__ = ["Hours", "hours_of", "months_of"]
 
-HOUR_NS = 3600 * 10**9
-DAY_NS = 24 * HOUR_NS
 # 1 January 1970 was a Thursday, the fourth day of a week that begins on Monday.
 _FIRST_WEEKDAY = 3
 

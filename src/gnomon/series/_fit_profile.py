@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from gnomon.errors import InputError
-from gnomon.series._calendar import HOUR_NS, Hours, hours_of
+from gnomon.series._calendar import Hours, hours_of
 from gnomon.series._memory import fit_memory
 from gnomon.series._segment import Floats, Ints
 from gnomon.series.profile import (
@@ -20,6 +20,7 @@ from gnomon.series.profile import (
     part_middles,
 )
 from gnomon.series.signal import Signal
+from gnomon.units import HOUR_NS
 
 __all__ = ["fit_profile"]
 

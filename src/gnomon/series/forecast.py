@@ -12,13 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from gnomon.errors import InputError
-from gnomon.series._calendar import DAY_NS, HOUR_NS
 from gnomon.series._forecast_model import LEAST_HOURS, Past
 from gnomon.series._forecast_range import COVERAGE, Forecaster, Outlook
 from gnomon.series._segment import Floats, Ints
 from gnomon.series.signal import Signal
 from gnomon.table import Table
-from gnomon.units import format_duration
+from gnomon.units import DAY_NS, HOUR_NS, format_duration
 
 __all__ = [
     "COVERAGE", "METHODS", "Choice", "Outlook", "choose_method", "forecast", "outlooks", "score",

@@ -6,10 +6,11 @@ import msgspec
 import numpy as np
 
 from gnomon.errors import InputError
-from gnomon.series._calendar import HOUR_NS, hours_of
+from gnomon.series._calendar import hours_of
 from gnomon.series._memory import autocorrelation
 from gnomon.series._segment import Floats, Ints
 from gnomon.series.signal import Signal
+from gnomon.units import HOUR_NS
 
 __all__ = ["LAGS_H", "Likeness", "compare_years"]
 

@@ -16,10 +16,11 @@ import numpy as np
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.series import _instant
-from gnomon.series._calendar import HOUR_NS, Hours, hours_of
+from gnomon.series._calendar import Hours, hours_of
 from gnomon.series._memory import correlated_normals
 from gnomon.series._segment import Floats, Ints
 from gnomon.series.signal import Signal
+from gnomon.units import HOUR_NS
 
 __all__ = ["NORMAL_NODES", "Profile"]
 

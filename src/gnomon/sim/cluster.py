@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from gnomon import _core
 from gnomon.errors import InputError, SimulationError
 from gnomon.graph.jobs import BatchJobs, JobKinds
+from gnomon.units import HOUR_NS
 
 __all__ = [
     "NEVER_NS", "ClusterRun", "Executors", "GridSteps", "Guard", "HeldStages", "TaskLog",
@@ -27,7 +28,6 @@ __all__ = [
 NEVER_NS = int(np.iinfo(np.int64).max)
 #: A job's way to its end is estimated with so many executors: what measured jobs scale to.
 PATH_EXECUTORS = 20
-_HOUR_NS = 3_600 * 10**9
 _WORD = 2**64 - 1
 
 Floats = NDArray[np.float64]
@@ -252,7 +252,7 @@ def _native_executors(executors: Executors) -> _core.ClusterExecutors:
         straggler_chance=executors.straggler_chance,
         straggler_factor=executors.straggler_factor,
         task_failure_chance=executors.task_failure_chance,
-        failures_per_ns=executors.failures_per_hour / _HOUR_NS,
+        failures_per_ns=executors.failures_per_hour / HOUR_NS,
     )
 
 

@@ -22,7 +22,7 @@ from gnomon.ingest.execution.trace import (
     read_execution_trace,
 )
 from gnomon.ingest.execution.value import ValueReader, dtype_name, split_types
-from gnomon.ingest.identify import identify
+from gnomon.ingest.formats import identify
 
 CHAKRA = "1.1.1-chakra.0.0.4"
 

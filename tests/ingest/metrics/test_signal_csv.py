@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon.errors import InputError
-from gnomon.ingest.metrics import signal_csv
+from gnomon.ingest import delimited
 from gnomon.ingest.metrics.signal_csv import read_signal_csv, write_signal_csv
 from gnomon.series import Gap, Signal
 from gnomon.units import parse
@@ -216,7 +216,7 @@ def test_wrong_columns_are_refused(write):
 
 
 def test_paths_that_lead_nowhere(tmp_path):
-    assert "no such file" in refused(tmp_path / "absent.csv")
+    assert "No such file" in refused(tmp_path / "absent.csv")
     assert refused(tmp_path)
     with pytest.raises(InputError):
         write_signal_csv(
@@ -240,10 +240,10 @@ def test_gzip_whole_renamed_cut_and_damaged(tmp_path):
     path.write_bytes(packed)
     assert read_signal_csv(path).row_count == 5000
     path.write_bytes(packed[: len(packed) // 2])
-    assert "damaged or ends early" in refused(path)
-    assert "was the download cut short?" in refused(path)
+    assert "gzip stream ends early" in refused(path)
+    assert "was the file cut short?" in refused(path)
     path.write_bytes(packed[:5])
-    assert "damaged or ends early" in refused(path)
+    assert "gzip stream ends early" in refused(path)
     path.write_bytes(packed[:500] + bytes(200) + packed[700:])
     refused(path)
 
@@ -257,8 +257,8 @@ def test_absurd_sizes(tmp_path, write, monkeypatch):
     path.write_bytes(gzip.compress(b'"' + b"x" * (1 << 18) + b'",time\n'))
     assert "line 1" in refused(path)
     small = write("time,power_w", *(f"{i},1" for i in range(100)))
-    monkeypatch.setattr(signal_csv, "_MAX_ROWS", 50)
-    assert "larger than 50 lines" in refused(small)
+    monkeypatch.setattr(delimited, "_MAX_CHARS", 50)
+    assert "larger than 50 characters" in refused(small)
 
 
 # --- writing ---------------------------------------------------------------------------------
@@ -350,4 +350,4 @@ class TestElectricityMaps:
         whole = (hourly / "DE-LU.csv.gz").read_bytes()
         path = tmp_path / "cut.csv.gz"
         path.write_bytes(whole[: len(whole) // 2])
-        assert "was the download cut short?" in refused(path, value_column="lca_gco2_kwh")
+        assert "was the file cut short?" in refused(path, value_column="lca_gco2_kwh")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gnomon.datasets import bundled
-from gnomon.ingest.identify import identify
+from gnomon.ingest.formats import identify
 from gnomon.ingest.profiler.kineto import read_kineto
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from gnomon import _core
 from gnomon.datasets import bundled
 from gnomon.errors import InputError
-from gnomon.ingest.identify import identify
+from gnomon.ingest.formats import identify
 from gnomon.ingest.profiler import kineto
 from gnomon.ingest.profiler.kineto import read_kineto
 from tests.ingest.profiler.reference_kineto import reference_read_kineto
@@ -451,4 +451,4 @@ def test_events_a_century_apart_are_refused(tmp_path):
 )  # fmt: skip
 def test_whatever_can_be_read_is_recognised(tmp_path, text):
     (tmp_path / "t.json").write_text(text)
-    assert identify(tmp_path / "t.json").format == "kineto"
+    assert identify(tmp_path / "t.json").format == "chrome-trace"

@@ -187,7 +187,7 @@ def test_a_csv_that_was_cut(tmp_path):
 def test_neither_parquet_nor_csv(tmp_path):
     path = write(tmp_path)
     path.write_bytes(b"\xff\xfe\x00\x00" * 9)
-    with pytest.raises(InputError, match="neither Parquet nor CSV"):
+    with pytest.raises(InputError, match="expected Parquet or CSV"):
         read_operation_log(path)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gnomon.cli.carbon.grid import own_file
 from gnomon.errors import InputError
+from gnomon.ingest.formats import check_input
 
 if TYPE_CHECKING:
     from gnomon.graph.jobs import JobKinds
@@ -31,6 +32,7 @@ def find_hours(
     from gnomon.series.intensity import describe_intensity
     from gnomon.systems.batch.grids import Hours, hours_of_zone
 
+    check_input(signal, "batch run --signal")
     zones = [name.strip() for name in names.split(",") if name.strip()]
     if signal is not None and len(zones) > 1:
         raise InputError("--signal is of one grid", hint="name one with --grid")
@@ -119,6 +121,7 @@ def _kinds_of_file(path: Path) -> tuple[JobKinds, str]:
         raise InputError(
             "no such file", where=str(path), hint="--jobs tpch, alibaba, or a file of jobs"
         )
+    check_input(path, "batch run --jobs")
     if path.is_dir() or looks_like_spark_log(path):
         kinds = spark_jobs(read_spark_logs(path)).kinds
     elif looks_like_alibaba(read_head(path)):

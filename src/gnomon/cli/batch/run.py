@@ -17,6 +17,7 @@ from gnomon.cli.batch.grid import check_draw, find_hours, find_jobs
 from gnomon.cli.output import Output, show
 from gnomon.cli.sources import Source, bundled_name, spell_options
 from gnomon.errors import InputError
+from gnomon.ingest.formats import check_input
 
 if TYPE_CHECKING:
     from gnomon.ingest.stages.trace import BatchTrace
@@ -192,6 +193,8 @@ def whatif(
 
     if not log:
         raise InputError("which event logs?", hint="gnomon batch whatif /var/spark-events ...")
+    for path in log:
+        check_input(path, "batch whatif")
     if (njobs is None) != (arrival is None):
         raise InputError("--njobs and --arrival belong together")
     if njobs is not None and arrival is not None:

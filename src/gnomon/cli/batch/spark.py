@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from gnomon.errors import InputError
+from gnomon.ingest.formats import check_input
+from gnomon.units import HOUR_NS
 
 if TYPE_CHECKING:
     from gnomon.act.kubernetes import QuotaPlan
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["spark_agent", "spark_conf"]
 
 _Flag = Annotated[bool, Parameter(negative=())]
-_HOUR_NS = 3_600 * 10**9
 
 
 def spark_conf(
@@ -219,6 +220,7 @@ def _grid(
     from gnomon.ingest.moment import parse_instant
     from gnomon.systems.batch.live.grid import LiveGrid
 
+    check_input(signal, "batch spark-agent --signal")
     if hour_s <= 0:
         raise InputError("--hour: an hour of the grid takes time")
     start_ns: int | None = parse_instant(start) if start is not None else None
@@ -241,7 +243,7 @@ def _grid(
     elif provider is not None:
         known_provider(provider, scope=scope)  # whether it answers is seen at each look
     else:
-        ask(0, _HOUR_NS)
+        ask(0, HOUR_NS)
     return LiveGrid(ask, hour_s=hour_s, start_ns=start_ns)
 
 

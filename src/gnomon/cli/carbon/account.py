@@ -10,8 +10,9 @@ from cyclopts import Parameter
 
 from gnomon.cli.carbon.grid import year_of_jobs, zone_hours
 from gnomon.cli.output import Output, show
-from gnomon.cli.sources import Source, spell_options
+from gnomon.cli.sources import WITH_TIMELINE, Source, spell_options
 from gnomon.errors import InputError
+from gnomon.ingest.formats import check_input
 
 if TYPE_CHECKING:
     from gnomon.ingest.jobs.jobs import Jobs
@@ -81,6 +82,9 @@ def account(
     from gnomon.systems.carbon.accounts.account_result import parse_metrics, to_result, to_script
     from gnomon.systems.carbon.accounts.activity import read_activity
 
+    check_input(path, "carbon account")
+    check_input(signal, "carbon account --signal")
+    check_input(machines, "carbon account --machines")
     if zone is None and signal is None:
         raise InputError("--zone: which grid?", hint="a name such as DE, or g/kWh")
     if not 0 <= utilisation <= 100:
@@ -143,10 +147,9 @@ def account(
 
 
 def _has_timeline(path: Path) -> bool:
-    from gnomon.ingest.identify import identify
+    from gnomon.ingest.formats import identify
 
-    formats = ("kineto", "folder", "operation-log", "arrow")
-    return path.exists() and identify(path).format in formats
+    return path.exists() and identify(path).format in WITH_TIMELINE
 
 
 def _timeline(path: Path, start: str | None) -> tuple[Jobs, list[str]]:

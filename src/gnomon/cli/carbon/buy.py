@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from gnomon.cli.output import Output, show
 from gnomon.cli.sources import spell_options
 from gnomon.errors import InputError
+from gnomon.ingest.formats import check_input
 
 __all__ = ["buy"]
 
@@ -48,6 +49,8 @@ def buy(
     from gnomon.systems.carbon.buy import weigh_purchase
     from gnomon.systems.carbon.buy_result import to_result, to_script
 
+    check_input(fleet, "carbon buy --fleet")
+    check_input(candidate, "carbon buy --candidate")
     if fleet is None or candidate is None or zone is None:
         raise InputError(
             "--fleet, --candidate and --zone: which servers, what instead, and where?"

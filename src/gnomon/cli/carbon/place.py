@@ -13,6 +13,7 @@ from gnomon.cli.carbon.grid import own_file, year_of_jobs, zone_hours
 from gnomon.cli.output import Output, show
 from gnomon.cli.sources import spell_options
 from gnomon.errors import InputError
+from gnomon.ingest.formats import check_input
 
 if TYPE_CHECKING:
     from gnomon.model.machines.machine import Fleet
@@ -67,6 +68,9 @@ def place(
         seed: Of the zone's generated year.
         output: Where the answer goes.
     """
+    check_input(fleet, "carbon place --fleet")
+    check_input(jobs, "carbon place --jobs")
+    check_input(signal, "carbon place --signal")
     if fleet is None:
         raise InputError("--fleet: which servers?", hint="a fleet in YAML, or bundled:mit-740")
     if zone is None and signal is None:

@@ -13,15 +13,16 @@ from gnomon.cli.carbon.grid import own_file
 from gnomon.cli.output import Output, show
 from gnomon.cli.sources import spell_options
 from gnomon.errors import InputError
+from gnomon.ingest.formats import check_input
+from gnomon.units import HOUR_NS
 
 if TYPE_CHECKING:
     from gnomon.series import Signal
 
 __all__ = ["signal"]
 
-_HOUR_NS = 3600 * 10**9
 #: History of generated hours that a forecast gets to learn from.
-_HISTORY_NS = 2 * 8766 * _HOUR_NS
+_HISTORY_NS = 2 * 8766 * HOUR_NS
 _GENERATED = "These hours are generated from a profile; --file and --provider show real ones."
 
 
@@ -63,6 +64,7 @@ def signal(
     from gnomon.ingest.intensity.grid import check_covers, read_grid_file
     from gnomon.systems.carbon.signal_result import see, to_result, to_script
 
+    check_input(file, "carbon signal --file")
     start_ns, end_ns = _instant("--from", from_), _instant("--to", to)
     if start_ns is not None and end_ns is not None and end_ns <= start_ns:
         raise InputError(f"--to {to} is not after --from {from_}")
@@ -167,7 +169,7 @@ def _generated(
         end_ns = newest_ns if start_ns is None else max(newest_ns, _years_later(start_ns, 1))
     if start_ns is None:
         start_ns = _years_later(end_ns, -1)
-    if end_ns - start_ns < _HOUR_NS:
+    if end_ns - start_ns < HOUR_NS:
         raise InputError("the span is shorter than an hour")
     known = zone_signal(zone, start_ns - _HISTORY_NS, end_ns, scope=scope, seed=seed)
     return known, start_ns, end_ns, notes_on_distance(zone, start_ns, end_ns, scope=scope)
@@ -180,6 +182,4 @@ def _years_later(t_ns: int, years: int) -> int:
     if is_leap_day:
         moment += timedelta(days=1)
     later = moment.replace(year=moment.year + years)
-    return (
-        t_ns + (later - moment) // timedelta(microseconds=1) * 1000 + is_leap_day * 24 * _HOUR_NS
-    )
+    return t_ns + (later - moment) // timedelta(microseconds=1) * 1000 + is_leap_day * 24 * HOUR_NS

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from gnomon.errors import InputError
+from gnomon.ingest.formats import check_input
+from gnomon.units import HOUR_NS
 
 if TYPE_CHECKING:
     from gnomon.act.process import Ran
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from gnomon.systems.carbon.wait import WaitPlan
 
 __all__ = ["wait"]
-
-_HOUR_NS = 3_600 * 10**9
 
 
 def wait(
@@ -56,6 +56,7 @@ def wait(
     from gnomon.systems.carbon.wait import plan_wait
     from gnomon.units import format_duration, parse_duration
 
+    check_input(signal, "carbon wait --signal")
     if not command and not plan:
         raise InputError("which command? Give it after --", hint="or --plan to print the time")
     if within is None or for_ is None:
@@ -66,7 +67,7 @@ def wait(
         raise InputError(f"--watts {watts:g}: it has to be zero or more")
     within_ns, length_ns = parse_duration(within), parse_duration(for_)
     now = time.time_ns()
-    outlook = _outlook(zone, now, now + within_ns + _HOUR_NS, signal, provider, scope)
+    outlook = _outlook(zone, now, now + within_ns + HOUR_NS, signal, provider, scope)
     chosen = plan_wait(outlook, now, within_ns=within_ns, length_ns=length_ns)
     if plan:
         (_say if json else print)(chosen.describe(watts))  # it is the answer

@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from gnomon.errors import InputError
-from gnomon.ingest.profiler.kineto import looks_like_kineto
+from gnomon.ingest.profiler.chrome_trace import is_chrome_trace
 
 __all__ = ["WrittenNode", "WrittenSide", "WrittenTrace", "decode_trace", "mend"]
 
@@ -131,7 +131,7 @@ def _lower(text: str) -> str:
 
 
 def _other_kind(raw: bytes) -> str | None:
-    if looks_like_kineto(raw[:4096]) or b'"traceEvents"' in raw[: 1 << 20]:
+    if is_chrome_trace(raw[:4096]) or b'"traceEvents"' in raw[: 1 << 20]:
         return "is a profiler (Kineto) trace"
     return None if raw.lstrip()[:1] == b"{" else "is JSON, but of something else"
 

@@ -12,29 +12,44 @@ import msgspec
 from gnomon.errors import InputError
 from gnomon.ingest.intensity.rows import POUNDS_A_MWH, Rows
 from gnomon.ingest.moment import parse_clock, parse_instant
+from gnomon.ingest.text import BAD_JSON
 from gnomon.series.intensity import Scope
+from gnomon.units import HOUR_NS, MINUTE_NS, SECOND_NS
 
-__all__ = ["read_json_rows"]
+__all__ = ["looks_like_intensity", "read_json_rows"]
 
-_NS = 10**9
-_HOUR_NS = 3600 * _NS
-_MINUTE_NS = 60 * _NS
 _KNOWN = "Electricity Maps, WattTime, the Carbon Intensity API of Great Britain, Carbon Aware SDK"
 _GRANULARITY_NS = {
-    "hourly": _HOUR_NS,
-    "5_minutes": 5 * _MINUTE_NS,
-    "15_minutes": 15 * _MINUTE_NS,
-    "30_minutes": 30 * _MINUTE_NS,
-    "daily": 24 * _HOUR_NS,
+    "hourly": HOUR_NS,
+    "5_minutes": 5 * MINUTE_NS,
+    "15_minutes": 15 * MINUTE_NS,
+    "30_minutes": 30 * MINUTE_NS,
+    "daily": 24 * HOUR_NS,
 }
+#: Keys of the services' answers, all of a row in one.
+_SERVICES = (
+    (b'"carbonIntensity"',), (b'"point_time"', b'"value"'), (b'"intensity"', b'"from"'),
+    (b'"forecastData"',), (b'"rating"', b'"time"'), (b'"Rating"', b'"Time"'),
+)  # fmt: skip
 _FACTORS: dict[str, Scope] = {"lifecycle": "lifecycle", "direct": "direct"}
+
+
+def looks_like_intensity(head: bytes) -> bool:
+    """Whether a file begins as one of the services answers.
+
+    >>> looks_like_intensity(b'{"zone": "DE", "history": [{"carbonIntensity": 302')
+    True
+    """
+    if head.lstrip()[:1] not in (b"{", b"["):
+        return False
+    return any(all(key in head for key in keys) for keys in _SERVICES)
 
 
 def read_json_rows(text: bytes, where: str) -> Rows:
     """The rows of an answer of one of the services that are known, told by its shape."""
     try:
         answer = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except BAD_JSON as error:
         hint = "was it cut short?" if "truncated" in str(error) else None
         raise InputError(f"not JSON: {error}", where=where, hint=hint) from None
     for recognise in (_electricity_maps, _watttime, _great_britain, _carbon_aware):
@@ -172,7 +187,7 @@ def _watttime_meta(rows: Rows, meta: Mapping[str, Any]) -> None:
         rows.zone = meta["region"]
     period = meta.get("data_point_period_seconds")
     if isinstance(period, int) and 0 < period <= 86400:
-        rows.step_ns = period * _NS
+        rows.step_ns = period * SECOND_NS
 
 
 def _great_britain(answer: Any, where: str) -> Rows | None:
@@ -220,7 +235,7 @@ def _half_hour(rows: Rows, number: int, entry: Any, holder: Any, **more: Any) ->
     value = intensity.get("forecast") if actual is None else actual
     start_ns = _take(rows, number, entry, "from", value, **more)
     end_ns = _time(rows, number, entry.get("to"), "to")
-    if not 0 < end_ns - start_ns <= 24 * _HOUR_NS:
+    if not 0 < end_ns - start_ns <= 24 * HOUR_NS:
         raise rows.error(number, "ends before it begins, or more than a day after")
     rows.step_ns = rows.step_ns or end_ns - start_ns
     return actual is None and value is not None
@@ -277,7 +292,7 @@ def _duration_ns(rows: Rows, number: int, given: Any) -> int | None:
         except InputError as error:
             raise rows.error(number, error.what, error.hint) from None
     elif isinstance(given, int | float) and 0 < given <= 10080:
-        dur_ns = round(given * _MINUTE_NS)
-    if not 0 < dur_ns <= 7 * 24 * _HOUR_NS:
+        dur_ns = round(given * MINUTE_NS)
+    if not 0 < dur_ns <= 7 * 24 * HOUR_NS:
         raise rows.error(number, f"a duration of {str(given)[:40]!r} minutes")
     return dur_ns

@@ -19,6 +19,7 @@ from gnomon.series.zones import (
     zone_profile,
     zone_signal,
 )
+from gnomon.units import HOUR_NS
 
 __all__ = [
     "check_covers",
@@ -32,9 +33,8 @@ __all__ = [
     "year_of",
 ]
 
-_HOUR_NS = 3600 * 10**9
 #: Grids change: years farther than this from a profile's are said to be.
-_FAR_NS = 5 * 366 * 24 * _HOUR_NS
+_FAR_NS = 5 * 366 * 24 * HOUR_NS
 _ENDINGS = (".csv", ".csv.gz", ".json", ".json.gz")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -82,8 +82,8 @@ def grid_signal(
         said = [f"{own.name} runs from {covered} and does not cover what is asked for."]
     elif fill is not None:
         raise InputError("there is nothing to fill in a zone's profile", hint="it is for files")
-    first = start_ns // _HOUR_NS * _HOUR_NS
-    last = max(-(-end_ns // _HOUR_NS) * _HOUR_NS, first + _HOUR_NS)
+    first = start_ns // HOUR_NS * HOUR_NS
+    last = max(-(-end_ns // HOUR_NS) * HOUR_NS, first + HOUR_NS)
     if not is_number(zone):
         signal = zone_signal(zone, first, last, scope=scope, seed=seed)
         said.append(f"Grid: {describe_intensity(signal)}; seed {seed}.")

@@ -28,6 +28,7 @@ from gnomon.ingest.intensity.files import intensity_from_json
 from gnomon.series import Signal
 from gnomon.series.intensity import Scope
 from gnomon.table import atomic_file
+from gnomon.units import DAY_NS
 
 __all__ = [
     "PROVIDERS",
@@ -41,7 +42,6 @@ __all__ = [
 ]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DAY_NS = 24 * 3600 * 10**9
 
 
 class Answer(msgspec.Struct, frozen=True, eq=False):
@@ -133,7 +133,7 @@ class Provider(ABC):
 
     def _span(self, start_ns: int | None, end_ns: int | None) -> tuple[int, int]:
         end = self.now_ns() if end_ns is None else end_ns
-        start = end - _DAY_NS if start_ns is None else start_ns
+        start = end - DAY_NS if start_ns is None else start_ns
         if start >= end:
             raise InputError("the span ends before it begins", where=self.name)
         return start, end

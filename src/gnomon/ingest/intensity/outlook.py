@@ -15,13 +15,12 @@ from gnomon.series import Signal
 from gnomon.series.forecast import choose_method, forecast
 from gnomon.series.intensity import Scope, describe_intensity
 from gnomon.series.zones import zone_signal
-from gnomon.units import format_duration
+from gnomon.units import HOUR_NS, format_duration
 
 __all__ = ["Outlook", "expected_grid", "file_outlook", "live_history", "live_outlook"]
 
-_HOUR_NS = 3600 * 10**9
 #: Older history says little of the hours to come.
-_OLDEST_NS = 48 * _HOUR_NS
+_OLDEST_NS = 48 * HOUR_NS
 #: Histories that usual hours are the mean of.
 _HISTORIES = 64
 
@@ -120,7 +119,7 @@ def live_outlook(
     if signal.end_ns <= start_ns:
         return Outlook(None, f"{basis}; it ends before now")
     begin = signal.start_ns
-    if start_ns < begin <= start_ns + _HOUR_NS:
+    if start_ns < begin <= start_ns + HOUR_NS:
         signal = _hold_back(signal, start_ns)
         basis += "; its first value is taken to hold until it begins"
     return Outlook(signal, basis)
@@ -142,7 +141,7 @@ def live_history(
 ) -> Signal | None:
     """What a service has measured between two times; None where it has not, or fails."""
     try:
-        answer = provider(name, scope=scope).history(zone, start_ns - _HOUR_NS, end_ns + _HOUR_NS)
+        answer = provider(name, scope=scope).history(zone, start_ns - HOUR_NS, end_ns + HOUR_NS)
     except InputError:
         return None
     signal = answer.signal

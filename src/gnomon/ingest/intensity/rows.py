@@ -16,7 +16,7 @@ from gnomon.errors import InputError
 from gnomon.series import Fill, Signal
 from gnomon.series.intensity import INTENSITY_UNIT, Basis, Scope, intensity_kind
 from gnomon.series.zones import resolve_zone
-from gnomon.units import format_duration
+from gnomon.units import DAY_NS, HOUR_NS, format_duration
 
 __all__ = ["POUNDS_A_MWH", "Rows", "build_signal", "choose_zone", "written"]
 
@@ -24,8 +24,6 @@ __all__ = ["POUNDS_A_MWH", "Rows", "build_signal", "choose_zone", "written"]
 POUNDS_A_MWH = 0.45359237
 #: No plant emits as much: a value above is in another unit.
 _MOST_G_KWH = 5000.0
-_HOUR_NS = 3600 * 10**9
-_DAY_NS = 24 * _HOUR_NS
 #: A value this many times above or below all others of a day is worth a second look.
 _FAR = 3.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -174,7 +172,7 @@ def build_signal(
     times, values = times[order], values[order]
     step_ns = rows.step_ns or _common_step(times)
     if step_ns is None and times.size == 1:
-        step_ns = _HOUR_NS
+        step_ns = HOUR_NS
         notes.append("One value, taken to hold for an hour.")
     stepped = step_ns if rows.is_stepped else None
     if stepped is None and rows.is_stepped:
@@ -229,7 +227,7 @@ def _say_cut(rows: Rows, times: _Ints, values: _Floats) -> list[str]:
     """A note where the last line does not end, and its value is like none of the day before it."""
     if rows.numbers[-1] != rows.open_number or np.isnan(last := values[-1]):
         return []
-    before = values[:-1][np.abs(times[-1] - times[:-1]) <= _DAY_NS]
+    before = values[:-1][np.abs(times[-1] - times[:-1]) <= DAY_NS]
     before = before[~np.isnan(before)]
     if not before.size or before.min() / _FAR <= last <= before.max() * _FAR:
         return []
@@ -320,7 +318,7 @@ def _say_filled(
     total = sum(end - start for start, end in gaps)
     if step_ns and total % step_ns == 0:
         count = total // step_ns
-        unit = "hour" if step_ns == _HOUR_NS else f"value of {format_duration(step_ns)}"
+        unit = "hour" if step_ns == HOUR_NS else f"value of {format_duration(step_ns)}"
         plural = unit if count == 1 else unit.replace("hour", "hours").replace("value", "values")
         amount = f"{count:,} {plural}"
     else:

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import io
 import math
 import re
 from collections.abc import Sequence
-from datetime import datetime
 
 from gnomon.errors import InputError
+from gnomon.ingest.delimited import BLANK, NUMBER, HeadedTable, header_of
 from gnomon.ingest.intensity.rows import POUNDS_A_MWH, Rows
 from gnomon.ingest.intensity.unit import column_unit
-from gnomon.ingest.metrics.signal_csv import (
-    Decimals,
-    find_separator,
+from gnomon.ingest.moment import (
+    compact_day,
+    epoch_scale,
+    is_time,
+    parse_instant,
     refuse_slashes,
     with_year_first,
-)
-from gnomon.ingest.moment import compact_day, epoch_scale, parse_instant
+)  # fmt: skip
 from gnomon.series.intensity import INTENSITY_UNIT, Basis, Scope
 from gnomon.units import Unit, convert, parse
 
-__all__ = ["read_csv_rows"]
+__all__ = ["looks_like_intensity", "read_csv_rows"]
 
-_NUMBER = re.compile(r"[+-]?(\d{1,40}(\.\d{0,40})?|\.\d{1,40})([eE][+-]?\d{1,3})?")
-_BLANK = {"", "na", "n/a", "nan", "null", "none", "-"}
 _ZONES = ("zone id", "zone_id", "zoneid", "zone", "region", "location", "ba")
 _ESTIMATED = ("data estimated", "estimated", "isestimated", "is_estimated")
 _WORDS: dict[Scope, tuple[str, ...]] = {"lifecycle": ("lca", "life"), "direct": ("direct",)}
+_OWN = b"# gnomon-signal "
+_INTENSITY = re.compile(r"intensity|co2|moer|emission")
 _TIME_NAMES = re.compile(r"time|date|epoch")
 
 
@@ -50,6 +50,20 @@ class _Layout:
     notes: tuple[str, ...] = ()
 
 
+def looks_like_intensity(head: bytes) -> bool:
+    """Whether a file begins with a header that has times and an intensity.
+
+    >>> looks_like_intensity(b"datetime,lca_gco2_kwh\\n"), looks_like_intensity(b"time,power_w\\n")
+    (True, False)
+    """
+    names = [name.lower() for name in header_of(head)]
+    if head.startswith(_OWN):
+        return b"CO2" in head.split(b"\n", 1)[0]
+    has_time = any(_TIME_NAMES.search(name) for name in names)
+    is_watttime = {"point_time", "value"} <= set(names)
+    return is_watttime or (has_time and any(_INTENSITY.search(name) for name in names))
+
+
 def read_csv_rows(
     text: str, where: str, *, scope: Scope | None = None, unit: Unit | None = None
 ) -> Rows:
@@ -68,80 +82,28 @@ def read_csv_rows(
         attribution=layout.attribution, notes=list(layout.notes),
     )  # fmt: skip
     cells: list[str] = []
-    row: list[str] | None = table.first
-    while row is not None:
-        if len(row) != len(table.names):
-            what = f"{len(row)} cells where the header has {len(table.names)}"
-            raise rows.error(table.line, what, "was the file cut short?")
+    for row in table.rows():
         cells.append(row[layout.time].strip())
         value = _value(rows, table, row[layout.value].strip()) * layout.factor
         zone = None if layout.zone is None else row[layout.zone].strip()
         rows.add(table.line, 0, value, zone)
         if layout.estimated is not None:
             rows.estimated.append(row[layout.estimated].strip().lower() in ("true", "1", "yes"))
-        row = table.next()
     rows.times = _times(rows, cells, has_us_dates=layout.has_us_dates)
     if not text.endswith(("\n", "\r")):
         rows.open_number = rows.numbers[-1]
     return rows
 
 
-class _Lines:
-    """Rows of a CSV with the line each stands on; comments and blank lines are passed over."""
+class _Lines(HeadedTable):
+    """The table, and its columns by their names in lower case."""
 
     def __init__(self, text: str, where: str) -> None:
-        self.where = where
-        self.skipped = 0
-        stream = io.StringIO(text, newline="")
-        header = ""
-        for line in stream:
-            if line.strip() and not line.startswith("#"):
-                header = line
-                break
-            self.skipped += 1
-        if not header:
-            raise InputError("the file is empty", where=where)
-        separator = find_separator(header)
-        self.decimals = Decimals(separator)
-        self.rows = csv.reader(stream, delimiter=separator)
-        try:
-            heads = next(csv.reader([header], delimiter=separator))
-        except csv.Error as error:
-            raise self._error(error) from None
-        self.names = [name.strip() for name in heads]
+        super().__init__(io.StringIO(text, newline=""), where)
         self.lower = [name.lower() for name in self.names]
-        if any(self.decimals.is_number(name) or _is_time(name) for name in self.names):
-            what = "the first line holds values, not the names of columns"
-            raise InputError(
-                what, where=where, hint="expected a header such as datetime,lca_gco2_kwh"
-            )
-        first = self.next()
-        if first is None:
-            raise InputError("there is a header and nothing below it", where=where)
-        if len(first) != len(self.names):
-            what = f"line {self.line}: {len(first)} cells where the header has {len(self.names)}"
-            raise InputError(what, where=where, hint="is this a CSV, and was it cut short?")
-        self.first: list[str] = first
-
-    @property
-    def line(self) -> int:
-        return self.skipped + 1 + self.rows.line_num
-
-    def next(self) -> list[str] | None:
-        try:
-            return next((row for row in self.rows if row), None)
-        except csv.Error as error:
-            raise self._error(error) from None
-
-    def _error(self, error: csv.Error) -> InputError:
-        return InputError(f"line {self.line}: {error}", where=self.where, hint="is this a CSV?")
 
     def find(self, *names: str) -> int | None:
         return next((self.lower.index(name) for name in names if name in self.lower), None)
-
-    def listing(self) -> str:
-        shown = ", ".join(repr(name[:40]) for name in self.names[:12])
-        return f"columns are {shown}{' ...' if len(self.names) > 12 else ''}"
 
 
 def _layout(table: _Lines, scope: Scope, unit: Unit | None) -> _Layout:
@@ -196,30 +158,20 @@ def _time_column(table: _Lines) -> int:
     named = [at for at, name in enumerate(table.lower) if _TIME_NAMES.search(name)]
     for at in named:
         cell = table.first[at].strip()
-        if _is_time(cell) or _NUMBER.fullmatch(cell):
+        if is_time(cell) or NUMBER.fullmatch(cell):
             return at
     if named:
         return named[0]
     for at, cell in enumerate(table.first):
-        if _is_time(cell.strip()):
+        if is_time(cell.strip()):
             return at
     raise InputError("no column of times", where=table.where, hint=table.listing())
-
-
-def _is_time(cell: str) -> bool:
-    if cell.isdecimal():
-        return False
-    try:
-        datetime.fromisoformat(with_year_first(cell))
-    except ValueError:
-        return False
-    return True
 
 
 def _value_column(table: _Lines, time: int, scope: Scope) -> int:
     """The column of the scope that is meant, else the one that can be it."""
     others = [at for at in range(len(table.names)) if at != time]
-    intensity = [at for at in others if re.search(r"intensity|co2|moer|emission", table.lower[at])]
+    intensity = [at for at in others if _INTENSITY.search(table.lower[at])]
     for words in (_WORDS[scope], *_WORDS.values()):
         meant = [at for at in intensity if any(word in table.lower[at] for word in words)]
         if len(meant) == 1:
@@ -254,7 +206,7 @@ def _value(rows: Rows, table: _Lines, cell: str) -> float:
         raise rows.error(table.line, error.what, error.hint) from None
     if number is not None and math.isfinite(number):
         return number
-    if cell.lower() in _BLANK:
+    if cell.lower() in BLANK:
         return math.nan
     hint = "a missing value is an empty cell"
     raise rows.error(table.line, f"{cell[:40]!r} is not a number", hint)
@@ -262,7 +214,7 @@ def _value(rows: Rows, table: _Lines, cell: str) -> float:
 
 def _times(rows: Rows, cells: Sequence[str], *, has_us_dates: bool) -> list[int]:
     """Nanoseconds of a column of times; the scale of bare numbers is told from all of them."""
-    scale = epoch_scale([float(cell) for cell in cells if _NUMBER.fullmatch(cell)])
+    scale = epoch_scale([float(cell) for cell in cells if NUMBER.fullmatch(cell)])
     times = []
     for number, cell in zip(rows.numbers, cells):
         _refuse_compact_date(rows, number, cell)

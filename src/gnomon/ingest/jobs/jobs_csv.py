@@ -10,8 +10,6 @@ Rows that are wrong are refused by line.
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -20,14 +18,13 @@ from datetime import UTC, tzinfo
 import numpy as np
 
 from gnomon.errors import InputError
+from gnomon.ingest.delimited import BLANK, NUMBER, Delimited, header_of, read_lines
 from gnomon.ingest.jobs.jobs import Floats, Ints, Jobs
 from gnomon.ingest.moment import epoch_scale, parse_instant, parse_length
-from gnomon.ingest.text import read_pieces
 from gnomon.units import format_duration
 
-__all__ = ["read_jobs_csv"]
+__all__ = ["looks_like_jobs", "read_jobs_csv"]
 
-_MOST_BYTES = 1 << 31
 #: A column's meaning, by what its name is without its unit; the first that is there counts.
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "jobid", "job", "jobname", "name"),
@@ -66,8 +63,19 @@ _UNITS: Mapping[str, Mapping[str, float]] = {
 _FARTHEST = 2**62
 #: How far apart an end and a duration may be and still say the same.
 _SAME_NS = 10**9
-_BLANK = {"", "na", "n/a", "nan", "null", "none", "-"}
-_NUMBER = re.compile(r"[+-]?(\d{1,40}(\.\d{0,40})?|\.\d{1,40})([eE][+-]?\d{1,3})?")
+
+
+def looks_like_jobs(head: bytes) -> bool:
+    """Whether a file begins with a header that says when jobs ran, and on what.
+
+    >>> looks_like_jobs(b"id,start,duration_h,cores\\n"), looks_like_jobs(b"time,value\\n")
+    (True, False)
+    """
+    found = {meaning for name in header_of(head) for meaning in _meanings(name)}
+    return (
+        "start" in found and bool(found & {"end", "duration"})
+        and bool(found & {"cores", "gpus", "energy"})
+    )  # fmt: skip
 
 
 def read_jobs_csv(path: str | os.PathLike[str], *, zone: tzinfo = UTC) -> Jobs:
@@ -152,27 +160,12 @@ class _Table:
         return InputError(what, where=self.where, hint=hint)
 
     def _read(self) -> tuple[list[str], list[list[str]], list[int]]:
-        pieces, size = [], 0
-        for piece in read_pieces(self.where):
-            pieces.append(piece)
-            size += len(piece)
-            if size > _MOST_BYTES:
-                raise self.wrong("the table is larger than 2 GiB", "split it")
-        try:
-            text = b"".join(pieces).decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise self.wrong("is not a text file", "expected CSV in UTF-8") from None
-        first = next((line for line in io.StringIO(text) if line.strip()), "")
-        delimiter = next((mark for mark in (",", ";", "\t", "|") if mark in first), ",")
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        table = Delimited(read_lines(self.where), self.where)
         rows, lines = [], []
-        try:
-            for row in reader:
-                if row and not (row[0].startswith("#") or not any(map(str.strip, row))):
-                    rows.append(row)
-                    lines.append(reader.line_num)
-        except csv.Error as error:
-            raise self.wrong(f"line {reader.line_num}: {error}", "is this a CSV?") from None
+        for row in table:
+            if not row[0].startswith("#") and any(map(str.strip, row)):
+                rows.append(row)
+                lines.append(table.line)
         if not rows:
             raise self.wrong("is empty")
         if len(rows) == 1:
@@ -185,7 +178,7 @@ class _Table:
         return [cell.strip() for cell in rows[0]], rows[1:], lines[1:]
 
     def _name(self, header: list[str]) -> None:
-        if any(_NUMBER.fullmatch(name) for name in header):
+        if any(NUMBER.fullmatch(name) for name in header):
             raise self.wrong("the first line holds values, not the names of columns")
         meanings = [_meanings(name) for name in header]
         for meaning, known in _NAMES.items():
@@ -222,7 +215,7 @@ class _Table:
         """Which rows say something in a column."""
         if meaning not in self.columns:
             return np.zeros(len(self.rows), dtype=bool)
-        return np.array([cell.lower() not in _BLANK for cell in self._cells(meaning)])
+        return np.array([cell.lower() not in BLANK for cell in self._cells(meaning)])
 
     def _cells(self, meaning: str) -> list[str]:
         place = self.columns[meaning][0]
@@ -241,7 +234,7 @@ class _Table:
         name = self.header[self.columns[meaning][0]]
         for row, cell in enumerate(self._cells(meaning)):
             value = 0.0 if blank is None else blank
-            if cell.lower() not in _BLANK:
+            if cell.lower() not in BLANK:
                 try:
                     value = parse(cell)
                 except InputError as error:
@@ -267,13 +260,13 @@ class _Table:
         cells = self._cells(meaning)
         plain = _plain_numbers(cells)
         if plain is None:
-            plain = np.array([float(cell) for cell in cells if _NUMBER.fullmatch(cell)])
+            plain = np.array([float(cell) for cell in cells if NUMBER.fullmatch(cell)])
         return epoch_scale([float(np.abs(plain).max(initial=0.0))])
 
     def lengths(self, meaning: str) -> Ints:
         _, unit, told = self.columns[meaning]
         scale = int(told) if unit else 10**9
-        if not unit and any(_NUMBER.fullmatch(cell) for cell in self._cells(meaning)):
+        if not unit and any(NUMBER.fullmatch(cell) for cell in self._cells(meaning)):
             self.notes.append(f"Numbers in column {meaning!r} without a unit count as seconds.")
         if (whole := _whole_numbers(self._cells(meaning), scale)) is not None:
             return whole
@@ -285,7 +278,7 @@ class _Table:
         if "deadline" not in self.columns:
             return np.full(len(self.rows), -1, dtype=np.int64)
         scale = self._time_scale("deadline")
-        after = re.compile(rf"{_NUMBER.pattern}\s*(s|m|min|h|d)", re.IGNORECASE)
+        after = re.compile(rf"{NUMBER.pattern}\s*(s|m|min|h|d)", re.IGNORECASE)
         relative = np.array([bool(after.fullmatch(cell)) for cell in self._cells("deadline")])
 
         def parse(cell: str) -> float:
@@ -351,7 +344,7 @@ def _whole_numbers(cells: list[str], scale: int) -> Ints | None:
 
 
 def _number(cell: str) -> float:
-    if not _NUMBER.fullmatch(cell):
+    if not NUMBER.fullmatch(cell):
         raise InputError(f"{cell[:40]!r} is not a number")
     return float(cell)
 

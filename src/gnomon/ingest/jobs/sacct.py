@@ -24,9 +24,10 @@ from datetime import UTC, tzinfo
 import numpy as np
 
 from gnomon.errors import InputError
+from gnomon.ingest.delimited import Delimited, read_lines
 from gnomon.ingest.jobs.jobs import Jobs
 from gnomon.ingest.moment import parse_clock, parse_instant
-from gnomon.ingest.text import read_pieces
+from gnomon.units import SECOND_NS
 
 __all__ = ["is_sacct", "read_sacct"]
 
@@ -34,7 +35,6 @@ _UNKNOWN = {"", "unknown", "none", "n/a"}
 #: What Slurm writes where a duration came out negative.
 _INVALID = "invalid"
 _CLOCKS = ("elapsed", "elapsedraw", "totalcpu", "cputimeraw")
-_SECOND_NS = 10**9
 _JOULES_PER_KWH = 3.6e6
 
 
@@ -124,7 +124,7 @@ class _Row:
         cell = self.text(name)
         try:
             if cell.isdecimal():
-                return int(cell) * _SECOND_NS
+                return int(cell) * SECOND_NS
             return parse_clock(cell) if cell and cell.lower() != _INVALID else None
         except InputError as error:
             raise self.wrong(f"{name}: {error.what}", error.hint) from None
@@ -221,14 +221,13 @@ def _fold(rows: list[_Row]) -> list[_Job]:
 
 
 def _read_rows(where: str) -> _Rows:
-    try:
-        text = b"".join(read_pieces(where)).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError("is not a text file", where=where, hint="expected sacct -P") from None
-    lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
-    if not lines:
+    table = Delimited(
+        read_lines(where, hint="expected sacct -P"), where, separator="|", is_quoted=False
+    )
+    first = next(table, None)
+    if first is None:
         raise InputError("is empty", where=where)
-    header = [name.strip().lower().partition("%")[0] for name in lines[0][1].split("|")]
+    header = [name.strip().lower().partition("%")[0] for name in first]
     names = set(header) - {""}
     if not names & {"jobid", "jobidraw"}:
         hint = "export with sacct -P -o JobID,Start,End,AllocCPUS,..., header included"
@@ -240,12 +239,12 @@ def _read_rows(where: str) -> _Rows:
         hint = "export AllocCPUS or AllocTRES"
         raise InputError("the fields do not say what jobs held", where=where, hint=hint)
     rows = []
-    for number, line in lines[1:]:
-        cells = [cell.strip() for cell in line.split("|")]
-        if len(cells) != len(header):
-            what = f"line {number}: {len(cells)} fields where the header has {len(header)}"
-            raise InputError(what, where=where, hint="was the file cut short?")
-        row = _Row(where, number, dict(zip(header, cells)))
+    for written in table:
+        if len(written) != len(header):
+            what = f"{len(written)} fields where the header has {len(header)}"
+            raise table.error(what, "was the file cut short?")
+        cells = [cell.strip() for cell in written]
+        row = _Row(where, table.line, dict(zip(header, cells)))
         if not row.job:
             raise row.wrong("JobID is missing")
         rows.append(row)
@@ -327,7 +326,7 @@ def _span(job: _Job, zone: tzinfo) -> _Span | None:
             elapsed = row.clock_ns("elapsed")
         if elapsed is not None:
             is_open |= end is None and "end" in row.cells
-            differs |= end is not None and abs(end - start - elapsed) > _SECOND_NS
+            differs |= end is not None and abs(end - start - elapsed) > SECOND_NS
             end = start + elapsed
         elif end is None:
             raise row.wrong("the job has no End and no Elapsed", "export Elapsed")

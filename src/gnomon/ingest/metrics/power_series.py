@@ -18,7 +18,7 @@ import numpy as np
 
 from gnomon.errors import InputError
 from gnomon.ingest.jobs.jobs import Floats, Ints
-from gnomon.ingest.text import read_pieces
+from gnomon.ingest.text import BAD_JSON, read_pieces
 from gnomon.series import Signal
 
 __all__ = ["PowerSeries", "is_power_series", "metric_names", "read_power_series"]
@@ -157,7 +157,7 @@ class _Answer(msgspec.Struct):
 def _parse_json(raw: bytes, where: str) -> list[_Samples]:
     try:
         answer = msgspec.json.decode(raw, type=_Answer, strict=False)
-    except msgspec.MsgspecError as error:
+    except BAD_JSON as error:
         hint = "expected the answer of /api/v1/query_range"
         raise InputError(f"is no answer of Prometheus: {error}", where=where, hint=hint) from None
     if answer.status != "success" or answer.data is None:

@@ -12,46 +12,37 @@ import csv
 import io
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from isal import igzip, isal_zlib
+from isal import igzip
 
 from gnomon.errors import InputError
-from gnomon.ingest.moment import compact_day
+from gnomon.ingest.delimited import BLANK, HeadedTable, read_lines
+from gnomon.ingest.moment import compact_day, is_slashed, is_time, refuse_slashes, with_year_first
+from gnomon.ingest.text import BAD_JSON
 from gnomon.series import Signal
 from gnomon.table import atomic_file
 from gnomon.units import Unit, parse
 
 __all__ = [
-    "Decimals",
     "SignalCsv",
-    "find_separator",
+    "looks_like_signal",
     "read_signal_csv",
-    "refuse_slashes",
     "unit_in",
-    "with_year_first",
     "write_signal_csv",
 ]
 
-_MAX_LINE_CHARS = 1 << 20
-_MAX_CHARS = 1 << 32  # of text, after decompression: a small .gz can hold any amount of it
-_MAX_ROWS = 50_000_000
 _MAX_ABS_NS = 2**62
-_BLANK = {"", "na", "n/a", "nan", "null", "none", "-"}
-_NUMBER = re.compile(r"[+-]?(\d{1,40}(\.\d{0,40})?|\.\d{1,40})([eE][+-]?\d{1,3})?")
-_COMMA_NUMBER = re.compile(r"[+-]?\d{1,40},\d{1,40}([eE][+-]?\d{1,3})?")
-_DOTTED_DATE = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?:,?[ T]+(\d{1,2})(:.*))?")
-_SLASHED_DATE = re.compile(r"\d{1,2}/\d{1,2}/\d{2,4}(?!\d)")
 _EPOCH_NUMBER = re.compile(r"([+-]?)(\d{1,19})(?:\.(\d{0,9})\d*)?")
 _FRACTION = re.compile(r"(?<=:\d\d)[.,](\d{1,9})")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TIME_NAME = re.compile(r"time|date|timestamp|epoch")
 _MARK = "# gnomon-signal "
 # 'mw' is absent on purpose: a grid means megawatts by it, a power sensor milliwatts.
 _SUFFIXES = {
@@ -64,10 +55,7 @@ _SUFFIXES = {
     "pct": "%",
     **{name.lower(): name for name in ("ms", "s", "ns", "W", "kW", "J", "kWh", "MWh", "percent")},
 }
-# isal's own annotations are partly missing, partly wrong.
-_gzip: Any = igzip
-_zlib: Any = isal_zlib
-_DAMAGED: tuple[type[Exception], ...] = (EOFError, _zlib.error, _gzip.BadGzipFile)
+_gzip: Any = igzip  # its own annotations are partly wrong
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True):
@@ -104,6 +92,22 @@ class SignalCsv:
     step_ns: int | None
     time_column: str
     value_column: str
+
+
+def looks_like_signal(head: bytes) -> bool:
+    """Whether a file begins as a table of values over time, ours or anyone's.
+
+    >>> looks_like_signal(b"when,power_w\\n2024-01-01T00:00Z,3\\n")
+    True
+    """
+    lines = io.StringIO(head.decode("utf-8", "replace"), newline="")
+    try:
+        table = HeadedTable(lines, "")
+        numbers = any(table.decimals.is_number(cell.strip()) for cell in table.first)
+    except InputError:
+        return False
+    named = any(_TIME_NAME.search(name.lower()) for name in table.names)
+    return numbers and (named or any(is_time(cell) for cell in table.first))
 
 
 def read_signal_csv(
@@ -145,168 +149,39 @@ def read_signal_csv(
     >>> found.missing_count, str(found.signal.unit), found.signal.gaps()[0].start_ns // 10**9
     (1, 'gCO2e/kWh', 1704074400)
     """
-    where = os.fspath(path)
-    try:
-        with _open_text(Path(path)) as stream:
-            table = _Table(where, stream)
-            table.choose(time_column, value_column)
-            times, columns = table.read()
-    except FileNotFoundError:
-        raise InputError("no such file", where=where) from None
-    except _DAMAGED as error:
-        what = f"the gzip stream is damaged or ends early ({error})"
-        raise InputError(what, where=where, hint="was the download cut short?") from None
-    except UnicodeDecodeError:
-        raise InputError("not a text file", where=where, hint="expected CSV in UTF-8") from None
-    except OSError as error:
-        raise InputError(error.strerror or str(error), where=where) from None
+    table = _Table(os.fspath(path))
+    table.choose(time_column, value_column)
+    times, columns = table.read()
     overrides = {"unit": unit, "kind": kind, "zone": zone, "attribution": attribution or None}
     return _build(table, times, columns, step_ns, {k: v for k, v in overrides.items() if v})
 
 
-def _open_text(path: Path) -> IO[str]:
-    with path.open("rb") as raw:
-        is_gzip = raw.read(2) == b"\x1f\x8b"
-    # The name is not asked: portals serve .csv files that are gzip, and the other way round.
-    opened = _gzip.open(path, "rb") if is_gzip else path.open("rb")
-    return io.TextIOWrapper(cast("IO[bytes]", opened), encoding="utf-8-sig", newline="")
-
-
-def find_separator(header: str) -> str:
-    """What parts the cells of a table: the mark that its header has most of, outside of quotes.
-
-    >>> find_separator("time;intensity, average (g/kWh)"), find_separator("time,value")
-    (';', ',')
-    """
-    bare = re.sub(r'"[^"]*"', "", header)
-    # A comma may be part of a name; of the other two that is hardly ever true.
-    return max((";", "\t", ","), key=bare.count) if bare.strip() else ","
-
-
-class Decimals:
-    """How a table writes fractions: by a point or, where semicolons part cells, by a comma.
-
-    >>> Decimals(";").number("300,5"), Decimals(",").number("300,5")
-    (300.5, None)
-    """
-
-    def __init__(self, separator: str) -> None:
-        self.may_be_comma = separator == ";"
-        self.mark: str | None = None
-
-    def is_number(self, cell: str) -> bool:
-        """Whether a cell is a number; it says nothing yet about the others."""
-        by_comma = self.may_be_comma and _COMMA_NUMBER.fullmatch(cell) is not None
-        return by_comma or _NUMBER.fullmatch(cell) is not None
-
-    def number(self, cell: str) -> float | None:
-        """The number in a cell, None where it is none; all have to be written in one way."""
-        if not self.is_number(cell):
-            return None
-        mark = next((mark for mark in ",." if mark in cell), None)
-        if mark is not None and self.mark not in (None, mark):
-            what = f"{cell[:40]!r} where numbers above have a decimal {_MARK_NAMES[self.mark]}"
-            raise InputError(what, hint="write all in one way, without marks between thousands")
-        self.mark = self.mark or mark
-        return float(cell.replace(",", "."))
-
-
-_MARK_NAMES: dict[str | None, str] = {",": "comma", ".": "point"}
-
-
-def with_year_first(cell: str) -> str:
-    """A date with dots, which is day first everywhere, as ISO 8601 has it; others as they are.
-
-    >>> with_year_first("01.03.2024 8:00"), with_year_first("2024-03-01")
-    ('2024-03-01T08:00', '2024-03-01')
-    """
-    match = _DOTTED_DATE.fullmatch(cell)
-    if match is None:
-        return cell
-    try:
-        day = date(*(int(match[part]) for part in (3, 2, 1)))
-    except ValueError:
-        return cell
-    return f"{day}T{match[4]:0>2}{match[5]}" if match[4] else f"{day}"
-
-
-def refuse_slashes(cell: str) -> None:
-    """Refuse 01/02/2024: half of the world reads January, the other half February."""
-    if _SLASHED_DATE.match(cell):
-        what = f"{cell[:40]!r} is no time that is clear: which is the month?"
-        raise InputError(what, hint="write 2024-03-31T01:00Z, or 31.03.2024 01:00")
-
-
-class _Table:
+class _Table(HeadedTable):
     """One pass over a CSV: the header, then times and values of the chosen columns."""
 
-    def __init__(self, where: str, stream: IO[str]) -> None:
-        self.where, self.stream, self.line, self.chars = where, stream, 0, 0
+    def __init__(self, where: str) -> None:
+        super().__init__(read_lines(where), where)
         self.header: _Header | None = None
+        for number, line in self.comments.items():
+            if line.startswith(_MARK):
+                self.header = self._decode_mark(number, line)
         self.blank_count = 0
-        lines = self._lines()
-        first = next(lines, None)
-        while first is not None and (first.startswith("#") or not first.strip()):
-            if first.startswith(_MARK):
-                self.header = self._decode_mark(first)
-            first = next(lines, None)
-        if first is None:
-            raise InputError("the file is empty", where=where)
-        separator = find_separator(first)
-        self.decimals = Decimals(separator)
-        header_row = self._next(csv.reader([first], delimiter=separator)) or []
-        self.names = [cell.strip() for cell in header_row]
-        if any(self.decimals.is_number(n) or _looks_like_time(n) for n in self.names):
-            raise self.error("the first line holds values, not the names of columns")
-        self.rows = csv.reader(lines, delimiter=separator)
-        self.first_row = self._next(self.rows)
-        if self.first_row is None:
-            raise InputError("there is a header and nothing below it", where=where)
-        self._check_width(self.first_row)
 
-    def error(self, what: str, hint: str | None = None) -> InputError:
-        return InputError(f"line {self.line}: {what}", where=self.where, hint=hint)
-
-    def _lines(self) -> Iterator[str]:
-        # readline with a bound: one endless line must not be drawn into memory.
-        while line := self.stream.readline(_MAX_LINE_CHARS):
-            self.line += 1
-            self.chars += len(line)
-            if len(line) == _MAX_LINE_CHARS:
-                raise self.error("more than a million characters in a line", "is this a CSV?")
-            if self.chars > _MAX_CHARS or self.line > _MAX_ROWS:
-                limits = f"{_MAX_ROWS:,} lines or {_MAX_CHARS:,} characters"
-                raise self.error(f"the table is larger than {limits}", "split it by year")
-            if "\0" in line:
-                raise self.error("a zero byte", "this is not a text file")
-            yield line
-
-    def _next(self, rows: Iterator[list[str]]) -> list[str] | None:
-        """The next row that is not blank."""
-        try:
-            return next((row for row in rows if row), None)
-        except csv.Error as error:
-            raise self.error(str(error), "is this a CSV?") from None
-
-    def _decode_mark(self, line: str) -> _Header:
+    def _decode_mark(self, number: int, line: str) -> _Header:
         try:
             return msgspec.json.decode(line.removeprefix(_MARK), type=_Header)
-        except msgspec.MsgspecError as error:
-            raise self.error(f"damaged '{_MARK.strip()}' line: {error}") from None
-
-    def _check_width(self, row: list[str]) -> None:
-        if len(row) != len(self.names):
-            what = f"{len(row)} cells where the header has {len(self.names)}"
-            raise self.error(what, "was the file cut short?")
+        except BAD_JSON as error:
+            what = f"damaged '{_MARK.strip()}' line: {error}"
+            raise self.error(what, line=number) from None
 
     def choose(self, time_column: str | None, value_column: str | None) -> None:
         """Settle which columns to read, by what the caller says, else by header and first row."""
-        first = dict(zip(self.names, self.first_row or []))
+        first = dict(zip(self.names, self.first))
         for asked in (time_column, value_column):
             if asked is not None and self.names.count(asked) != 1:
                 many = "more than one" if asked in first else "no"
                 what = f"{many} column {asked!r}"
-                raise InputError(what, where=self.where, hint=self._listing())
+                raise InputError(what, where=self.where, hint=self.listing())
         if self.header is not None:
             value_column = value_column or "value"
         self.time_column = time_column or self._find_time(first)
@@ -316,25 +191,21 @@ class _Table:
             candidates = numeric or (others if len(others) == 1 else [])
             if len(candidates) != 1:
                 what = "more than one column could be meant" if candidates else "no numeric column"
-                raise InputError(what, where=self.where, hint=f"value_column? {self._listing()}")
+                raise InputError(what, where=self.where, hint=f"value_column? {self.listing()}")
             value_column = candidates[0]
         self.value_column = value_column
 
-    def _listing(self) -> str:
-        shown = ", ".join(repr(name[:40]) for name in self.names[:12])
-        return f"columns are {shown}{' ...' if len(self.names) > 12 else ''}"
-
     def _find_time(self, first: dict[str, str]) -> str:
-        named = [n for n in first if re.search(r"time|date|timestamp|epoch", n.lower())]
+        named = [n for n in first if _TIME_NAME.search(n.lower())]
         for name in named:
             cell = first[name].strip()
             is_epoch = _EPOCH_NUMBER.fullmatch(cell) is not None
-            if is_epoch or _looks_like_time(cell) or _SLASHED_DATE.match(cell):
+            if is_epoch or is_time(cell) or is_slashed(cell):
                 return name
         for name, cell in first.items():
-            if _looks_like_time(cell):
+            if is_time(cell):
                 return name
-        raise InputError("no column of times", where=self.where, hint=self._listing())
+        raise InputError("no column of times", where=self.where, hint=self.listing())
 
     def read(self) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[np.float64]]]:
         """All times and values; low and high too where the file is one of ours."""
@@ -345,15 +216,12 @@ class _Table:
         places = [self.names.index(name) for name in wanted]
         clock = _Clock(self)
         numbers: list[list[float]] = [[] for _ in wanted]
-        row: list[str] | None = self.first_row
         self.row_lines: list[int] = []
-        while row is not None:
-            self._check_width(row)
+        for row in self.rows():
             clock.add(row[at_time].strip())
             for column, place in zip(numbers, places):
                 column.append(self._number(row[place].strip()))
             self.row_lines.append(self.line)
-            row = self._next(self.rows)
         arrays = [np.array(column, dtype=np.float64) for column in numbers]
         self.blank_count = int(np.isnan(arrays[0]).sum())
         names = ("values", *wanted[1:])
@@ -366,18 +234,10 @@ class _Table:
             raise self.error(error.what, error.hint) from None
         if number is not None:
             return number
-        if cell.lower() in _BLANK:
+        if cell.lower() in BLANK:
             return float("nan")
         what = f"{cell[:40]!r} in column {self.value_column!r} is not a number"
         raise self.error(what, "a missing value is an empty cell")
-
-
-def _looks_like_time(cell: str) -> bool:
-    try:
-        datetime.fromisoformat(_FRACTION.sub("", with_year_first(cell.strip())))
-    except ValueError:
-        return False
-    return not cell.strip().isdecimal()
 
 
 class _Clock:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from gnomon import _core
 from gnomon.errors import InputError
 from gnomon.ingest.cache import load_copy, place_of, save_copy
-from gnomon.ingest.text import read_pieces
+from gnomon.ingest.text import BAD_JSON, read_pieces
 from gnomon.table import ArrowTable, Column, Dictionary
 
-__all__ = ["KinetoTrace", "ProcessGroup", "looks_like_kineto", "read_kineto"]
+__all__ = ["KinetoTrace", "ProcessGroup", "read_kineto"]
 
 # Categories changed their names over the years; the columns hold today's.
 _TODAY = {
@@ -116,21 +116,6 @@ class KinetoTrace(msgspec.Struct, frozen=True, eq=False, dict=True):
     def name_of(self, event: int) -> str:
         """The name of an event."""
         return str(self.names[self.name[event]])
-
-
-def looks_like_kineto(head: bytes) -> bool:
-    """Whether the first bytes of a file are those of a Chrome trace.
-
-    >>> looks_like_kineto(b'{"schemaVersion": 1, "traceEvents": [')
-    True
-    >>> looks_like_kineto(b"hello")
-    False
-    """
-    text = head.lstrip()
-    marks = (b'"traceEvents"', b'"deviceProperties"', b'"schemaVersion"', b'"displayTimeUnit"')
-    return (text.startswith(b"{") and any(mark in head for mark in marks)) or (
-        text.startswith(b"[") and b'"ph"' in head
-    )
 
 
 def read_kineto(path: str | os.PathLike[str], *, cache: bool = True) -> KinetoTrace:
@@ -241,7 +226,7 @@ def _thread(raw: bytes) -> tuple[int | str, int | str]:
 def _id(raw: bytes) -> int | str:
     try:
         return msgspec.json.decode(raw, type=int | str)
-    except msgspec.DecodeError:
+    except BAD_JSON:
         return raw.decode(errors="replace")
 
 
@@ -249,7 +234,7 @@ def _gpus(raw: bytes) -> tuple[str, ...]:
     # What is said about the machine is nice to have: a trace is not refused for want of it.
     try:
         devices = msgspec.json.decode(raw or b"[]", type=list[_Device] | None)
-    except msgspec.DecodeError:
+    except BAD_JSON:
         return ()
     return tuple(device.name or "" for device in devices or ())
 
@@ -257,7 +242,7 @@ def _gpus(raw: bytes) -> tuple[str, ...]:
 def _distributed(raw: bytes) -> tuple[int | None, int | None, tuple[ProcessGroup, ...]]:
     try:
         info = msgspec.json.decode(raw or b"{}", type=_Distributed | None, strict=False)
-    except msgspec.DecodeError:
+    except BAD_JSON:
         return None, None, ()
     return (info.rank, info.world_size, _groups(info.pg_config)) if info else (None, None, ())
 
@@ -265,7 +250,7 @@ def _distributed(raw: bytes) -> tuple[int | None, int | None, tuple[ProcessGroup
 def _groups(raw: msgspec.Raw) -> tuple[ProcessGroup, ...]:
     try:
         groups = msgspec.json.decode(raw, type=list[_Group] | None, strict=False)
-    except msgspec.DecodeError:
+    except BAD_JSON:
         return ()
     return tuple(ProcessGroup(group.pg_name, tuple(group.ranks)) for group in groups or ())
 
@@ -274,7 +259,7 @@ def _base_time(raw: bytes) -> int:
     """What a profiler's times count from; older ones count from 1970."""
     try:
         base = msgspec.json.decode(raw or b"0", type=int | None, strict=False) or 0
-    except msgspec.DecodeError:
+    except BAD_JSON:
         return 0
     return base if abs(base) < 2**62 else 0
 

@@ -8,8 +8,6 @@ job is laid out (data, pipeline, tensor parallel sizes) stands in a small YAML f
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -22,7 +20,8 @@ import yaml
 from numpy.typing import NDArray
 
 from gnomon.errors import InputError, MissingExtra
-from gnomon.ingest.text import read_head, read_pieces
+from gnomon.ingest.delimited import Delimited, read_lines
+from gnomon.ingest.text import read_head
 
 __all__ = ["JobLayout", "OperationLog", "looks_like_operation_log", "read_operation_log"]
 
@@ -210,16 +209,14 @@ def _texts(column: Any) -> NDArray[Any]:
 
 def _read_csv(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     where = str(path)
-    try:
-        text = b"".join(read_pieces(path)).decode("utf-8-sig")
-        rows = [row for row in csv.reader(io.StringIO(text)) if row]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"is neither Parquet nor CSV ({error})", where=where) from None
-    header = [cell.strip() for cell in rows[0]] if rows else []
-    for number, row in enumerate(rows[1:], 2):
-        if len(row) != len(header):
-            what = f"line {number} has {len(row)} cells, the header has {len(header)}"
+    table = Delimited(read_lines(path, hint="expected Parquet or CSV"), where, separator=",")
+    rows = []
+    for row in table:
+        rows.append(row)
+        if len(row) != len(rows[0]):
+            what = f"line {table.line} has {len(row)} cells, the header has {len(rows[0])}"
             raise InputError(what, where=where, hint="was the file cut short?")
+    header = [cell.strip() for cell in rows[0]] if rows else []
     columns = list(zip(*rows[1:])) if len(rows) > 1 else [()] * len(header)
     known = {*_REQUIRED, *_OPTIONAL}
     return {

@@ -1,7 +1,7 @@
 """Spark event logs: what an application ran, task by task.
 
 Spark writes them where `spark.eventLog.enabled` is set: a line of JSON for every event. Versions
-2.4, 3.x and 4.x are read; compressed (gzip, zstd, lz4, snappy, lzf), rolling, or of an application
+2.4, 3.x and 4.x are read; compressed (gzip, zstd, lz4, snappy), rolling, or of an application
 that still runs. A log is read line by line, and only events that matter are decoded.
 """
 
@@ -13,7 +13,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 from gnomon.ingest.spark.log_files import find_spark_logs, is_in_progress, log_lines
+from gnomon.ingest.text import BAD_JSON
 
 __all__ = [
     "SparkExecutor",
@@ -33,12 +34,16 @@ __all__ = [
 ]
 
 _NAME = re.compile(rb'\s*\{\s*"Event"\s*:\s*"([^"]{1,200})"')
-_MS = 10**6
 _NEVER = -1
 _LONGEST_MS = 1 << 43  # the year 2248
 _NOT_JSON = "lines that are no event"
 _ODD = "events with missing or impossible values"
 _LOOK_AT = 50
+
+
+#: As wide as Java's: what does not fit is no value of Spark's.
+_Int = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
+_Long = Annotated[int, msgspec.Meta(ge=-(2**62), lt=2**62)]
 
 
 class SparkStage(msgspec.Struct, frozen=True):
@@ -184,24 +189,24 @@ class _Environment(msgspec.Struct):
 class _AppStart(msgspec.Struct):
     name: str = _at("App Name", default="")
     id: str | None = _at("App ID", default=None)
-    timestamp: int = _at("Timestamp", default=_NEVER)
+    timestamp: _Long = _at("Timestamp", default=_NEVER)
     attempt: str | None = _at("App Attempt ID", default=None)
 
 
 class _AppEnd(msgspec.Struct):
-    timestamp: int = _at("Timestamp", default=_NEVER)
+    timestamp: _Long = _at("Timestamp", default=_NEVER)
 
 
 class _StageInfo(msgspec.Struct):
-    id: int = _at("Stage ID")
+    id: _Int = _at("Stage ID")
     name: str = _at("Stage Name", default="")
-    tasks: int = _at("Number of Tasks", default=0)
-    parents: list[int] = _at("Parent IDs", default_factory=list)
+    tasks: _Int = _at("Number of Tasks", default=0)
+    parents: list[_Int] = _at("Parent IDs", default_factory=list)
 
 
 class _JobStart(msgspec.Struct):
-    id: int = _at("Job ID")
-    submitted: int = _at("Submission Time")
+    id: _Int = _at("Job ID")
+    submitted: _Long = _at("Submission Time")
     stages: list[_StageInfo] = _at("Stage Infos", default_factory=list)
     properties: dict[str, Any] | None = _at("Properties", default=None)
 
@@ -211,39 +216,39 @@ class _JobResult(msgspec.Struct):
 
 
 class _JobEnd(msgspec.Struct):
-    id: int = _at("Job ID")
-    completed: int = _at("Completion Time")
+    id: _Int = _at("Job ID")
+    completed: _Long = _at("Completion Time")
     result: _JobResult = _at("Job Result", default_factory=_JobResult)
 
 
 class _ExecutorInfo(msgspec.Struct):
-    cores: int = _at("Total Cores", default=0)
+    cores: _Int = _at("Total Cores", default=0)
 
 
 class _ExecutorAdded(msgspec.Struct):
-    timestamp: int = _at("Timestamp")
+    timestamp: _Long = _at("Timestamp")
     id: str = _at("Executor ID")
     info: _ExecutorInfo = _at("Executor Info", default_factory=_ExecutorInfo)
 
 
 class _ExecutorRemoved(msgspec.Struct):
-    timestamp: int = _at("Timestamp")
+    timestamp: _Long = _at("Timestamp")
     id: str = _at("Executor ID")
 
 
 class _TaskInfo(msgspec.Struct):
-    index: int = _at("Index")
-    launch: int = _at("Launch Time")
+    index: _Int = _at("Index")
+    launch: _Long = _at("Launch Time")
     executor: str = _at("Executor ID")
-    finish: int = _at("Finish Time")
+    finish: _Long = _at("Finish Time")
     failed: bool = _at("Failed", default=False)
     killed: bool = _at("Killed", default=False)
     speculative: bool = _at("Speculative", default=False)
 
 
 class _TaskMetrics(msgspec.Struct):
-    cpu_ns: int = _at("Executor CPU Time", default=0)
-    unpack_cpu_ns: int = _at("Executor Deserialize CPU Time", default=0)
+    cpu_ns: _Long = _at("Executor CPU Time", default=0)
+    unpack_cpu_ns: _Long = _at("Executor Deserialize CPU Time", default=0)
 
 
 class _EndReason(msgspec.Struct):
@@ -251,9 +256,9 @@ class _EndReason(msgspec.Struct):
 
 
 class _TaskEnd(msgspec.Struct):
-    stage: int = _at("Stage ID")
+    stage: _Int = _at("Stage ID")
     info: _TaskInfo = _at("Task Info")
-    attempt: int = _at("Stage Attempt ID", default=0)
+    attempt: _Int = _at("Stage Attempt ID", default=0)
     reason: _EndReason = _at("Task End Reason", default_factory=_EndReason)
     metrics: _TaskMetrics | None = _at("Task Metrics", default=None)
 
@@ -305,7 +310,7 @@ class _Reading:
             event = reader[0].decode(line)
         except msgspec.ValidationError:
             self.dropped[_ODD] += 1
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except BAD_JSON:
             self.dropped[_NOT_JSON] += 1
             return False
         else:

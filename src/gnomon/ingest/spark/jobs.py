@@ -14,10 +14,10 @@ from gnomon.graph.jobs import BatchJobs, JobKinds, Stage, Waves
 from gnomon.ingest.spark.event_log import SparkJob, SparkLog, SparkStage, SparkTasks
 from gnomon.ingest.stages.stage_order import parents_first
 from gnomon.ingest.stages.trace import BatchTrace
+from gnomon.units import MILLISECOND_NS
 
 __all__ = ["spark_jobs"]
 
-_MS = 10**6
 #: A job that is submitted so soon after another ended, while more of its application run, is by
 #: the same thread of the program.
 _AT_ONCE_MS = 1000
@@ -73,7 +73,14 @@ def spark_jobs(logs: Sequence[SparkLog], *, think_s: float = 10.0) -> BatchTrace
     begin_ms = found[0].submitted_ms
     last_ms = max(job.ended_ms for log in logs for job in log.jobs if job.succeeded)
     return BatchTrace(
-        where, jobs, _some(counted), _notes(logs), most, when_ns, held, (last_ms - begin_ms) * _MS
+        where,
+        jobs,
+        _some(counted),
+        _notes(logs),
+        most,
+        when_ns,
+        held,
+        (last_ms - begin_ms) * MILLISECOND_NS,
     )
 
 
@@ -113,7 +120,7 @@ def _arrivals(found: Sequence[_Built], logs: Sequence[SparkLog]) -> BatchJobs:
     return BatchJobs.of(
         JobKinds.build(kinds),
         np.arange(len(found)),
-        np.array(arrival_ms, dtype=np.int64) * _MS,
+        np.array(arrival_ms, dtype=np.int64) * MILLISECOND_NS,
         after=waits,
         application=[job.application for job in found],
     )
@@ -139,7 +146,7 @@ def _held(logs: Sequence[SparkLog], begin_ms: int) -> tuple[_Ints, NDArray[np.in
     times, place = np.unique(when_ms, return_inverse=True)
     by_time = np.zeros(len(times), dtype=np.int64)
     np.add.at(by_time, place, changes[:, 1])
-    return times * _MS, np.cumsum(by_time).astype(np.int32)
+    return times * MILLISECOND_NS, np.cumsum(by_time).astype(np.int32)
 
 
 def _slot_changes(log: SparkLog) -> list[tuple[int, int]]:
@@ -274,7 +281,7 @@ class _Application:
         could_ms = np.maximum(self.free_ms[rows], ready_ms)
         brought_ms = np.clip(self.log.tasks.launch_ms[rows] - could_ms, 0, None)
         brought_ms[brought_ms > _LONGEST_BRINGING_MS] = 0
-        taken_ns = (self.taken_ms[rows] + brought_ms) * _MS
+        taken_ns = (self.taken_ms[rows] + brought_ms) * MILLISECOND_NS
         waves = {}
         for level in np.unique(self.level[rows]).tolist():
             at = self.level[rows] == level

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gnomon.errors import InputError, MissingExtra
-from gnomon.ingest.spark.block_codecs import BLOCK_CODECS, DamagedBlock
+from gnomon.ingest.spark.block_codecs import BLOCK_CODECS, DamagedBlock, UnreadCodec
 from gnomon.ingest.text import read_pieces
 
 __all__ = ["find_spark_logs", "is_in_progress", "log_lines", "looks_like_spark_log"]
@@ -31,6 +31,8 @@ def looks_like_spark_log(path: str | os.PathLike[str]) -> bool:
         return bool(_parts(place))
     try:
         head = next(_pieces(place), b"")
+    except UnreadCodec:
+        return True
     except (InputError, DamagedBlock):
         return False
     return _EVENT.match(head) is not None

@@ -8,7 +8,6 @@ stage here, and its instances are the stage's tasks.
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 from collections import Counter
@@ -19,14 +18,14 @@ import numpy as np
 
 from gnomon.errors import InputError
 from gnomon.graph.jobs import BatchJobs, JobKinds, Stage, Waves
+from gnomon.ingest.delimited import Delimited, read_lines
 from gnomon.ingest.stages.stage_order import parents_first
 from gnomon.ingest.stages.trace import BatchTrace
-from gnomon.ingest.text import read_pieces
+from gnomon.units import SECOND_NS
 
 __all__ = ["looks_like_alibaba", "read_alibaba"]
 
 _COLUMNS = 9
-_NS = 10**9
 _LEVEL = 1
 #: Names are cut off at so many characters, and the last parent with them.
 _LONGEST_NAME = 50
@@ -101,7 +100,9 @@ def _trace(where: str, jobs: dict[str, list[_Task]], left_out: Counter[str]) -> 
         raise InputError(f"no job is whole ({why or 'there are no rows'})", where=where)
     order = sorted(kinds, key=lambda name: (arrival_s[name], name))
     begin = arrival_s[order[0]]
-    arrival_ns = np.array([(arrival_s[name] - begin) * _NS for name in order], dtype=np.int64)
+    arrival_ns = np.array(
+        [(arrival_s[name] - begin) * SECOND_NS for name in order], dtype=np.int64
+    )
     built = JobKinds.build({name: kinds[name] for name in order})
     note = "Tasks are as long as their stages took: the trace does not tell them apart."
     return BatchTrace(
@@ -113,45 +114,18 @@ def _trace(where: str, jobs: dict[str, list[_Task]], left_out: Counter[str]) -> 
 
 
 def _rows(where: str, unread: Counter[str]) -> Iterator[tuple[str, _Task]]:
-    reader = csv.reader(_lines(where))
-    seen = 0
-    try:
-        for cells in reader:
-            if not cells:
-                continue
-            seen += 1
-            if seen == 1 and _is_header(cells):
-                continue
-            if len(cells) != _COLUMNS:
-                what = f"line {reader.line_num} has {len(cells)} cells, not {_COLUMNS}"
-                hint = "was the file cut short, or is it no batch_task.csv?"
-                raise InputError(what, where=where, hint=hint)
-            if job := cells[2].strip():
-                yield job, _task(cells, f"{where}, line {reader.line_num}")
-            else:
-                unread["rows without a job"] += 1
-    except csv.Error as error:
-        raise InputError(f"is not a table ({error})", where=where) from None
-
-
-def _lines(where: str) -> Iterator[str]:
-    """Line by line: the whole table is 1.5 GB."""
-    tail = b""
-    for piece in read_pieces(where):
-        raw = tail + piece
-        cut = raw.rfind(b"\n") + 1
-        tail = raw[cut:]
-        yield from _decoded(raw[:cut], where).splitlines(keepends=True)
-    if tail:
-        yield _decoded(tail, where)
-
-
-def _decoded(raw: bytes, where: str) -> str:
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        hint = "expected batch_task.csv"
-        raise InputError("is not a text file", where=where, hint=hint) from None
+    table = Delimited(read_lines(where, hint="expected batch_task.csv"), where, separator=",")
+    for number, cells in enumerate(table):
+        if not number and _is_header(cells):
+            continue
+        if len(cells) != _COLUMNS:
+            what = f"line {table.line} has {len(cells)} cells, not {_COLUMNS}"
+            hint = "was the file cut short, or is it no batch_task.csv?"
+            raise InputError(what, where=where, hint=hint)
+        if job := cells[2].strip():
+            yield job, _task(cells, f"{where}, line {table.line}")
+        else:
+            unread["rows without a job"] += 1
 
 
 def _is_header(cells: list[str]) -> bool:
@@ -212,6 +186,6 @@ def _stages(tasks: list[_Task]) -> list[Stage] | str:
 
 
 def _stage(task: _Task, parents: list[int]) -> Stage:
-    duration_ns = max((task.end_s - task.start_s) * _NS, _NS // 2)
+    duration_ns = max((task.end_s - task.start_s) * SECOND_NS, SECOND_NS // 2)
     waves = {_LEVEL: Waves(first=[duration_ns])}
     return Stage(task.tasks, waves, tuple(sorted(set(parents))), name=task.name)

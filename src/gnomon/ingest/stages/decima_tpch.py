@@ -10,6 +10,7 @@ reading what that one settles when it draws a duration.
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -20,15 +21,16 @@ from numpy.typing import NDArray
 from gnomon.errors import InputError
 from gnomon.graph.jobs import JobKinds, Stage, Waves
 from gnomon.ingest.stages.stage_order import parents_first
-from gnomon.ingest.text import read_pieces
+from gnomon.ingest.text import BAD_JSON, read_pieces
+from gnomon.units import MILLISECOND_NS
 
-__all__ = ["read_tpch"]
+__all__ = ["looks_like_tpch", "read_tpch"]
 
-_MS = 10**6
 #: What a fresh executor's first task takes longer where none was measured.
 _WARM_UP_MS = 1000
 _MOST_BYTES = 1 << 30
 _LONGEST_MS = 1 << 40
+_QUERY = re.compile(rb'\s*\{\s*"[^"]+"\s*:\s*\{\s*"(edges|stages)"\s*:')
 _Durations = Mapping[int, Sequence[int]]
 
 
@@ -42,6 +44,15 @@ class _Stage(msgspec.Struct):
 class _Job(msgspec.Struct):
     edges: list[tuple[int, int]]
     stages: list[_Stage]
+
+
+def looks_like_tpch(head: bytes) -> bool:
+    """Whether a file begins with a query of stages.
+
+    >>> looks_like_tpch(b'{"2g-q1": {"edges": [[0, 1]], "stages": [{"num_tasks": 3')
+    True
+    """
+    return _QUERY.match(head) is not None
 
 
 def read_tpch(path: str | os.PathLike[str]) -> JobKinds:
@@ -80,7 +91,7 @@ def _content(where: str) -> bytes:
 def _decode(content: bytes, where: str) -> dict[str, _Job]:
     try:
         jobs = msgspec.json.decode(content, type=dict[str, _Job])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except BAD_JSON as error:
         hint = "expected queries, each with edges and stages"
         raise InputError(f"holds no TPC-H jobs ({error})", where=where, hint=hint) from None
     if not jobs:
@@ -137,7 +148,7 @@ def _stage(
         parents,
         cpu_ns=_undisturbed_ns(rest, first, fresh),
         name=name,
-        typical_ns=float(np.concatenate(measured).mean()) * _MS,
+        typical_ns=float(np.concatenate(measured).mean()) * MILLISECOND_NS,
     )  # fmt: skip
 
 
@@ -170,12 +181,12 @@ def _waves(fresh: _Durations, first: _Durations, rest: _Durations, level: int) -
 
 
 def _nanoseconds(durations_ms: Sequence[int]) -> NDArray[np.int64]:
-    return np.array(durations_ms, dtype=np.int64) * _MS
+    return np.array(durations_ms, dtype=np.int64) * MILLISECOND_NS
 
 
 def _undisturbed_ns(*waves: _Durations) -> int:
     for wave in waves:
         for level in sorted(wave):
             if wave[level]:
-                return int(np.median(wave[level]) * _MS)
+                return int(np.median(wave[level]) * MILLISECOND_NS)
     raise AssertionError("a stage without durations was refused")

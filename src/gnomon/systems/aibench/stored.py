@@ -48,7 +48,7 @@ def read_bench(folder: Path) -> Stored:
         )
     try:
         plain = json.loads(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, ValueError, zlib.error) as error:
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
         raise InputError(f"cannot be read ({error})", where=str(path)) from None
     if not isinstance(plain, dict) or plain.get("format") != FORMAT:
         found = plain.get("format") if isinstance(plain, dict) else None

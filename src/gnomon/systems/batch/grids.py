@@ -13,10 +13,10 @@ from gnomon.series import Signal
 from gnomon.series.forecast import METHODS, outlooks
 from gnomon.series.zones import zone_profile, zone_signal
 from gnomon.sim.cluster import GridSteps
+from gnomon.units import HOUR_NS
 
 __all__ = ["HORIZON_H", "Forecast", "Hours", "KnownGrid", "hours_of_zone", "shuffled"]
 
-_HOUR_NS = 3_600 * 10**9
 #: How far policies look ahead, as PCAPS and CAP do.
 HORIZON_H = 48
 #: History that a fitted forecast needs before a trial may start.
@@ -58,11 +58,11 @@ class Hours(msgspec.Struct, frozen=True, eq=False):
         """
         if signal.gaps():
             raise InputError("the signal has gaps", where=name, hint="fill them: --fill hold")
-        start = -(-signal.start_ns // _HOUR_NS) * _HOUR_NS
-        end = signal.end_ns // _HOUR_NS * _HOUR_NS
-        if end - start < 24 * _HOUR_NS:
+        start = -(-signal.start_ns // HOUR_NS) * HOUR_NS
+        end = signal.end_ns // HOUR_NS * HOUR_NS
+        if end - start < 24 * HOUR_NS:
             raise InputError("the signal has less than a day of whole hours", where=name)
-        hourly = signal.slice(start, end).resample(_HOUR_NS, start)
+        hourly = signal.slice(start, end).resample(HOUR_NS, start)
         return cls(name, hourly.replace(values=hourly.values.round(_DIGITS)))
 
     @property

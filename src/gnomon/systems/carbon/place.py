@@ -24,12 +24,12 @@ from gnomon.series import Signal
 from gnomon.sim.placement import Candidate, Groups, Placed, Tasks, cleanest_starts, place
 from gnomon.systems.carbon.metric import METRICS, Metric, candidates_of
 from gnomon.systems.carbon.supply import End, Floats, Supply, check_alike, supply_of
+from gnomon.units import HOUR_NS
 
 __all__ = ["Demand", "Outcome", "Placements", "demand_of", "place_jobs"]
 
 Ints = NDArray[np.int64]
 _ENDS: tuple[End, ...] = ("low", "mid", "high")
-_HOUR_NS = 3_600 * 10**9
 _NEVER = np.iinfo(np.int64).max
 _MOST_CORES = 2**20
 #: What is always tried, so that there is something good to compare with.
@@ -232,7 +232,7 @@ def place_jobs(
     end_ns = _end_of([way.placed for both in chosen for way in both])
     account = _Account(jobs, ends, intensity, span.start_ns, end_ns, sleep)
     outcomes = [account.outcome(metric, *both) for metric, both in zip(tried, chosen)]
-    work = jobs.cores * (jobs.duration_ns / _HOUR_NS) * known
+    work = jobs.cores * (jobs.duration_ns / HOUR_NS) * known
     return Placements(
         outcomes=tuple(outcomes[: len(metrics)]), compared=tuple(outcomes[len(metrics) :]),
         jobs=jobs, fleet=fleet, supply=supply, intensity=intensity,
@@ -388,7 +388,7 @@ class _Account:
     @property
     def hours(self) -> float:
         """Of the horizon."""
-        return (self.end_ns - self.start_ns) / _HOUR_NS
+        return (self.end_ns - self.start_ns) / HOUR_NS
 
     def choose(self, ways: Sequence[_Way]) -> tuple[_Way, _Way]:
         """The way that emits least and makes no more jobs late; and the same without shifts."""
@@ -410,7 +410,7 @@ class _Account:
         names = self.supplies["mid"].names
         waits = (placed.start_ns - way.release_ns) / 1e9
         hours = self._loads(placed, Estimate.exact(1.0))
-        held = self.jobs.cores * ((placed.end_ns - placed.start_ns) / _HOUR_NS)
+        held = self.jobs.cores * ((placed.end_ns - placed.start_ns) / HOUR_NS)
         return Outcome(
             metric=metric,
             order=tuple(dict.fromkeys(names[candidate.group] for candidate in order)),

@@ -16,13 +16,13 @@ from gnomon.series.intensity import describe_intensity
 from gnomon.systems.carbon.advice import Cost, advise
 from gnomon.systems.carbon.place import Outcome, Placements
 from gnomon.table import Table, format_range
+from gnomon.units import HOUR_NS
 from gnomon.version import __version__
 
 __all__ = ["to_result", "to_script"]
 
 #: From here on a list of every job is no longer something to print.
 _MOST_ASSIGNMENTS = 100_000
-_HOUR_NS = 3_600 * 10**9
 
 
 def to_result(
@@ -69,7 +69,7 @@ def _all(placements: Placements) -> list[Outcome]:
 
 
 def _figures(p: Placements, best: Outcome, price: float | None) -> list[Figure]:
-    hours = (p.end_ns - p.start_ns) / _HOUR_NS
+    hours = (p.end_ns - p.start_ns) / HOUR_NS
     figures = [
         Figure("best_metric", "Best metric to sort by", best.metric.title, note=best.metric.about),
         Figure("total_kg", "Its total", best.total_kg, "kg", better="lower"),
@@ -136,7 +136,7 @@ def _times(p: Placements) -> Table:
         "longest_wait_s": [o.longest_wait_s for o in outcomes],
         "late": [o.late for o in outcomes],
         "mean_run_h": [
-            float((o.placed.end_ns - o.placed.start_ns).mean()) / _HOUR_NS for o in outcomes
+            float((o.placed.end_ns - o.placed.start_ns).mean()) / HOUR_NS for o in outcomes
         ],
     }
     return Table.from_columns("Job waiting times", columns, units=_units(columns))
@@ -159,7 +159,7 @@ def _load_chart(p: Placements, best: Outcome) -> Chart:
     """Threads in use over time, beside the grid."""
     edges = np.linspace(p.start_ns, p.end_ns, 201).astype(np.int64)
     middle = (edges[:-1] + edges[1:]) // 2
-    hours = ((middle - p.start_ns) / _HOUR_NS).tolist()
+    hours = ((middle - p.start_ns) / HOUR_NS).tolist()
     lines = [
         Line(outcome.metric.title, hours, _in_use(outcome, p, middle), step=True)
         for outcome in dict.fromkeys((best, *p.outcomes[:2]))

@@ -16,13 +16,11 @@ from gnomon.series import Signal
 from gnomon.series.forecast import choose_method, forecast
 from gnomon.series.intensity import describe_intensity, intensity_identity
 from gnomon.table import Table
-from gnomon.units import parse
+from gnomon.units import DAY_NS, HOUR_NS, parse
 from gnomon.version import __version__
 
 __all__ = ["Seen", "cleanest_windows", "see", "to_result", "to_script"]
 
-_HOUR_NS = 3600 * 10**9
-_DAY_NS = 24 * _HOUR_NS
 #: Beyond this many hours a curve shows days, with the range of each one's hours.
 _MOST_HOURS = 24 * 31
 _WINDOWS_H = (1, 2, 4, 8, 24)
@@ -71,7 +69,7 @@ def see(
         seed: Of generated hours.
         where: The file or the service, for errors.
     """
-    first, last = -(-start_ns // _HOUR_NS) * _HOUR_NS, end_ns // _HOUR_NS * _HOUR_NS
+    first, last = -(-start_ns // HOUR_NS) * HOUR_NS, end_ns // HOUR_NS * HOUR_NS
     if last <= first:
         span = f"{day_of(start_ns)} to {day_of(end_ns)}"
         hint = "hours begin on the hour in UTC: ask for a longer span"
@@ -81,7 +79,7 @@ def see(
         if gap.start_ns < last and gap.end_ns > first:
             hint = "--fill hold or --fill interpolate puts values there, or ask for another span"
             raise InputError(f"no value from {gap}", where=where, hint=hint)
-    hours = known.slice(first, last).resample(_HOUR_NS, 0)
+    hours = known.slice(first, last).resample(HOUR_NS, 0)
     remarks = list(notes)
     if horizon_ns is None:
         return Seen(hours, notes=tuple(remarks), seed=seed)
@@ -97,11 +95,11 @@ def see(
 
 def _what_came(known: Signal, ahead: Signal) -> Signal | None:
     """The hours that were forecast, where they are known by now and have no gap."""
-    end_ns = min(known.end_ns, ahead.end_ns) // _HOUR_NS * _HOUR_NS
+    end_ns = min(known.end_ns, ahead.end_ns) // HOUR_NS * HOUR_NS
     if end_ns <= ahead.start_ns:
         return None
     came = known.slice(ahead.start_ns, end_ns)
-    return None if came.gaps() else came.resample(_HOUR_NS, 0)
+    return None if came.gaps() else came.resample(HOUR_NS, 0)
 
 
 def cleanest_windows(
@@ -109,7 +107,7 @@ def cleanest_windows(
 ) -> Table:
     """The cleanest time to run for some hours on end, and what it spares against any time.
 
-    >>> s = Signal.regular(0, _HOUR_NS, [300, 100, 200, 400], unit="gCO2e/kWh", kind="carbon")
+    >>> s = Signal.regular(0, HOUR_NS, [300, 100, 200, 400], unit="gCO2e/kWh", kind="carbon")
     >>> [(r["hours"], r["intensity"], r["spared_pct"]) for r in cleanest_windows(s, (1, 2)).rows()]
     [(1, 100.0, 60.0), (2, 150.0, 40.0)]
     """
@@ -117,10 +115,10 @@ def cleanest_windows(
     overall = signal.mean()
     rows = []
     for length in lengths_h:
-        fitting = starts[starts + length * _HOUR_NS <= signal.end_ns]
+        fitting = starts[starts + length * HOUR_NS <= signal.end_ns]
         if fitting.size == 0:
             continue
-        means = signal.mean(fitting, fitting + length * _HOUR_NS)
+        means = signal.mean(fitting, fitting + length * HOUR_NS)
         best = int(np.argmin(means))
         spared = 100 * (1 - means[best] / overall) if overall else 0.0
         begin = int(fitting[best])
@@ -128,7 +126,7 @@ def cleanest_windows(
             {
                 "hours": length,
                 "from": day_of(begin),
-                "to": day_of(begin + length * _HOUR_NS),
+                "to": day_of(begin + length * HOUR_NS),
                 "intensity": round(float(means[best]), 1),
                 "spared_pct": round(float(spared), 1),
             }
@@ -187,7 +185,7 @@ def _figures(seen: Seen) -> list[Figure]:
     if seen.ahead is not None:
         seconds = seen.ahead.duration_ns / 1e9
         ahead = seen.ahead.integrate_estimate(unit=seen.ahead.unit * parse("s")).scale(1 / seconds)
-        length = seen.ahead.duration_ns // _HOUR_NS
+        length = seen.ahead.duration_ns // HOUR_NS
         note = f"by {seen.method}; the range is that of the single hours' ranges"
         label = f"Mean of the next {length} h"
         figures.append(Figure("forecast_g_kwh", label, ahead, unit, better="lower", note=note))
@@ -223,7 +221,7 @@ def _extreme(hours: Signal, name: str, label: str) -> Figure:
 
 def _by_hour(hours: Signal) -> dict[str, list[float]]:
     """Mean, 10th and 90th percentile at each hour of the day that the span holds."""
-    of_day = hours.time_ns // _HOUR_NS % 24
+    of_day = hours.time_ns // HOUR_NS % 24
     rows: dict[str, list[float]] = {"hour": [], "mean": [], "low": [], "high": []}
     for hour in range(24):
         values = hours.values[of_day == hour]
@@ -293,7 +291,7 @@ def _daily(hours: Signal) -> Line:
 def _outlook(seen: Seen) -> LineChart:
     ahead = seen.ahead
     assert ahead is not None
-    begin = max(seen.hours.start_ns, ahead.start_ns - 3 * _DAY_NS)
+    begin = max(seen.hours.start_ns, ahead.start_ns - 3 * DAY_NS)
     past = seen.hours.slice(begin, seen.hours.end_ns)
     assert ahead.low is not None
     assert ahead.high is not None
@@ -317,7 +315,7 @@ def _outlook(seen: Seen) -> LineChart:
 
 
 def _days_from(signal: Signal, zero_ns: int) -> list[float]:
-    days: list[float] = ((signal.time_ns - zero_ns) / _DAY_NS).tolist()
+    days: list[float] = ((signal.time_ns - zero_ns) / DAY_NS).tolist()
     return days
 
 

@@ -22,11 +22,10 @@ from gnomon.estimate import Estimate
 from gnomon.ingest.intensity.outlook import Outlook, expected_grid
 from gnomon.series import Signal
 from gnomon.sim.placement import cleanest_starts
-from gnomon.units import format_duration, parse, parse_duration
+from gnomon.units import HOUR_NS, format_duration, parse, parse_duration
 
 __all__ = ["Saved", "WaitPlan", "plan_wait", "saved_by", "start_clean"]
 
-_HOUR_NS = 3_600 * 10**9
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -81,7 +80,7 @@ class WaitPlan(msgspec.Struct, frozen=True):
             f"g/kWh, {self.saved_pct:.0f} % less; {self.basis}"
         )
         if watts is not None:
-            grams = watts / 1e3 * self.length_ns / _HOUR_NS * (self.at_once.mid - self.then.mid)
+            grams = watts / 1e3 * self.length_ns / HOUR_NS * (self.at_once.mid - self.then.mid)
             text += f"; {grams:.0f} g at {watts:g} W"
         return text
 
@@ -173,7 +172,7 @@ def saved_by(
         return None
     at_once = signal.mean(plan.now_ns, plan.now_ns + length)
     then = signal.mean(start_ns, start_ns + length)
-    kwh = None if watts is None else watts / 1e3 * length / _HOUR_NS
+    kwh = None if watts is None else watts / 1e3 * length / HOUR_NS
     return Saved(
         at_once, then, 100.0 * (1.0 - then / at_once) if at_once > 0 else 0.0,
         None if kwh is None else kwh * (at_once - then), measured,
@@ -220,7 +219,7 @@ def start_clean(
         @functools.wraps(function)
         def later(*args: _P.args, **kwargs: _P.kwargs) -> _T:
             now = now_ns()
-            expected = ask(now, now + within_ns + _HOUR_NS)
+            expected = ask(now, now + within_ns + HOUR_NS)
             plan = plan_wait(expected, now, within_ns=within_ns, length_ns=length_ns)
             say(plan.describe())
             sleep_until(plan.start_ns, now_ns=now_ns, sleep=sleep)

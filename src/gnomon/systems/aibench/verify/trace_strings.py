@@ -14,7 +14,7 @@ from gnomon.errors import InputError
 from gnomon.ingest.archive import read_document
 from gnomon.ingest.execution.json_text import mend
 from gnomon.ingest.execution.trace import looks_like_execution_trace
-from gnomon.ingest.profiler.kineto import looks_like_kineto
+from gnomon.ingest.profiler.chrome_trace import is_chrome_trace
 
 __all__ = ["TraceStrings", "json_strings", "read_strings"]
 
@@ -83,7 +83,7 @@ def read_strings(paths: Iterable[str | os.PathLike[str]]) -> TraceStrings:
 
 
 def _is_trace(head: bytes) -> bool:
-    return looks_like_execution_trace(head) or looks_like_kineto(head)
+    return looks_like_execution_trace(head) or is_chrome_trace(head)
 
 
 def _sound(raw: bytes, where: str) -> bytes:

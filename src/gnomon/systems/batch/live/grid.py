@@ -14,10 +14,10 @@ from gnomon.errors import InputError
 from gnomon.ingest.intensity.outlook import Outlook
 from gnomon.series import Signal
 from gnomon.systems.batch.grids import HORIZON_H
+from gnomon.units import HOUR_NS
 
 __all__ = ["LiveGrid"]
 
-_HOUR_NS = 3_600 * 10**9
 #: How long to wait for the first hours: longer than a provider's attempts take together.
 _PATIENCE_S = 60.0
 
@@ -67,7 +67,7 @@ class LiveGrid:
         self._take_answer()
         is_old = now_s - self._asked_s >= self._refresh_s
         if self._pending is None and (is_old or not self._reaches(at)):
-            self._pending = _in_background(self._ask, at, at + (HORIZON_H + 2) * _HOUR_NS)
+            self._pending = _in_background(self._ask, at, at + (HORIZON_H + 2) * HOUR_NS)
             self._asked_s = now_s
         if self._pending is not None and not self._reaches(at):
             concurrent.futures.wait([self._pending], wait_s)
@@ -102,8 +102,8 @@ class LiveGrid:
             raise InputError("the grid is not known yet: no answer so far")
         if not self._reaches(at):
             raise InputError(f"the hours known do not reach to now ({self.basis})")
-        hours = min(HORIZON_H, int((signal.end_ns - at - 1) // _HOUR_NS))
-        times = at + _HOUR_NS * np.arange(1, hours + 1)
+        hours = min(HORIZON_H, int((signal.end_ns - at - 1) // HOUR_NS))
+        times = at + HOUR_NS * np.arange(1, hours + 1)
         coming = signal.at(times)
         upper = signal
         if signal.high is not None:

@@ -17,21 +17,12 @@ from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.ingest.intensity.grid import check_covers, year_of
 from gnomon.ingest.jobs.jobs import Jobs
-from gnomon.model.carbon import (
-    HOUR_NS,
-    Amortisation,
-    carbon_delay,
-    cci,
-    grid_hours,
-    osci,
-    rsci,
-    sci,
-    tsci,
-)
+from gnomon.model.carbon import Amortisation, carbon_delay, cci, grid_hours, osci, rsci, sci, tsci
 from gnomon.model.machines.machine import Fleet
 from gnomon.model.ranges import Floats, Ints, Ranges
 from gnomon.series import Signal
 from gnomon.systems.carbon.accounts.holdings import Pool, Sums, pools_of, say_age, share_pools
+from gnomon.units import HOUR_NS
 
 __all__ = ["METRICS", "Accounts", "account_jobs"]
 

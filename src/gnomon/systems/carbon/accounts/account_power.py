@@ -11,13 +11,13 @@ from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.ingest.intensity.grid import check_covers, day_of, year_of
 from gnomon.ingest.metrics.power_series import PowerSeries
-from gnomon.model.carbon import HOUR_NS, Amortisation, embodied_rate_g_h, power_grams
+from gnomon.model.carbon import Amortisation, embodied_rate_g_h, power_grams
 from gnomon.model.machines.machine import Fleet
 from gnomon.model.ranges import Ranges
 from gnomon.series import Fill, Signal
 from gnomon.systems.carbon.accounts.account import Accounts
 from gnomon.systems.carbon.accounts.holdings import say_age
-from gnomon.units import format_duration
+from gnomon.units import HOUR_NS, format_duration
 
 __all__ = ["account_power", "fill_power"]
 

@@ -10,13 +10,13 @@ import numpy as np
 
 from gnomon.estimate import Estimate
 from gnomon.ingest.intensity.grid import day_of
-from gnomon.model.carbon import HOUR_NS
 from gnomon.model.ranges import Ranges
 from gnomon.report import BarChart, Bars, Chart, Figure, LineChart, Manifest, Result, hash_input
 from gnomon.report.charts.chart import Line
 from gnomon.systems.carbon.accounts.account import METRICS, Accounts
 from gnomon.systems.carbon.metric import TITLES, parse_names
 from gnomon.table import Table, format_range, format_value
+from gnomon.units import HOUR_NS
 from gnomon.version import __version__
 
 __all__ = ["parse_metrics", "to_result", "to_script"]

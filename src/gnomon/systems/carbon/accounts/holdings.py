@@ -12,10 +12,11 @@ from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.ingest.jobs.jobs import Jobs
 from gnomon.model.attribution import Usage, share_idle
-from gnomon.model.carbon import HOUR_NS, Amortisation, embodied_rate_g_h, grid_hours
+from gnomon.model.carbon import Amortisation, embodied_rate_g_h, grid_hours
 from gnomon.model.machines.machine import Fleet, Group, find_machine
 from gnomon.model.ranges import Floats, Ints, Ranges
 from gnomon.series import Signal
+from gnomon.units import HOUR_NS
 
 __all__ = ["Idle", "Pool", "Sums", "pools_of", "say_age", "share_pools"]
 

@@ -1,0 +1,397 @@
+"""What gnomon reads: one list, from which `inspect`, refusals, docs and fuzz tests are made.
+
+A format is recognised by its content, never by its name alone. Recognisers and readers are named,
+not imported: the list costs nothing to load.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from gnomon.errors import InputError
+from gnomon.ingest.text import read_head, read_pieces
+
+__all__ = ["FORMATS", "Format", "Identity", "check_input", "identify", "with_command"]
+
+#: Marks may come late in a file: so many bytes are looked at before it counts as unknown.
+_FAR = 4 << 20
+
+
+class Format(msgspec.Struct, frozen=True):
+    """One format.
+
+    Attributes:
+        name: In one word.
+        title: In words, without an article.
+        recognise: The function, `module:name`, that says whether a file is one.
+        reader: The function, `module:name`, that reads one; empty where none does.
+        commands: The commands that take one, the most useful first; `inspect` takes all.
+        files: How such files are called, as a rule.
+        sees: What the recogniser is given: the first bytes of a file, or the path.
+        is_vague: Too little to refuse a file by: its reader says what is wrong.
+    """
+
+    name: str
+    title: str
+    recognise: str
+    reader: str = ""
+    commands: tuple[str, ...] = ()
+    files: str = ""
+    sees: Literal["head", "path"] = "head"
+    is_vague: bool = False
+
+    @property
+    def about(self) -> str:
+        """The title with its article."""
+        return f"{'an' if self.title[0] in 'aeioAEIO' else 'a'} {self.title}"
+
+    @property
+    def used_by(self) -> str:
+        """Which command to give it to."""
+        verb = f"`gnomon {self.commands[0]}` reads it" if self.commands else ""
+        return verb or "`gnomon inspect` describes it"
+
+    def load_reader(self) -> Callable[..., Any]:
+        """The function that reads one."""
+        reader: Callable[..., Any] = _load(self.reader)
+        return reader
+
+
+_INGEST = "gnomon.ingest."
+_HERE = "gnomon.ingest.formats:"
+_CHROME = f"{_INGEST}profiler.chrome_trace:"
+_TRACE = ("training replay", "training whatif", "training sweep", "report", "compare", "export",
+          "carbon account")  # fmt: skip
+_PREDICT = ("training predict", "training search")
+_JOBS = ("batch run --jobs", "batch train-decima --jobs")
+_GRID = ("carbon signal --file", "carbon account --signal", "carbon place --signal",
+         "carbon wait --signal", "batch run --signal", "batch whatif --signal",
+         "batch spark-agent --signal")  # fmt: skip
+_FLEET = ("carbon place --fleet", "carbon account --machines", "carbon buy --fleet",
+          "carbon buy --candidate")  # fmt: skip
+_ARROW = ("report", "compare", "export", "carbon account")
+
+#: In the order in which they are tried; of two that fit, the first counts.
+FORMATS: tuple[Format, ...] = (
+    Format(
+        "kineto", "PyTorch profiler trace", f"{_CHROME}is_kineto",
+        f"{_INGEST}profiler.kineto:read_kineto",
+        (*_TRACE, *_PREDICT, "aibench check --trace", "aibench check --clone-trace",
+         "aibench build --kineto", "aibench audit --against"), "*.pt.trace.json, .gz, .zst",
+    ),
+    Format(
+        "viztracer", "VizTracer trace", f"{_CHROME}is_viztracer", f"{_CHROME}read_chrome_trace",
+        files="result.json",
+    ),
+    Format(
+        "jax-trace", "JAX profiler trace", f"{_CHROME}is_jax", f"{_CHROME}read_chrome_trace",
+        files="*.trace.json.gz",
+    ),
+    Format(
+        "execution-trace", "PyTorch execution trace",
+        f"{_INGEST}execution.trace:looks_like_execution_trace",
+        f"{_INGEST}execution.trace:read_execution_trace",
+        ("aibench build", "aibench audit --against"), "et.json, .gz, .zst, .tar.gz",
+    ),
+    Format(
+        "tpch", "table of TPC-H stages (Decima)", f"{_INGEST}stages.decima_tpch:looks_like_tpch",
+        f"{_INGEST}stages.decima_tpch:read_tpch", _JOBS, "*.json, .gz, .zst",
+    ),
+    Format(
+        "intensity-json", "carbon intensity answer (JSON)",
+        f"{_INGEST}intensity.answers:looks_like_intensity",
+        f"{_INGEST}intensity.files:read_intensity", _GRID,
+        "*.json of Electricity Maps, WattTime, Great Britain, Carbon Aware SDK",
+    ),
+    Format(
+        "fleet", "fleet of machines (YAML)", f"{_HERE}is_fleet",
+        "gnomon.model.machines.machine_file:read_fleet", _FLEET, "*.yaml with `fleet:`",
+    ),
+    Format(
+        "power-series", "Prometheus range answer",
+        f"{_INGEST}metrics.power_series:is_power_series",
+        f"{_INGEST}metrics.power_series:read_power_series", ("carbon account",),
+        "*.json of query_range, OpenMetrics text",
+    ),
+    Format(
+        "sacct", "Slurm accounting table (sacct)", f"{_INGEST}jobs.sacct:is_sacct",
+        f"{_INGEST}jobs.sacct:read_sacct", ("carbon account",), "the output of sacct -P",
+    ),
+    Format(
+        "alibaba", "table of Alibaba batch tasks (2018)",
+        f"{_INGEST}stages.alibaba_dag:looks_like_alibaba",
+        f"{_INGEST}stages.alibaba_dag:read_alibaba", _JOBS, "batch_task.csv",
+    ),
+    Format(
+        "boavizta", "Boavizta footprint table", f"{_INGEST}boavizta:looks_like_boavizta",
+        f"{_INGEST}boavizta:read_boavizta", files="boavizta-data-us.csv",
+    ),
+    Format(
+        "operation-log", "operation log of a training job",
+        f"{_INGEST}profiler.operation_log:looks_like_operation_log",
+        f"{_INGEST}profiler.operation_log:read_operation_log",
+        ("training stragglers", *_TRACE), "trace-*.parquet, .csv", sees="path",
+    ),
+    Format(
+        "job-table", "job table (CSV)", f"{_INGEST}jobs.jobs_csv:looks_like_jobs",
+        f"{_INGEST}jobs.jobs_csv:read_jobs_csv", ("carbon account", "carbon place --jobs"),
+        "*.csv with start, end or duration, cores",
+    ),
+    Format(
+        "intensity-csv", "carbon intensity table (CSV)",
+        f"{_INGEST}intensity.tables:looks_like_intensity",
+        f"{_INGEST}intensity.files:read_intensity", _GRID,
+        "*.csv of Electricity Maps, WattTime, CarbonCast, or with a column of gCO2/kWh",
+    ),
+    Format(
+        "timeline", "gnomon timeline", f"{_HERE}is_timeline", "gnomon.graph:Timeline.load",
+        _ARROW, "*.arrow",
+    ),
+    Format(
+        "graph", "gnomon work graph", f"{_HERE}is_graph", "gnomon.graph:WorkGraph.load",
+        _ARROW, "*.arrow",
+    ),
+    Format(
+        "result", "saved gnomon result", f"{_HERE}is_result", "gnomon.report:load",
+        ("report", "compare", "export"), "a folder with manifest.json", sees="path",
+    ),
+    Format(
+        "benchmark", "gnomon benchmark", f"{_HERE}is_benchmark",
+        "gnomon.systems.aibench.stored:read_bench",
+        ("aibench check", "aibench audit", "aibench mix"), "a folder with program.json.gz",
+        sees="path",
+    ),
+    Format(
+        "spark-log", "Spark event log", f"{_INGEST}spark.log_files:looks_like_spark_log",
+        f"{_INGEST}spark.event_log:read_spark_log", ("batch whatif", *_JOBS),
+        "a file, plain or compressed; a rolling folder", sees="path",
+    ),
+    Format(
+        "recording", "folder of recordings", f"{_HERE}is_recording",
+        commands=(*_TRACE, *_PREDICT, "aibench build", "aibench check --trace",
+                  "aibench audit --against"),
+        files="kineto.json.gz, rank0.json.gz, et.json, meta.json", sees="path",
+    ),
+    # What follows says too little: it is inspected, and refused by the reader that gets it.
+    Format(
+        "folder", "folder", f"{_HERE}is_folder", files="anything inside", sees="path",
+        is_vague=True,
+    ),
+    Format(
+        "signal-csv", "table of values over time (CSV)",
+        f"{_INGEST}metrics.signal_csv:looks_like_signal",
+        f"{_INGEST}metrics.signal_csv:read_signal_csv", files="*.csv", is_vague=True,
+    ),
+    Format(
+        "chrome-trace", "Chrome trace", f"{_CHROME}is_chrome_trace",
+        f"{_CHROME}read_chrome_trace", files="*.json, .gz, .zst", is_vague=True,
+    ),
+    Format("arrow", "Arrow file", f"{_HERE}is_arrow", files="*.arrow", is_vague=True),
+    Format("parquet", "Parquet file", f"{_HERE}is_parquet", files="*.parquet", is_vague=True),
+    Format(
+        "perfetto", "Perfetto trace (protobuf)", f"{_HERE}is_perfetto", files="*.pftrace",
+        is_vague=True,
+    ),
+    Format("json", "JSON file of no known kind", f"{_HERE}is_json", is_vague=True),
+    Format("csv", "table of no known kind (CSV)", f"{_HERE}is_csv", is_vague=True),
+)  # fmt: skip
+_UNKNOWN = Format("unknown", "file of no known kind", "", is_vague=True)
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """A format, and the size on disk."""
+
+    kind: Format
+    bytes: int
+
+    @property
+    def format(self) -> str:
+        """The format's name."""
+        return self.kind.name
+
+
+def with_command(command: str) -> tuple[Format, ...]:
+    """The formats that a command takes.
+
+    >>> [format.name for format in with_command("training stragglers")]
+    ['operation-log']
+    """
+    return tuple(format for format in FORMATS if command in format.commands)
+
+
+def identify(path: str | os.PathLike[str]) -> Identity:
+    """Looks at a file or folder.
+
+    Raises:
+        InputError: It is not there, empty, or damaged from its first byte.
+
+    >>> from gnomon.datasets import bundled
+    >>> identify(bundled("h200-gpt-l6") / "kineto.json.gz").kind.title
+    'PyTorch profiler trace'
+    """
+    if not os.fspath(path):
+        raise InputError("an empty path names nothing")
+    place = Path(path)
+    try:
+        if place.is_dir():
+            size = sum(p.stat().st_size for p in place.rglob("*") if p.is_file())
+            return Identity(_first(place, b"", lambda f: f.sees == "path"), size)
+        return Identity(_look(place), place.stat().st_size)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
+
+
+def check_input(path: str | os.PathLike[str] | None, command: str) -> None:
+    """Refuse a file that is clearly for another command, naming what it is.
+
+    What is not there, or of no known kind, is left to the reader: it knows better what is wrong.
+
+    Args:
+        path: A file or folder; None where an option was not given.
+        command: The command, with its option where it is not its argument.
+
+    Raises:
+        InputError: It is of a format that the command does not take.
+    """
+    if path is None or not os.fspath(path) or not Path(path).exists():
+        return
+    try:
+        kind = identify(path).kind
+    except InputError:
+        return
+    if kind.is_vague or command in kind.commands:
+        return
+    # A table may pass for two kinds: one that the command takes is enough.
+    if not any(_recognises(one, path) for one in with_command(command)):
+        raise InputError(f"this is {kind.about}", where=str(path), hint=kind.used_by)
+
+
+def _look(place: Path) -> Format:
+    head = _text(read_head(place))
+    if not head:
+        # Not even a byte: what the archive says is wrong is the better reason.
+        if any(map(_text, read_pieces(place))):
+            return _first(place, b"", lambda f: f.sees == "path")
+        raise InputError("is empty", where=str(place))
+    clear = _first(place, head, lambda f: not f.is_vague)
+    if clear is not _UNKNOWN:
+        return clear
+    far = _text(read_head(place, _FAR))
+    return _first(place, far, lambda f: f.is_vague or f.sees == "head")
+
+
+def _recognises(format: Format, path: str | os.PathLike[str]) -> bool:
+    place = Path(path)
+    if place.is_dir() and format.sees == "head":
+        return False
+    found: bool = _load(format.recognise)(
+        _text(read_head(place)) if format.sees == "head" else place
+    )
+    return found
+
+
+def _text(head: bytes) -> bytes:
+    return head.removeprefix(b"\xef\xbb\xbf")
+
+
+def _first(place: Path, head: bytes, is_tried: Callable[[Format], bool]) -> Format:
+    for format in FORMATS:
+        if is_tried(format) and _load(format.recognise)(head if format.sees == "head" else place):
+            return format
+    return _UNKNOWN
+
+
+def _load(target: str) -> Any:
+    module, _, names = target.partition(":")
+    found: Any = importlib.import_module(module)
+    for name in names.split("."):
+        found = getattr(found, name)
+    return found
+
+
+# -- recognisers of what other layers read ---------------------------------------------------
+
+_ARROW_MAGIC, _PARQUET_MAGIC = b"ARROW1", b"PAR1"
+_FLEET_KEY = re.compile(rb"^[\"']?fleet[\"']?\s*:", re.MULTILINE)
+_TRACE_NAME = re.compile(r"(?!meta).*\.json(\.gz|\.zst)?")
+
+
+def is_fleet(head: bytes) -> bool:
+    """A YAML file with `fleet` at its top."""
+    return head.lstrip()[:1] not in (b"{", b"[") and _FLEET_KEY.search(head) is not None
+
+
+def is_arrow(head: bytes) -> bool:
+    """An Arrow file, whoever wrote it."""
+    return head.startswith(_ARROW_MAGIC)
+
+
+def is_graph(head: bytes) -> bool:
+    """An Arrow file that says that it is a work graph."""
+    return is_arrow(head) and b"gnomon.graph" in head
+
+
+def is_timeline(head: bytes) -> bool:
+    """A work graph with the times of its tasks."""
+    return is_graph(head) and b"start_ns" in head
+
+
+def is_parquet(head: bytes) -> bool:
+    """A Parquet file, whoever wrote it."""
+    return head.startswith(_PARQUET_MAGIC)
+
+
+def is_perfetto(head: bytes) -> bool:
+    """Packets of a protobuf trace."""
+    return head[:1] == b"\x0a" and not _is_text(head)
+
+
+def is_json(head: bytes) -> bool:
+    """JSON, by its first bracket."""
+    return head.lstrip()[:1] in (b"{", b"[")
+
+
+def is_csv(head: bytes) -> bool:
+    """Text with a comma in its first line."""
+    return _is_text(head) and b"," in head.split(b"\n", 1)[0]
+
+
+def is_result(path: Path) -> bool:
+    """A folder that `--save` wrote."""
+    return (path / "manifest.json").is_file() and (path / "result.json").is_file()
+
+
+def is_benchmark(path: Path) -> bool:
+    """A folder that `gnomon aibench build` wrote."""
+    return (path / "program.json.gz").is_file()
+
+
+def is_recording(path: Path) -> bool:
+    """A folder with a profiler trace or an execution trace in it."""
+    if not path.is_dir():
+        return False
+    traces = sorted(file for file in path.iterdir() if _TRACE_NAME.fullmatch(file.name))
+    known = ("kineto", "execution-trace", "chrome-trace")
+    for file in traces[:8]:
+        try:
+            if identify(file).format in known:
+                return True
+        except InputError:
+            continue
+    return False
+
+
+def is_folder(path: Path) -> bool:
+    """Any folder."""
+    return path.is_dir()
+
+
+def _is_text(head: bytes) -> bool:
+    return b"\0" not in head and all(byte >= 9 for byte in head[:512])

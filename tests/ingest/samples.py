@@ -1,0 +1,247 @@
+"""A small whole file of every format that gnomon reads; tests of formats and the fuzz share them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gnomon.graph import WorkGraph
+from gnomon.sim import replay
+
+__all__ = ["FILES", "FOLDERS", "write_sample"]
+
+KINETO = {
+    "schemaVersion": 1,
+    "deviceProperties": [{"id": 0, "name": "NVIDIA H200"}],
+    "distributedInfo": {"rank": 0, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]},
+    "traceEvents": [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 7, "tid": 7, "ts": 10.5, "dur": 4,
+         "args": {"External id": 1, "Input Dims": [[2, 3], [3, 4]], "Input type": ["float", "float"]}},
+        {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 7, "tid": 7, "ts": 12,
+         "dur": 1, "args": {"correlation": 3}},
+        {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 15, "dur": 9,
+         "args": {"correlation": 3, "stream": 7, "device": 0}},
+    ],
+    "baseTimeNanoseconds": 1794766704388000000,
+}  # fmt: skip
+#: As `jax.profiler.trace` writes it; the empty event at the end is XLA's own.
+JAX = {
+    "displayTimeUnit": "ns",
+    "metadata": {"highres-ticks": True},
+    "traceEvents": [
+        {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:TPU:0"}},
+        {"ph": "M", "pid": 1, "tid": 3, "name": "thread_name", "args": {"name": "XLA Ops"}},
+        {"ph": "M", "pid": 701, "name": "process_name", "args": {"name": "/host:CPU"}},
+        {"ph": "X", "pid": 701, "tid": 7, "ts": 1.5, "dur": 90.0, "name": "PjitFunction(step)"},
+        {"ph": "X", "pid": 1, "tid": 3, "ts": 10.5, "dur": 20.0, "name": "fusion.3",
+         "args": {"hlo_category": "fusion", "hlo_module": "jit_step(77)"}},
+        {},
+    ],
+}  # fmt: skip
+VIZTRACER = {
+    "traceEvents": [
+        {"ph": "M", "pid": 42, "tid": 42, "name": "process_name", "args": {"name": "MainProcess"}},
+        {"pid": 42, "tid": 42, "ts": 100.1, "ph": "X", "dur": 5.5, "name": "fib (fib.py:1)",
+         "cat": "FEE"},
+    ],
+    "viztracer_metadata": {"overflow": False, "version": "1.0.0"},
+}  # fmt: skip
+CHROME = [{"name": "Layout", "cat": "blink", "ph": "X", "pid": 1, "tid": 1, "ts": 1, "dur": 5}]
+_TENSOR = {"values": [[14, 15, 8, 12, 2, "cuda:0"]], "shapes": [[3, 4]],
+           "types": ["Tensor(float)"], "strides": [[4, 1]]}  # fmt: skip
+_ATTRIBUTES = {"rf_id": 4, "fw_parent": 0, "seq_id": 9, "scope": 0, "tid": 1, "fw_tid": 0,
+               "op_schema": "aten::mm(Tensor self) -> Tensor"}  # fmt: skip
+
+
+def _node(id: int, name: str, parent: int) -> dict:
+    attributes = [{"name": k, "type": "int", "value": v} for k, v in _ATTRIBUTES.items()]
+    return {"id": id, "name": name, "ctrl_deps": parent, "inputs": _TENSOR, "outputs": _TENSOR,
+            "attrs": attributes}  # fmt: skip
+
+
+EXECUTION = {
+    "schema": "1.1.1-chakra.0.0.4", "pid": 7,
+    "nodes": [_node(3, "aten::mm", 2), _node(2, "[pytorch|profiler|execution_trace|thread]", 1),
+              _node(1, "[pytorch|profiler|execution_trace|process]", 1)],
+}  # fmt: skip
+_WAVE = {"2": [30, 40], "5": [25, 31]}
+TPCH = {
+    "2g-q1": {
+        "edges": [[0, 1]],
+        "stages": [
+            {"num_tasks": 2, "fresh_durations": {"2": [30], "5": []}, "first_wave": _WAVE,
+             "rest_wave": _WAVE},
+            {"num_tasks": 1, "fresh_durations": {"2": [7], "5": [8]}, "first_wave": _WAVE,
+             "rest_wave": {"2": [], "5": []}},
+        ],
+    }
+}  # fmt: skip
+INTENSITY = {
+    "zone": "DE", "emissionFactorType": "lifecycle", "temporalGranularity": "hourly",
+    "history": [
+        {"zone": "DE", "carbonIntensity": 302, "datetime": "2024-01-01T00:00:00.000Z",
+         "isEstimated": False},
+        {"zone": "DE", "carbonIntensity": 280.5, "datetime": "2024-01-01T01:00:00.000Z",
+         "isEstimated": True},
+    ],
+}  # fmt: skip
+PROMETHEUS = {
+    "status": "success",
+    "data": {
+        "resultType": "matrix",
+        "result": [
+            {"metric": {"__name__": "kepler_container_joules_total", "pod_name": "web"},
+             "values": [[1709251200, "10"], [1709251230, "310"], [1709251260, "40"]]}
+        ],
+    },
+}  # fmt: skip
+TEXTS = {
+    "sacct": "JobID|State|Start|End|Elapsed|AllocCPUS|TotalCPU|ConsumedEnergyRaw|AllocTRES\n"
+    "7|COMPLETED|2024-01-01T00:00:00|2024-01-01T01:00:00|01:00:00|8|04:00:00|3600000|cpu=8\n"
+    "7.batch|COMPLETED|2024-01-01T00:00:00|2024-01-01T01:00:00|01:00:00|8|04:00:00|3.6M|cpu=8\n"
+    "8|PENDING|Unknown|Unknown|00:00:00|4|00:00:00||gres/gpu:a100=4\n",
+    "alibaba": "M1,3,j_1,1,Terminated,100,160,100,0.2\nR2_1,2,j_1,1,Terminated,160,200,100,0.2\n"
+    "task_x,1,j_2,2,Terminated,120,121,50,0.1\n",
+    "boavizta": "manufacturer,name,subcategory,gwp_total,gwp_manufacturing_ratio,gwp_error_ratio,"
+    'yearly_tec,lifetime,sources\nDell,"R740, 2U",Server,8640,0.5,0.2,1760.4,4,x.pdf\n'
+    "HP,DL360,Server,4000,,,1000,4,y.pdf\n",
+    "job-table": "id,start,duration_h,cores,energy_kwh,deadline\n"
+    "a,2024-01-01T00:00Z,1.5,8,0.5,2024-01-02\nb,2024-01-01T02:00Z,2,4,,12h\n",
+    "intensity-csv": "datetime,lca_gco2_kwh,direct_gco2_kwh\n2024-01-01T00:00Z,300.5,250\n"
+    "2024-01-01T01:00Z,280,240\n2024-01-01T02:00Z,310,260\n",
+    "signal-csv": 'time;"power_w"\n01.03.2024 00:00;300,5\n01.03.2024 01:00;280\n'
+    "01.03.2024 02:00;\n",
+    "fleet": "name: mine\npue: [1.1, 1.3, 1.5]\nfleet:\n"
+    "  - {machine: Silver-4216, count: 59, bought: 2020}\n"
+    "  - {name: own, count: 10, cores: 64, threads: 128, idle_w: 120, peak_w: [400, 450, 520],\n"
+    "     embodied_kg: [900, 1300, 2000], life_years: 6}\n",
+    "json": '{"answer": 42}\n',
+    "csv": "left,right\nup,down\n",
+}
+OPERATIONS = (
+    "dp_rank,stage,rank,step,optype,start_ts,duration,seq_id,mc,mb_id,gmc\n"
+    "0,0,0,5,forward-compute,101.5,0.25,0,0,0,0\n0,0,0,5,backward-compute,101.75,0.5,0,0,0,0\n"
+    "1,0,1,5,forward-compute,101.25,0.25,0,0,0,0\n0,0,0,4,forward-compute,7.0,0.25,0,,,\n"
+)
+SPARK = [
+    {"Event": "SparkListenerLogStart", "Spark Version": "4.3.0"},
+    {"Event": "SparkListenerApplicationStart", "App Name": "small", "App ID": "app-1",
+     "Timestamp": 1794766704388, "User": "u"},
+    {"Event": "SparkListenerExecutorAdded", "Timestamp": 1794766704400, "Executor ID": "0",
+     "Executor Info": {"Host": "h", "Total Cores": 1, "Resource Profile Id": 0}},
+    {"Event": "SparkListenerJobStart", "Job ID": 0, "Submission Time": 1794766704500,
+     "Stage Infos": [{"Stage ID": 0, "Stage Attempt ID": 0, "Stage Name": "map",
+                      "Number of Tasks": 1, "Parent IDs": []}], "Stage IDs": [0]},
+    {"Event": "SparkListenerStageSubmitted",
+     "Stage Info": {"Stage ID": 0, "Stage Attempt ID": 0, "Stage Name": "map",
+                    "Number of Tasks": 1, "Parent IDs": [], "Submission Time": 1794766704510}},
+    {"Event": "SparkListenerTaskEnd", "Stage ID": 0, "Stage Attempt ID": 0,
+     "Task Type": "ResultTask", "Task End Reason": {"Reason": "Success"},
+     "Task Info": {"Task ID": 0, "Index": 0, "Attempt": 0, "Launch Time": 1794766704520,
+                   "Executor ID": "0", "Finish Time": 1794766704620, "Failed": False,
+                   "Killed": False},
+     "Task Metrics": {"Executor CPU Time": 50000000, "Executor Run Time": 90}},
+    {"Event": "SparkListenerStageCompleted",
+     "Stage Info": {"Stage ID": 0, "Stage Attempt ID": 0, "Stage Name": "map",
+                    "Number of Tasks": 1, "Parent IDs": [], "Submission Time": 1794766704510,
+                    "Completion Time": 1794766704630}},
+    {"Event": "SparkListenerJobEnd", "Job ID": 0, "Completion Time": 1794766704640,
+     "Job Result": {"Result": "JobSucceeded"}},
+    {"Event": "SparkListenerApplicationEnd", "Timestamp": 1794766704700},
+]  # fmt: skip
+
+
+def _operations(path: Path) -> None:
+    path.write_text(OPERATIONS)
+    path.with_name("meta.yaml").write_text("trial_name: toy\ndp_size: 2\npp_size: 1\n")
+
+
+def _small_graph() -> WorkGraph:
+    return WorkGraph.from_columns(["a", "b"], [1, 2], name=["x", "y"], edges=([0], [1]))
+
+
+def _parquet(path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="the 'tables' extra is absent")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="the 'tables' extra is absent")
+    parquet.write_table(pyarrow.table({"a": [1, 2]}), path)
+
+
+def _arrow(path: Path) -> None:
+    from gnomon.table import write_arrow
+
+    write_arrow(path, {"a": np.array([1, 2])})
+
+
+def _dump(value: object) -> Callable[[Path], object]:
+    return lambda path: path.write_text(json.dumps(value))
+
+
+def _result(path: Path) -> None:
+    from gnomon import report
+
+    report.save(report.Result("training", "replay", "small"), path)
+
+
+PROGRAM = {
+    "format": 1, "operators": ["aten::mm"], "storages": [[48, 0, ["normal", 1.0]]],
+    "made": [[0, 0, 0]], "metas": [["float32", [3, 4], [4, 1], 0]],
+    "steps": [[[["post", 0], [0, [["t", 0]], 1, [0], [], 10, 20, {"s": 1, "n": 2}]]]],
+    "order": [[0]], "settings": {"modules": []}, "streams": 1, "signals": 1, "events": 0,
+}  # fmt: skip
+
+
+def _benchmark(path: Path) -> None:
+    path.mkdir()
+    (path / "program.json.gz").write_bytes(gzip.compress(json.dumps(PROGRAM).encode()))
+
+
+def _recording(path: Path) -> None:
+    path.mkdir()
+    (path / "kineto.json.gz").write_bytes(gzip.compress(json.dumps(KINETO).encode()))
+    (path / "meta.json").write_text('{"step_ms": 1.0}')
+
+
+def _rolling(path: Path) -> None:
+    path.mkdir()
+    lines = [json.dumps(event) + "\n" for event in SPARK]
+    (path / "events_1_app-1").write_text("".join(lines[:4]))
+    (path / "events_2_app-1").write_text("".join(lines[4:]))
+
+
+FILES: dict[str, Callable[[Path], object]] = {
+    "kineto": _dump(KINETO),
+    "jax-trace": _dump(JAX),
+    "viztracer": _dump(VIZTRACER),
+    "chrome-trace": _dump(CHROME),
+    "execution-trace": _dump(EXECUTION),
+    "tpch": _dump(TPCH),
+    "intensity-json": _dump(INTENSITY),
+    "power-series": _dump(PROMETHEUS),
+    "operation-log": _operations,
+    "spark-log": lambda path: path.write_text("".join(json.dumps(e) + "\n" for e in SPARK)),
+    "graph": lambda path: _small_graph().save(path),
+    "timeline": lambda path: replay(_small_graph()).save(path),
+    "arrow": _arrow,
+    "parquet": _parquet,
+    "perfetto": lambda path: path.write_bytes(b"\x0a\x10\x08\x01\x00\x00\x00\x01"),
+    **{name: (lambda path, text=text: path.write_text(text)) for name, text in TEXTS.items()},
+}
+FOLDERS: dict[str, Callable[[Path], object]] = {
+    "result": _result,
+    "benchmark": _benchmark,
+    "recording": _recording,
+    "spark-log": _rolling,
+    "folder": lambda path: path.mkdir(),
+}
+
+
+def write_sample(name: str, folder: Path) -> Path:
+    """The sample of a format, under a name that says nothing of it."""
+    path = folder / "sample"
+    (FILES | FOLDERS if name not in FILES else FILES)[name](path)
+    return path
