@@ -74,7 +74,7 @@ def data() -> pathlib.Path:
 
 def authors_weights(folder: str) -> str:
     """Decima as its authors' fork trained it, for this run."""
-    from gnomon.model.decima.network import decima_from_checkpoint
+    from decima_checkpoint import decima_from_checkpoint
 
     released = data() / "batch" / "pcaps-artifact" / "decima-tf-checkpoint" / "model_ep_20000"
     place = pathlib.Path(folder) / "theirs.npz"

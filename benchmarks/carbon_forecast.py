@@ -37,13 +37,13 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 
+from likeness import LAGS_H, Likeness, compare_years  # noqa: E402
 from make_profiles import CAST_ZONES as BUNDLED_CAST  # noqa: E402
 from make_profiles import MAPS, default_data, read_cast, read_maps  # noqa: E402
 
 from gnomon.series import Signal  # noqa: E402
 from gnomon.series.forecast import METHODS, score  # noqa: E402
 from gnomon.series.intensity import INTENSITY_UNIT, intensity_kind  # noqa: E402
-from gnomon.series.likeness import LAGS_H, Likeness, compare_years  # noqa: E402
 from gnomon.series.profile import Profile  # noqa: E402
 
 HOUR_NS = 3600 * 10**9

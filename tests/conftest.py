@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -32,6 +35,15 @@ settings.register_profile(
     "thorough", parent=settings.get_profile("default"), derandomize=False, max_examples=2000
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def load_benchmark(name: str) -> ModuleType:
+    """A module that only benchmarks use, by its name."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # structs look up their annotations there
+    spec.loader.exec_module(module)
+    return module
 
 
 def data_folder() -> Path | None:

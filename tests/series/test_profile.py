@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conftest import load_benchmark
 from tests.series.carbon_data import load_tool, new_year
 
 from gnomon.errors import InputError
@@ -14,12 +15,13 @@ from gnomon.series._memory import (
     fit_memory,
     model_autocorrelation,
 )
-from gnomon.series.likeness import compare_years
 from gnomon.series.profile import Profile, level_nodes
 from gnomon.series.zones import zone_names, zone_profile
 from gnomon.units import HOUR_NS
 
 LAGS = np.array([1, 6, 24, 168])
+
+compare_years = load_benchmark("likeness").compare_years
 
 
 def synthetic(years=2, *, level=(400.0, 300.0), seed=0):

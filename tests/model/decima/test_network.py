@@ -14,10 +14,9 @@ from gnomon.model.decima.network import (
     PARAMETERS,
     DecimaView,
     DecimaWeights,
-    decima_from_checkpoint,
     decima_probabilities,
 )
-from gnomon.model.decima.tf_checkpoint import read_tf_checkpoint
+from tests.conftest import load_benchmark
 from tests.model.decima.reference_decima import decima_reference
 
 CHECKPOINT = "batch/pcaps-artifact/decima-tf-checkpoint/model_ep_20000"
@@ -214,9 +213,12 @@ def test_stages_in_a_circle_are_refused() -> None:
         decima_probabilities(random_weights(0), view, 0, 1, 2)
 
 
+checkpoints = load_benchmark("decima_checkpoint")
+
+
 @pytest.mark.data
 def test_the_authors_checkpoint_is_read(public_data: Path) -> None:
-    weights = decima_from_checkpoint(public_data / CHECKPOINT)
+    weights = checkpoints.decima_from_checkpoint(public_data / CHECKPOINT)
     # The first weights of the data file are those of the variable that was made first.
     raw = (public_data / f"{CHECKPOINT}.data-00000-of-00001").read_bytes()
     assert weights.parameters[:80].tobytes() == raw[:320]
@@ -239,15 +241,15 @@ def test_a_damaged_checkpoint_is_refused(public_data: Path, tmp_path: Path) -> N
         damaged[rng.integers(len(index))] ^= 1 << rng.integers(8)
         (tmp_path / "model.index").write_bytes(damaged)
         try:
-            decima_from_checkpoint(prefix)
+            checkpoints.decima_from_checkpoint(prefix)
         except InputError as error:
             assert "model" in str(error)
     (tmp_path / "model.index").write_bytes(index)
     (tmp_path / "model.data-00000-of-00001").write_bytes(data[:500])
     with pytest.raises(InputError, match="not where the table says"):
-        read_tf_checkpoint(prefix)
+        checkpoints.read_tf_checkpoint(prefix)
     with pytest.raises(InputError, match=r"a checkpoint is a \.index and a \.data"):
-        read_tf_checkpoint(tmp_path / "absent")
+        checkpoints.read_tf_checkpoint(tmp_path / "absent")
     (tmp_path / "model.index").write_bytes(b"x" * 100)
     with pytest.raises(InputError, match="not the index of a checkpoint"):
-        read_tf_checkpoint(prefix)
+        checkpoints.read_tf_checkpoint(prefix)

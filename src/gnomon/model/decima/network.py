@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from gnomon import _core
 from gnomon.errors import InputError
-from gnomon.model.decima.tf_checkpoint import read_tf_checkpoint
 from gnomon.table.atomic import atomic_file
 
 __all__ = [
@@ -31,7 +30,6 @@ __all__ = [
     "DecimaView",
     "DecimaWeights",
     "bundled_decima",
-    "decima_from_checkpoint",
     "decima_probabilities",
 ]
 
@@ -135,30 +133,6 @@ class DecimaWeights(msgspec.Struct, frozen=True, eq=False):
 def bundled_decima() -> DecimaWeights:
     """The network that comes with gnomon, trained on jobs like TPC-H's."""
     return DecimaWeights.load(_BUNDLED)
-
-
-def decima_from_checkpoint(prefix: str | os.PathLike[str]) -> DecimaWeights:
-    """Weights from a TensorFlow checkpoint of the authors' program.
-
-    Args:
-        prefix: Path of the checkpoint without `.index`.
-    """
-    tensors = read_tf_checkpoint(prefix)
-    scopes = ["actor_agent", *(f"actor_agent_{i}" for i in range(1, 30))]
-    names = [f"{scope}/Variable" for scope in scopes]
-    for i in range(8):
-        layer = "actor_agent/fully_connected" + (f"_{i}" if i else "")
-        names += [f"{layer}/weights", f"{layer}/biases"]
-    shapes = [
-        shape for sizes in NETS.values() for pair in pairwise(sizes) for shape in (pair, pair[1:])
-    ]
-    for name, shape in zip(names, shapes, strict=True):
-        found = tensors[name].shape if name in tensors else "none"
-        if found != shape:
-            what = f"{name} should be a variable of shape {shape}, and is {found}"
-            raise InputError(what, where=os.fspath(prefix), hint="is it Decima's?")
-    flat = np.concatenate([tensors[name].ravel() for name in names])
-    return DecimaWeights(flat, f"checkpoint {Path(prefix).name} of the authors")
 
 
 class DecimaView(msgspec.Struct, frozen=True, eq=False):

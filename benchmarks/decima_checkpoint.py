@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -18,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gnomon.errors import InputError
+from gnomon.model.decima.network import NETS, DecimaWeights
 
-__all__ = ["read_tf_checkpoint"]
+__all__ = ["decima_from_checkpoint", "read_tf_checkpoint"]
 
 _FOOTER_BYTES = 48
 _MAGIC = 0xDB4775248B80FB57
@@ -171,3 +173,27 @@ def _parse_entry(message: bytes) -> _Entry:
         offset=number.get(4, 0),
         size=number.get(5, 0),
     )
+
+
+def decima_from_checkpoint(prefix: str | os.PathLike[str]) -> DecimaWeights:
+    """Weights from a TensorFlow checkpoint of the authors' program.
+
+    Args:
+        prefix: Path of the checkpoint without `.index`.
+    """
+    tensors = read_tf_checkpoint(prefix)
+    scopes = ["actor_agent", *(f"actor_agent_{i}" for i in range(1, 30))]
+    names = [f"{scope}/Variable" for scope in scopes]
+    for i in range(8):
+        layer = "actor_agent/fully_connected" + (f"_{i}" if i else "")
+        names += [f"{layer}/weights", f"{layer}/biases"]
+    shapes = [
+        shape for sizes in NETS.values() for pair in pairwise(sizes) for shape in (pair, pair[1:])
+    ]
+    for name, shape in zip(names, shapes, strict=True):
+        found = tensors[name].shape if name in tensors else "none"
+        if found != shape:
+            what = f"{name} should be a variable of shape {shape}, and is {found}"
+            raise InputError(what, where=os.fspath(prefix), hint="is it Decima's?")
+    flat = np.concatenate([tensors[name].ravel() for name in names])
+    return DecimaWeights(flat, f"checkpoint {Path(prefix).name} of the authors")
