@@ -243,6 +243,8 @@ def identify(path: str | os.PathLike[str]) -> Identity:
         if place.is_dir():
             size = sum(p.stat().st_size for p in place.rglob("*") if p.is_file())
             return Identity(_first(place, b"", lambda f: f.sees == "path"), size)
+        if place.exists() and not place.is_file():
+            raise InputError("is neither a file nor a folder", where=str(path))
         return Identity(_look(place), place.stat().st_size)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
@@ -260,7 +262,8 @@ def check_input(path: str | os.PathLike[str] | None, command: str) -> None:
     Raises:
         InputError: It is of a format that the command does not take.
     """
-    if path is None or not os.fspath(path) or not Path(path).exists():
+    # Nor is a pipe looked at: it can be read but once.
+    if not path or not (Path(path).is_file() or Path(path).is_dir()):
         return
     try:
         kind = identify(path).kind
