@@ -118,7 +118,7 @@ def without_a_parent(trace):
         (lambda t: rewritten(t, lambda d: d.update(schema="9.9.9")), "'9.9.9' is not known"),
         (lambda t: rewritten(t, without_a_parent), "which is not there"),
         (lambda t: rewritten(t, lambda d: d.update(nodes=[])), "no nodes"),
-        (lambda t: TRACES / "kineto.json.gz", "profiler (Kineto) trace"),
+        (lambda t: TRACES / "kineto.json.gz", "this is a PyTorch profiler trace"),
         (lambda t: t / "nothing.json", "cannot be read"),
         (lambda t: t, "no et.json"),
     ],

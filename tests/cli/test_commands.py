@@ -200,7 +200,7 @@ def test_inspect_tells_files_apart(tmp_path, capsys):
         "datetime,value\n2024-01-01T00:00:00Z,1\n2024-01-01T01:00:00Z,2\n"
     )
     for path, words in ((TRACE, "PyTorch profiler trace"), (tmp_path / "g.arrow", "work graph"),
-                        (tmp_path / "s.csv", "comma-separated")):  # fmt: skip
+                        (tmp_path / "s.csv", "table of values over time")):  # fmt: skip
         assert main(["inspect", str(path)]) == 0
         assert words in capsys.readouterr().out
     assert main(["inspect", str(TRACE), "--json"]) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib
 import json
+import os
 import subprocess
 import sys
 
@@ -135,3 +136,10 @@ def test_public_files_are_what_they_are(public_data, pattern, name):
     if not found:
         pytest.skip(f"{pattern} is absent from the public data")
     assert {identify(path).format for path in found} == {name}
+
+
+def test_a_pipe_is_not_looked_at(tmp_path):
+    os.mkfifo(tmp_path / "pipe")  # opening it would wait for a writer for ever
+    check_input(tmp_path / "pipe", "batch whatif")
+    with pytest.raises(InputError, match="neither a file nor a folder"):
+        identify(tmp_path / "pipe")

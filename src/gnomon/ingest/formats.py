@@ -240,10 +240,8 @@ def identify(path: str | os.PathLike[str]) -> Identity:
         raise InputError("an empty path names nothing")
     place = Path(path)
     try:
-        if place.is_dir():
-            size = sum(p.stat().st_size for p in place.rglob("*") if p.is_file())
-            return Identity(_first(place, b"", lambda f: f.sees == "path"), size)
-        return Identity(_look(place), place.stat().st_size)
+        files = place.rglob("*") if place.is_dir() else [place]
+        return Identity(_look(place), sum(p.stat().st_size for p in files if p.is_file()))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
 
@@ -260,20 +258,25 @@ def check_input(path: str | os.PathLike[str] | None, command: str) -> None:
     Raises:
         InputError: It is of a format that the command does not take.
     """
-    if path is None or not os.fspath(path) or not Path(path).exists():
+    if not path:
         return
+    place = Path(path)
     try:
-        kind = identify(path).kind
-    except InputError:
+        kind = _look(place)
+    except (InputError, OSError):
         return
     if kind.is_vague or command in kind.commands:
         return
     # A table may pass for two kinds: one that the command takes is enough.
-    if not any(_recognises(one, path) for one in with_command(command)):
+    if not any(_recognises(one, place) for one in with_command(command)):
         raise InputError(f"this is {kind.about}", where=str(path), hint=kind.used_by)
 
 
 def _look(place: Path) -> Format:
+    if place.is_dir():
+        return _first(place, b"", lambda f: f.sees == "path")
+    if place.exists() and not place.is_file():  # a pipe can be read but once
+        raise InputError("is neither a file nor a folder", where=str(place))
     head = _text(read_head(place))
     if not head:
         # Not even a byte: what the archive says is wrong is the better reason.
@@ -287,8 +290,7 @@ def _look(place: Path) -> Format:
     return _first(place, far, lambda f: f.is_vague or f.sees == "head")
 
 
-def _recognises(format: Format, path: str | os.PathLike[str]) -> bool:
-    place = Path(path)
+def _recognises(format: Format, place: Path) -> bool:
     if place.is_dir() and format.sees == "head":
         return False
     found: bool = _load(format.recognise)(

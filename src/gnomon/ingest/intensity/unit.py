@@ -26,7 +26,7 @@ _MASSES = "|".join(sorted(_GRAMS, key=len, reverse=True))
 _GAS = r"[\s_-]{0,3}(?:co2[\s_-]{0,3}(?:equivalents?|equiv|eq|e)?\.?)?"
 _PER = r"(?:\s{0,3}/\s{0,3}|[\s_-]{1,3}per[\s_-]{1,3}|_)"
 _INTENSITY = re.compile(rf"(?<![a-z0-9])({_MASSES}){_GAS}{_PER}(kwh|mwh|gwh)(?![a-z0-9])")
-_BRACKETED = re.compile(r"[\[(]([^\])]*)[\])]")
+_BRACKETED = re.compile(r"[\[(]([^\])]{0,80})[\])]")
 #: What else stands in brackets: which intensity, not in which unit.
 _ABOUT = {
     *("direct", "operational", "combustion", "life", "cycle", "lifecycle", "lca"),

@@ -380,7 +380,7 @@ def _common_step(times: npt.NDArray[np.int64]) -> int | None:
 
 def unit_in(column: str, where: str) -> Unit:
     """The unit in a column's name: in brackets, as a word with a slash, or as its ending."""
-    bracketed = re.findall(r"[\[(]([^\])]+)[\])]", column)
+    bracketed = re.findall(r"[\[(]([^\])]{1,80})[\])]", column)
     worded = [word for word in column.split() if "/" in word]
     for text in (*bracketed, *worded):
         try:

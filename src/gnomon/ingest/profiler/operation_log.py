@@ -193,7 +193,7 @@ def _read_parquet(path: Path) -> dict[str, NDArray[Any]]:
             name: _texts(table[name]) if name == "optype" else table[name].to_numpy()
             for name in wanted
         }
-    except (pyarrow.ArrowException, OSError, TypeError) as error:
+    except (pyarrow.ArrowException, OSError, TypeError, ValueError) as error:
         first_line = str(error).split("\n", 1)[0]
         what = f"the Parquet file cannot be read ({first_line})"
         raise InputError(what, where=str(path), hint="was the file cut short?") from None

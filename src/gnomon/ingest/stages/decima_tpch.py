@@ -13,6 +13,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -34,11 +35,14 @@ _QUERY = re.compile(rb'\s*\{\s*"[^"]+"\s*:\s*\{\s*"(edges|stages)"\s*:')
 _Durations = Mapping[int, Sequence[int]]
 
 
+_Count = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
+
+
 class _Stage(msgspec.Struct):
-    num_tasks: int
-    fresh_durations: dict[int, list[int]]
-    first_wave: dict[int, list[int]]
-    rest_wave: dict[int, list[int]]
+    num_tasks: _Count
+    fresh_durations: dict[_Count, list[int]]
+    first_wave: dict[_Count, list[int]]
+    rest_wave: dict[_Count, list[int]]
 
 
 class _Job(msgspec.Struct):

@@ -59,7 +59,7 @@ def read_bench(folder: Path) -> Stored:
     try:
         program = decode(plain)
         names = [str(name) for name in plain["settings"].get("modules", [])]
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise InputError(
             f"is no program of a benchmark ({type(error).__name__}: {error})", where=str(path)
         ) from None
