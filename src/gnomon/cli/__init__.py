@@ -76,11 +76,15 @@ def _run(words: list[str]) -> int:
     from cyclopts import CycloptsError
 
     from gnomon.cli.app import app
+    from gnomon.cli.typed import TYPED
 
+    token = TYPED.set(words)
     try:
         answer = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         return _fail(f"{_one_line(str(error))} (see gnomon --help)", 2)
+    finally:
+        TYPED.reset(token)
     return int(answer) if isinstance(answer, int) else 0
 
 

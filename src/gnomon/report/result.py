@@ -6,6 +6,7 @@ import hashlib
 import math
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from gnomon.estimate import Estimate
 from gnomon.report.charts.chart import Chart
 from gnomon.report.charts.timeline import TimelineView
 from gnomon.table import Table, format_range, format_value
+from gnomon.version import __version__
 
 __all__ = ["Figure", "InputFile", "Manifest", "Result", "TimelineView", "hash_input"]
 
@@ -103,6 +105,14 @@ class Manifest(msgspec.Struct, frozen=True):
     seed: int | None = None
     version: str = ""
     inputs: list[InputFile] = []
+
+    @classmethod
+    def of(
+        cls, command: str, sources: Iterable[str | os.PathLike[str]] = (), *,
+        seed: int | None = None, **config: Any,
+    ) -> Manifest:  # fmt: skip
+        """With this version of gnomon, and the hashes of the files that were read."""
+        return cls(command, config, seed, __version__, [hash_input(path) for path in sources])
 
     def __post_init__(self) -> None:
         # As JSON would give it back, so that a saved manifest equals the one that was saved.

@@ -15,7 +15,8 @@ from cyclopts import Parameter
 
 from gnomon.cli.batch.grid import check_draw, find_hours, find_jobs
 from gnomon.cli.output import Output, show
-from gnomon.cli.sources import Source, bundled_name, spell_options
+from gnomon.cli.sources import Source
+from gnomon.cli.typed import typed_command
 from gnomon.errors import InputError
 from gnomon.ingest.formats import check_input
 
@@ -154,10 +155,8 @@ def run(
         hour=_given(cluster.hour, "60s"),
         moving="2s",
     )
-    given = {"jobs": jobs, "grid": grid or None, "policy": policy, "njobs": njobs,
-             "arrival": arrival, "sizes": sizes}  # fmt: skip
     sources = [jobs] if Path(jobs).is_file() else []
-    _answer("run", experiment, hours, given, cluster, trial, output, remarks + notes, sources)
+    _answer("run", experiment, hours, trial, output, remarks + notes, sources)
 
 
 def whatif(
@@ -216,9 +215,8 @@ def whatif(
     experiment = _experiment(
         cluster, trial, specs, maker, count=count, hour=_given(cluster.hour, "1h"), moving="0s"
     )
-    given = {"grid": grid or None, "policy": policy, "njobs": njobs, "arrival": arrival}
     _answer(
-        "whatif", experiment, hours, given, cluster, trial, output,
+        "whatif", experiment, hours, trial, output,
         [*_about(trace, count), *notes], [str(path) for path in log], replayed,
     )  # fmt: skip
 
@@ -334,9 +332,8 @@ def _guard(cluster: Cluster, hour_ns: int) -> Guard:
 
 
 def _answer(
-    verb: str, experiment: Experiment, hours: Any, given: dict[str, Any], cluster: Cluster,
-    trial: Trials, output: Output, notes: Sequence[str], sources: Sequence[str],
-    replayed: Replayed | None = None,
+    verb: str, experiment: Experiment, hours: Any, trial: Trials, output: Output,
+    notes: Sequence[str], sources: Sequence[str], replayed: Replayed | None = None,
 ) -> None:  # fmt: skip
     from gnomon.parallel import RichProgress
     from gnomon.systems.batch.pipeline import run_experiment
@@ -352,19 +349,14 @@ def _answer(
             print(f"gnomon: trials that ended are kept in {trial.resume}: the same command goes "
                   "on", file=sys.stderr)  # fmt: skip
         raise
-    chosen = given | _changed(cluster) | _changed(trial)
-    chosen.pop("on", None)
-    chosen.pop("resume", None)
-    paths = [bundled_name(Path(source)) for source in sources] if verb == "whatif" else []
-    command = " ".join([f"gnomon batch {verb}", *paths, *spell_options(chosen)])
     if trial.signal is not None:
         sources = [*sources, str(trial.signal)]
-    result = to_result(answer, command, verb=verb, sources=sources, notes=notes, replayed=replayed)
+    result = to_result(
+        answer,
+        typed_command(),
+        verb=verb,
+        sources=sources,
+        notes=notes,
+        replayed=replayed,
+    )
     show(result, output, extra=to_script(answer, replayed) if output.json else None)
-
-
-def _changed(options: Cluster | Trials) -> dict[str, Any]:
-    """What was given: where it differs from the default."""
-    given = dataclasses.asdict(options)
-    return {name: given[name] for name, default in dataclasses.asdict(type(options)()).items()
-            if given[name] != default}  # fmt: skip

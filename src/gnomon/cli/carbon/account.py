@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from gnomon.cli.carbon.grid import year_of_jobs, zone_hours
+from gnomon.cli.carbon.grid import check_per_cent, files_of, own_folder
 from gnomon.cli.output import Output, show
-from gnomon.cli.sources import WITH_TIMELINE, Source, spell_options
-from gnomon.errors import InputError
+from gnomon.cli.sources import WITH_TIMELINE, Source
+from gnomon.cli.typed import typed_command
 from gnomon.ingest.formats import check_input
 
 if TYPE_CHECKING:
@@ -72,27 +72,22 @@ def account(
         top: How many jobs the table shows.
         output: Where the answer goes.
     """
-    from gnomon.estimate import Estimate
-    from gnomon.ingest.intensity.grid import read_grid_file
-    from gnomon.ingest.jobs.jobs import Jobs
     from gnomon.ingest.moment import find_timezone
     from gnomon.model.machines.machine_file import read_fleet
-    from gnomon.systems.carbon.accounts.account import account_jobs
-    from gnomon.systems.carbon.accounts.account_power import account_power, fill_power
     from gnomon.systems.carbon.accounts.account_result import parse_metrics, to_result, to_script
     from gnomon.systems.carbon.accounts.activity import read_activity
+    from gnomon.systems.carbon.pipeline import GridChoice, account_activity, check_not_negative
 
     check_input(path, "carbon account")
     check_input(signal, "carbon account --signal")
     check_input(machines, "carbon account --machines")
-    if zone is None and signal is None:
-        raise InputError("--zone: which grid?", hint="a name such as DE, or g/kWh")
-    if not 0 <= utilisation <= 100:
-        raise InputError(f"--utilisation {utilisation:g}: between 0 and 100 per cent")
+    grid = GridChoice(
+        zone=zone, file=signal, folder=own_folder(), scope=scope, fill=fill, seed=seed
+    )
+    check_per_cent("--utilisation", utilisation)
     names = parse_metrics(metric)
-    for name, value in (("--price", price), ("--reported", reported)):
-        if value is not None and not 0 <= value < float("inf"):
-            raise InputError(f"{name} {value:g}: it has to be zero or more")
+    check_not_negative("--price", price)
+    check_not_negative("--reported", reported)
     fleet = read_fleet(machines) if machines is not None else None
     notes: list[str] = []
     ran: Jobs | list[PowerSeries]
@@ -100,48 +95,13 @@ def account(
         ran, notes = _timeline(path, start)
     else:
         ran = read_activity(path, zone=find_timezone(timezone), series=series, unit=unit)
-    if not isinstance(ran, Jobs):
-        ran, notes = fill_power(ran, fill)
-    if isinstance(ran, Jobs):
-        span = (int(ran.start_ns.min()), int(ran.end_ns.max()))
-    else:
-        span = (min(one.signal.start_ns for one in ran), max(one.signal.end_ns for one in ran))
-    if signal is not None:
-        intensity, grid_notes = read_grid_file(signal, zone=zone, scope=scope, fill=fill)
-    else:
-        intensity, grid_notes = zone_hours(zone, *span, scope=scope, seed=seed, fill=fill)
-    when = year_of_jobs(span[0], year)
-    report = None if reported is None else Estimate.exact(reported)
-    if isinstance(ran, Jobs):
-        accounts = account_jobs(
-            ran, fleet, intensity, amortise=amortise, utilisation=utilisation / 100, year=when,
-            price_usd_kwh=price, reported_kg=report,
-        )  # fmt: skip
-    else:
-        accounts = account_power(
-            ran, fleet, intensity, str(path), amortise=amortise, year=when, price_usd_kwh=price,
-            reported_kg=report,
-        )  # fmt: skip
-    options = spell_options(
-        {
-            "zone": zone,
-            "machines": _named(machines),
-            "metric": metric if metric != "all" else None,
-            "amortise": amortise if amortise != "age" else None,
-            "signal": signal, "fill": fill,
-            "scope": scope if scope != "lifecycle" else None,
-            "utilisation": utilisation if utilisation != 100.0 else None,
-            "timezone": timezone if timezone != "UTC" else None,
-            "start": start,
-            "series": series, "unit": unit, "year": year, "price": price, "reported": reported,
-            "seed": seed or None,
-        }
+    accounts, more = account_activity(
+        ran, grid, fleet, source=str(path), amortise=amortise, utilisation=utilisation / 100,
+        year=year, this_year=time.gmtime().tm_year, price_usd_kwh=price, reported_kg=reported,
     )  # fmt: skip
-    files = [path, signal, Path(machines) if machines else None]
     result = to_result(
-        accounts, names, " ".join(["gnomon carbon account", path.name, *options]),
-        sources=[str(file) for file in files if file is not None and file.is_file()],
-        notes=[*notes, *grid_notes], top=top,
+        accounts, names, typed_command(), sources=files_of(path, signal, machines),
+        notes=[*notes, *more], seed=seed, top=top,
     )  # fmt: skip
     show(result, output, extra=to_script(accounts, names) if output.json else None)
 
@@ -163,9 +123,3 @@ def _timeline(path: Path, start: str | None) -> tuple[Jobs, list[str]]:
     line = list(load_timelines(path).values())[-1]
     note = f"Counted as if it had run from {day_of(start_ns)} UTC on; --start says when it did."
     return timeline_jobs(line, start_ns, path.name), [note] if start is None else []
-
-
-def _named(machines: str | None) -> str | Path | None:
-    if machines is None or machines.startswith("bundled:"):
-        return machines
-    return Path(machines)

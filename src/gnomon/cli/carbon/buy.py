@@ -7,8 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from gnomon.cli.carbon.grid import check_per_cent, files_of
 from gnomon.cli.output import Output, show
-from gnomon.cli.sources import spell_options
+from gnomon.cli.typed import typed_command
 from gnomon.errors import InputError
 from gnomon.ingest.formats import check_input
 
@@ -48,6 +49,7 @@ def buy(
     from gnomon.series.zones import zone_intensity
     from gnomon.systems.carbon.buy import weigh_purchase
     from gnomon.systems.carbon.buy_result import to_result, to_script
+    from gnomon.systems.carbon.pipeline import check_not_negative
 
     check_input(fleet, "carbon buy --fleet")
     check_input(candidate, "carbon buy --candidate")
@@ -55,27 +57,16 @@ def buy(
         raise InputError(
             "--fleet, --candidate and --zone: which servers, what instead, and where?"
         )
-    if price is not None and not 0 <= price < float("inf"):
-        raise InputError(f"--price {price:g}: it has to be zero or more")
-    if not 0 <= utilisation <= 100:
-        raise InputError(f"--utilisation {utilisation:g}: between 0 and 100 per cent")
+    check_not_negative("--price", price)
+    check_per_cent("--utilisation", utilisation)
     is_file = Path(candidate).suffix.lower() in (".yaml", ".yml")
     machine = read_fleet(candidate).groups[0].machine if is_file else find_machine(candidate)
     purchase = weigh_purchase(
         read_fleet(fleet), machine, zone_intensity(zone),
         utilisation=utilisation / 100, years=years, change_pct_y=grid_change, sleep=sleep,
     )  # fmt: skip
-    options = spell_options(
-        {
-            "fleet": fleet if fleet.startswith("bundled:") else Path(fleet),
-            "candidate": Path(candidate) if is_file else candidate, "zone": zone,
-            "utilisation": f"{utilisation:g}", "years": years, "grid_change": grid_change or None,
-            "sleep": sleep, "price": price,
-        }
-    )  # fmt: skip
-    sources = [path for path in (fleet, candidate) if Path(path).is_file()]
     result = to_result(
-        purchase, " ".join(["gnomon carbon buy", *options]), price_usd_kwh=price, sources=sources
+        purchase, typed_command(), price_usd_kwh=price, sources=files_of(fleet, candidate)
     )
     show(result, output, extra=to_script(purchase) if output.json else None)
     return 0 if purchase.best is not None else 3

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from gnomon.cli.carbon.grid import own_file, year_of_jobs, zone_hours
+from gnomon.cli.carbon.grid import check_per_cent, files_of, own_folder
 from gnomon.cli.output import Output, show
-from gnomon.cli.sources import spell_options
+from gnomon.cli.typed import typed_command
 from gnomon.errors import InputError
 from gnomon.ingest.formats import check_input
-
-if TYPE_CHECKING:
-    from gnomon.model.machines.machine import Fleet
 
 __all__ = ["place"]
 
@@ -71,114 +67,46 @@ def place(
     check_input(fleet, "carbon place --fleet")
     check_input(jobs, "carbon place --jobs")
     check_input(signal, "carbon place --signal")
+    from gnomon.ingest.moment import find_timezone
+    from gnomon.model.machines.machine_file import read_fleet
+    from gnomon.systems.carbon import curves_result, place_result
+    from gnomon.systems.carbon.metric import parse_metrics
+    from gnomon.systems.carbon.pipeline import (
+        GridChoice,
+        added_curves,
+        check_not_negative,
+        place_file,
+    )
+
     if fleet is None:
         raise InputError("--fleet: which servers?", hint="a fleet in YAML, or bundled:mit-740")
-    if zone is None and signal is None:
-        raise InputError("--zone: which grid?", hint="a name such as DE, or g/kWh")
-    if price is not None and not 0 <= price < float("inf"):
-        raise InputError(f"--price {price:g}: it has to be zero or more")
-    command = " ".join(
-        [
-            "gnomon carbon place",
-            *spell_options(
-                {
-                    "fleet": fleet if fleet.startswith("bundled:") else Path(fleet),
-                    "zone": zone, "jobs": jobs, "metric": metric, "signal": signal,
-                    "amortise": amortise, "utilisation": utilisation, "year": year,
-                    "sleep": sleep, "shift": shift, "reference": reference,
-                    "scope": scope if scope != "lifecycle" else None, "fill": fill,
-                    "timezone": timezone if timezone != "UTC" else None,
-                    "price": price, "seed": seed or None,
-                }
-            ),
-        ]
-    )  # fmt: skip
-    sources = [str(path) for path in (Path(fleet), jobs, signal) if path and path.is_file()]
+    grid = GridChoice(
+        zone=zone, file=signal, folder=own_folder(), scope=scope, fill=fill, seed=seed
+    )
+    check_not_negative("--price", price)
+    sources, this_year = files_of(fleet, jobs, signal), time.gmtime().tm_year
     if jobs is None:
         if shift or reference:
             raise InputError("--shift and --reference are about jobs: give --jobs")
-        _curves(
-            fleet, zone, metric, signal, amortise, 50.0 if utilisation is None else utilisation,
-            year or time.gmtime().tm_year, sleep, scope, fill, seed, command, sources, output,
+        use = 50.0 if utilisation is None else utilisation
+        check_per_cent("--utilisation", use)
+        curves, notes = added_curves(
+            read_fleet(fleet), grid, parse_metrics(metric), year=year or this_year,
+            amortise=amortise, utilisation=use / 100, sleep=sleep,
         )  # fmt: skip
+        result = curves_result.to_result(
+            curves, typed_command(), sources=sources, notes=notes, seed=seed
+        )
+        show(result, output, extra=curves_result.to_script(curves) if output.json else None)
         return
     if utilisation is not None:
         raise InputError("--utilisation follows from --jobs: give one or the other")
-    from gnomon.ingest.intensity.grid import read_grid_file
-    from gnomon.ingest.jobs.jobs_csv import read_jobs_csv
-    from gnomon.ingest.moment import find_timezone
-    from gnomon.model.machines.machine_file import read_fleet
-    from gnomon.series import Signal
-    from gnomon.systems.carbon.metric import parse_metrics
-    from gnomon.systems.carbon.place import demand_of, place_jobs
-    from gnomon.systems.carbon.place_result import to_result, to_script
-
-    metrics = parse_metrics(metric)
-    servers = read_fleet(fleet)
-    found = read_jobs_csv(jobs, zone=find_timezone(timezone))
-    asked = demand_of(found, servers)
-    first = int(asked.arrival_ns.min()) if asked.arrival_ns.size else 0
-    notes: dict[str, None] = dict.fromkeys([*_unused(found.machine), *found.notes])
-
-    hours = read_grid_file(signal, zone=zone, scope=scope, fill=fill) if signal else None
-
-    def grid(start_ns: int, end_ns: int) -> Signal:
-        line, grid_notes = hours or zone_hours(
-            zone, start_ns, end_ns, scope=scope, seed=seed, fill=fill
-        )
-        notes.update(dict.fromkeys(grid_notes))
-        return line
-
-    placements = place_jobs(
-        servers, asked, grid, metrics, amortise=amortise, sleep=sleep, shift=shift,
-        year=year_of_jobs(first, year),
-        reference=_points(reference, servers) if reference else None,
+    metrics, servers = parse_metrics(metric), read_fleet(fleet)
+    placements, notes = place_file(
+        jobs, servers, grid, metrics, amortise=amortise, sleep=sleep, shift=shift, year=year,
+        this_year=this_year, reference=reference, timezone=find_timezone(timezone),
     )  # fmt: skip
-    result = to_result(
-        placements, command, price_usd_kwh=price, sources=sources, notes=list(notes)
+    result = place_result.to_result(
+        placements, typed_command(), price_usd_kwh=price, sources=sources, notes=notes, seed=seed
     )
-    show(result, output, extra=to_script(placements) if output.json else None)
-
-
-def _unused(machines: Sequence[str]) -> list[str]:
-    named = sum(bool(machine) for machine in machines)
-    return [f"{named:,} jobs name a machine: they are placed anew all the same."] if named else []
-
-
-def _points(name: str, servers: Fleet) -> float:
-    """Points of one thread of the machine that durations were measured on."""
-    from gnomon.model.machines.machine import find_machine
-
-    machine = find_machine(name)
-    units = {group.machine.score_unit for group in servers.groups if group.machine.score > 0}
-    if machine.points_per_thread <= 0 or machine.score_unit not in units:
-        raise InputError(
-            f"{machine.name} has no score that the fleet has",
-            where="--reference", hint=f"a machine scored in {', '.join(units) or 'nothing'}",
-        )  # fmt: skip
-    return machine.points_per_thread
-
-
-def _curves(
-    fleet: str, zone: str | None, metric: str, signal: Path | None,
-    amortise: Literal["life", "age", "sunk"], utilisation: float, year: int, sleep: bool,
-    scope: Literal["lifecycle", "direct"], fill: Literal["hold", "interpolate"] | None, seed: int,
-    command: str, sources: list[str], output: Output,
-) -> None:  # fmt: skip
-    import numpy as np
-
-    from gnomon.ingest.intensity.grid import mean_intensity
-    from gnomon.model.machines.machine_file import read_fleet
-    from gnomon.systems.carbon.curves_result import curves_of, to_result, to_script
-    from gnomon.systems.carbon.metric import parse_metrics
-
-    if not 0 <= utilisation <= 100:
-        raise InputError(f"--utilisation {utilisation:g}: between 0 and 100 per cent")
-    file = signal or own_file(zone)
-    mean, notes = mean_intensity(zone, year=year, file=file, scope=scope, seed=seed, fill=fill)
-    curves = curves_of(
-        read_fleet(fleet), mean, parse_metrics(metric), year=year, amortise=amortise,
-        utilisation=utilisation / 100, sleep=sleep, rng=np.random.default_rng(seed),
-    )  # fmt: skip
-    result = to_result(curves, command, sources=sources, notes=notes)
-    show(result, output, extra=to_script(curves) if output.json else None)
+    show(result, output, extra=place_result.to_script(placements) if output.json else None)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from gnomon.cli.carbon.grid import own_file
+from gnomon.cli.carbon.grid import files_of, own_file
 from gnomon.cli.output import Output, show
-from gnomon.cli.sources import spell_options
+from gnomon.cli.typed import typed_command
 from gnomon.errors import InputError
 from gnomon.ingest.formats import check_input
 from gnomon.units import HOUR_NS
@@ -91,16 +90,7 @@ def signal(
         known, start_ns, end_ns, horizon_ns=horizon_ns, method=method, notes=notes,
         seed=generated, where=str(file) if file is not None else provider,
     )  # fmt: skip
-    options = spell_options(
-        {
-            "from": from_, "to": to, "forecast": forecast,
-            "method": method if method != "fitted" else None,
-            "file": file, "provider": provider, "fill": fill,
-            "scope": scope if scope != "lifecycle" else None, "seed": seed or None,
-        }
-    )  # fmt: skip
-    words = ["gnomon carbon signal", *([shlex.quote(zone)] if zone else []), *options]
-    result = to_result(seen, " ".join(words), sources=[str(file)] if file is not None else [])
+    result = to_result(seen, typed_command(), sources=files_of(file))
     show(result, output, extra=to_script(seen) if output.json else None)
 
 

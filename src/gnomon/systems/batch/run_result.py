@@ -16,14 +16,12 @@ from gnomon.report import (
     Manifest,
     Result,
     ScatterChart,
-    hash_input,
 )
 from gnomon.systems.batch.compare import FIELDS, Comparison
 from gnomon.systems.batch.explain import HELD_UNITS
 from gnomon.systems.batch.logs import Replayed
 from gnomon.systems.batch.pipeline import Answer
 from gnomon.table import Table
-from gnomon.version import __version__
 
 __all__ = ["to_result", "to_script"]
 
@@ -54,9 +52,8 @@ def to_result(
         charts=_charts(answer),
         how=_how(answer),
         notes=list(notes) + _distrust(replayed) + _warnings(answer),
-        manifest=Manifest(
-            command, {"policies": list(experiment.policies), "grids": grids},
-            answer.seed, __version__, [hash_input(source) for source in sources],
+        manifest=Manifest.of(
+            command, sources, seed=answer.seed, policies=list(experiment.policies), grids=grids
         ),
     )  # fmt: skip
 

@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gnomon.report import Chart, Figure, LineChart, Manifest, Result, hash_input
+from gnomon.report import Chart, Figure, LineChart, Manifest, Result
 from gnomon.report.charts.chart import Line
 from gnomon.systems.carbon.buy import Offer, Purchase, years_to_pay_back
 from gnomon.table import Table
-from gnomon.version import __version__
 
 __all__ = ["to_result", "to_script", "verdict"]
 
@@ -61,11 +60,9 @@ def to_result(
         charts=[_course(p), _by_grid(p)],
         how=list(_HOW),
         notes=[verdict(p), *_notes(p), *notes],
-        manifest=Manifest(
-            command,
-            {"g_kwh": msgspec.structs.asdict(p.g_kwh), "utilisation": p.utilisation,
-             "years": p.years, "change_pct_y": p.change_pct_y, "sleep": p.sleep},
-            None, __version__, [hash_input(source) for source in sources],
+        manifest=Manifest.of(
+            command, sources, g_kwh=msgspec.structs.asdict(p.g_kwh), utilisation=p.utilisation,
+            years=p.years, change_pct_y=p.change_pct_y, sleep=p.sleep,
         ),
     )  # fmt: skip
 

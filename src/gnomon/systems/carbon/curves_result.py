@@ -12,7 +12,7 @@ from numpy.random import Generator
 from gnomon.estimate import Estimate
 from gnomon.model.carbon import YEAR_H, Amortisation
 from gnomon.model.machines.machine import Fleet
-from gnomon.report import Chart, Figure, LineChart, Manifest, Result, hash_input
+from gnomon.report import Chart, Figure, LineChart, Manifest, Result
 from gnomon.report.charts.chart import Line
 from gnomon.systems.carbon.advice import Cost, advise
 from gnomon.systems.carbon.curves import (
@@ -29,7 +29,6 @@ from gnomon.systems.carbon.curves import (
 from gnomon.systems.carbon.metric import METRICS, Metric, order_of
 from gnomon.systems.carbon.supply import Floats, Supply, supply_of
 from gnomon.table import Table
-from gnomon.version import __version__
 
 __all__ = ["Curves", "curves_of", "to_result", "to_script"]
 
@@ -150,8 +149,9 @@ def _uncertain(
 
 
 def to_result(
-    curves: Curves, command: str = "", *, sources: Sequence[str] = (), notes: Sequence[str] = ()
-) -> Result:
+    curves: Curves, command: str = "", *, sources: Sequence[str] = (), notes: Sequence[str] = (),
+    seed: int | None = None,
+) -> Result:  # fmt: skip
     """Everything there is to say about a fleet without jobs."""
     c = curves
     total = int(c.supply.servers.sum())
@@ -165,9 +165,8 @@ def to_result(
         charts=_charts(c),
         how=list(_HOW),
         notes=[*_advice(c), *notes],
-        manifest=Manifest(
-            command, {"g_kwh": c.g_kwh, "utilisation": c.utilisation, "sleep": c.sleep}, 0,
-            __version__, [hash_input(source) for source in sources],
+        manifest=Manifest.of(
+            command, sources, seed=seed, g_kwh=c.g_kwh, utilisation=c.utilisation, sleep=c.sleep
         ),
     )  # fmt: skip
 

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.estimate import Estimate
-from gnomon.report import BarChart, Bars, Chart, Figure, LineChart, Manifest, Result, hash_input
+from gnomon.report import BarChart, Bars, Chart, Figure, LineChart, Manifest, Result
 from gnomon.report.charts.chart import Line
 from gnomon.series.intensity import describe_intensity
 from gnomon.systems.carbon.advice import Cost, advise
 from gnomon.systems.carbon.place import Outcome, Placements
 from gnomon.table import Table, format_range
 from gnomon.units import HOUR_NS
-from gnomon.version import __version__
 
 __all__ = ["to_result", "to_script"]
 
@@ -27,7 +26,7 @@ _MOST_ASSIGNMENTS = 100_000
 
 def to_result(
     placements: Placements, command: str = "", *, price_usd_kwh: float | None = None,
-    sources: Sequence[str] = (), notes: Sequence[str] = (),
+    sources: Sequence[str] = (), notes: Sequence[str] = (), seed: int | None = None,
 ) -> Result:  # fmt: skip
     """Everything there is to say about placements."""
     p = placements
@@ -43,10 +42,9 @@ def to_result(
         charts=[_totals_chart(p), _load_chart(p, best)],
         how=list(_HOW),
         notes=[*_advice(p), *_notes(p), *(notes or [f"Grid: {describe_intensity(p.intensity)}."])],
-        manifest=Manifest(
-            command,
-            {"metrics": [o.metric.name for o in p.outcomes], "sleep": p.sleep, "shift": p.shift},
-            0, __version__, [hash_input(source) for source in sources],
+        manifest=Manifest.of(
+            command, sources, seed=seed, metrics=[o.metric.name for o in p.outcomes],
+            sleep=p.sleep, shift=p.shift,
         ),
     )  # fmt: skip
 

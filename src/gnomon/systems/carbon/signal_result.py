@@ -11,13 +11,12 @@ import numpy as np
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.ingest.intensity.grid import day_of
-from gnomon.report import Chart, Figure, Line, LineChart, Manifest, Result, hash_input
+from gnomon.report import Chart, Figure, Line, LineChart, Manifest, Result
 from gnomon.series import Signal
 from gnomon.series.forecast import choose_method, forecast
 from gnomon.series.intensity import describe_intensity, intensity_identity
 from gnomon.table import Table
 from gnomon.units import DAY_NS, HOUR_NS, parse
-from gnomon.version import __version__
 
 __all__ = ["Seen", "cleanest_windows", "see", "to_result", "to_script"]
 
@@ -164,12 +163,13 @@ def to_result(seen: Seen, command: str = "", *, sources: Sequence[str] = ()) -> 
         charts=_charts(seen),
         how=_how(seen),
         notes=notes,
-        manifest=Manifest(
+        manifest=Manifest.of(
             command,
-            {"kind": hours.kind, "zone": hours.zone, "forecast": seen.method},
-            seen.seed,
-            __version__,
-            [hash_input(source) for source in sources],
+            sources,
+            seed=seen.seed,
+            kind=hours.kind,
+            zone=hours.zone,
+            forecast=seen.method,
         ),
     )
 

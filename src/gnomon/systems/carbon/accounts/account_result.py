@@ -11,13 +11,12 @@ import numpy as np
 from gnomon.estimate import Estimate
 from gnomon.ingest.intensity.grid import day_of
 from gnomon.model.ranges import Ranges
-from gnomon.report import BarChart, Bars, Chart, Figure, LineChart, Manifest, Result, hash_input
+from gnomon.report import BarChart, Bars, Chart, Figure, LineChart, Manifest, Result
 from gnomon.report.charts.chart import Line
 from gnomon.systems.carbon.accounts.account import METRICS, Accounts
 from gnomon.systems.carbon.metric import TITLES, parse_names
 from gnomon.table import Table, format_range, format_value
 from gnomon.units import HOUR_NS
-from gnomon.version import __version__
 
 __all__ = ["parse_metrics", "to_result", "to_script"]
 
@@ -53,6 +52,7 @@ def to_result(
     *,
     sources: Sequence[str] = (),
     notes: Sequence[str] = (),
+    seed: int | None = None,
     top: int = 20,
 ) -> Result:
     """Everything there is to say about an account.
@@ -77,9 +77,8 @@ def to_result(
         charts=[_largest(a), _grid(a)],
         how=_HOW,
         notes=[*a.notes, *left_out, *notes],
-        manifest=Manifest(
-            command, {"metrics": list(metrics), "amortise": a.amortise}, 0, __version__,
-            [hash_input(source) for source in sources],
+        manifest=Manifest.of(
+            command, sources, seed=seed, metrics=list(metrics), amortise=a.amortise
         ),
     )  # fmt: skip
 
