@@ -12,13 +12,13 @@
 
 namespace gnomon {
 
+inline constexpr std::int64_t never = INT64_MAX;
+
 struct Event {
     std::int64_t time = 0;
     std::int64_t key = 0;
 
-    friend bool operator<(const Event& a, const Event& b) {
-        return a.time != b.time ? a.time < b.time : a.key < b.key;
-    }
+    friend bool operator<(const Event& a, const Event& b) { return a.time != b.time ? a.time < b.time : a.key < b.key; }
 };
 
 class EventQueue {

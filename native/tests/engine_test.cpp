@@ -1,11 +1,11 @@
 // The engine under address and undefined-behaviour sanitizers, without Python. What the answers
 // should be is tested from Python against a slow reference; here: the three replays agree, nothing
 // reads or writes out of bounds, and the small parts keep their promises.
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <algorithm>
-#include <cmath>
 #include <map>
 #include <random>
 #include <span>
@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/decima/network.hpp"
 #include "engine/decima/gradient.hpp"
+#include "engine/decima/network.hpp"
 #include "engine/event_queue.hpp"
 #include "engine/perfetto.hpp"
 #include "engine/placement/placement.hpp"
@@ -228,8 +228,8 @@ struct Trace {
     std::vector<std::uint8_t> event_class, flags;
     std::vector<std::int32_t> lane, known_source, known_target, identity, step;
 
-    void add(gnomon::EventClass what, std::int32_t on, std::int64_t begin, std::int64_t length,
-             std::int64_t id = 0, std::uint8_t bits = 0) {
+    void add(gnomon::EventClass what, std::int32_t on, std::int64_t begin, std::int64_t length, std::int64_t id = 0,
+             std::uint8_t bits = 0) {
         start.push_back(begin);
         end.push_back(begin + length);
         correlation.push_back(id);
@@ -240,8 +240,8 @@ struct Trace {
         step.push_back(-1);
     }
     [[nodiscard]] gnomon::TraceGraph build() const {
-        return gnomon::build_trace_graph({start, end, event_class, flags, lane, correlation, 3, 6,
-                                          known_source, known_target, identity, step});
+        return gnomon::build_trace_graph(
+            {start, end, event_class, flags, lane, correlation, 3, 6, known_source, known_target, identity, step});
     }
 };
 
@@ -261,8 +261,8 @@ bool replays_as_recorded(const gnomon::TraceGraph& built) {
         kind.push_back(built.edge_kind[e]);
     }
     for (std::size_t i = 0; i < n; ++i) offset[i + 1] += offset[i];
-    const gnomon::GraphView view{built.lane, built.sized, offset, target, kind, 6, {},
-                                 built.wait_task, built.wait_lane, 0};
+    const gnomon::GraphView view{built.lane, built.sized, offset,          target,          kind,
+                                 6,          {},          built.wait_task, built.wait_lane, 0};
     const auto played = gnomon::replay(view, nullptr, nullptr, false);
     if (played.finished != static_cast<std::int64_t>(n)) return false;
     for (std::size_t i = 0; i < n; ++i) {
@@ -313,7 +313,12 @@ void random_traces_replay_as_recorded() {
         const bool streams_wait = round % 2 == 0;
         // Of tasks without length at one instant, waits between streams may name each in turn.
         const std::int64_t shortest = streams_wait ? 1 : 0;
-        struct Random { std::int64_t start, length, id; gnomon::EventClass what; std::int32_t lane; std::uint8_t flags; };
+        struct Random {
+            std::int64_t start, length, id;
+            gnomon::EventClass what;
+            std::int32_t lane;
+            std::uint8_t flags;
+        };
         std::vector<Random> events(rng.below(40));
         for (auto& event : events) {
             event.start = static_cast<std::int64_t>(rng.below(30) * (rng.below(2) == 0 ? 1'000 : 20'000));
@@ -379,8 +384,8 @@ void damaged_traces_do_no_harm() {
 void queues_and_writers_stay_in_bounds(const char* path) {
     const auto arrival = gnomon::poisson_arrivals(2000, 100.0, 3);
     const auto size = gnomon::exponential_sizes(2000, 80.0, 3);
-    for (const auto rule : {gnomon::Discipline::fifo, gnomon::Discipline::lifo,
-                            gnomon::Discipline::shortest, gnomon::Discipline::random}) {
+    for (const auto rule : {gnomon::Discipline::fifo, gnomon::Discipline::lifo, gnomon::Discipline::shortest,
+                            gnomon::Discipline::random}) {
         const auto served = gnomon::serve(arrival, size, 2, rule, 5, {});
         bool all = true;
         for (std::size_t i = 0; i < size.size(); ++i)
@@ -393,8 +398,8 @@ void queues_and_writers_stay_in_bounds(const char* path) {
     const std::vector<std::int32_t> lane{0, 0}, name{0, 1}, from{0}, to{1};
     const std::vector<std::int64_t> start{0, 300}, end{200, 70'000};
     const std::vector<std::uint8_t> kind{0, 0}, critical{1, 0};
-    writer.write_slices({lane, start, end, name, kind, critical, from, to}, tracks,
-                        {"a", std::string(300, 'x')}, {"k"});
+    writer.write_slices({lane, start, end, name, kind, critical, from, to}, tracks, {"a", std::string(300, 'x')},
+                        {"k"});
     writer.close();
     bool refused = false;
     try {
@@ -446,8 +451,7 @@ void placements_stay_in_bounds() {
         for (std::size_t job = 0; job < release.size(); ++job) {
             const auto g = static_cast<std::size_t>(placed.group[job]);
             right &= placed.start[job] >= release[job] && placed.server[job] < servers[g];
-            right &= placed.end[job] - placed.start[job] ==
-                     std::llround(static_cast<double>(work[job]) / speed[g]);
+            right &= placed.end[job] - placed.start[job] == std::llround(static_cast<double>(work[job]) / speed[g]);
             auto& own = changes[{placed.group[job], placed.server[job]}];
             own[placed.start[job]] += slots[job];
             own[placed.end[job]] -= slots[job];
@@ -539,7 +543,8 @@ void decima_stays_in_bounds() {
         gradient.add(view, {chosen, job, 1, 1, highest}, 0.5F, 0.1F);
     }
     const auto sum = gradient.sum();
-    expect(sum.size() == parameters.size() && std::all_of(sum.begin(), sum.end(), [](double x) { return std::isfinite(x); }),
+    expect(sum.size() == parameters.size() &&
+               std::all_of(sum.begin(), sum.end(), [](double x) { return std::isfinite(x); }),
            "a gradient of numbers");
     expect(std::any_of(sum.begin(), sum.end(), [](double x) { return x != 0.0; }), "a gradient that points somewhere");
     bool refused = false;
