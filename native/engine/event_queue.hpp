@@ -23,9 +23,7 @@ struct Event {
 
 class EventQueue {
 public:
-    void reserve(std::size_t n) { heap_.reserve(n); }
     [[nodiscard]] bool empty() const { return heap_.empty(); }
-    [[nodiscard]] std::size_t size() const { return heap_.size(); }
     [[nodiscard]] const Event& top() const { return heap_.front(); }
 
     void push(std::int64_t time, std::int64_t key) {

@@ -32,12 +32,6 @@ std::size_t window_of(const ClusterState& state, std::int32_t slot, std::int32_t
     return index(std::max<std::int64_t>(steps, 1));
 }
 
-double longest_way(const ClusterState& state, std::int32_t slot) {
-    const auto& job = state.job(slot);
-    const auto first = state.kinds().path.begin() + job.first_stage;
-    return *std::max_element(first, first + static_cast<std::ptrdiff_t>(job.stage.size()));
-}
-
 }  // namespace
 
 std::int32_t QuotaGate::quota(const ClusterState& state) {
@@ -83,7 +77,7 @@ void WindowGate::on_arrival(const ClusterState& state, std::int32_t slot) {
     if (!state.has_grid()) return;
     const auto outlook = state.outlook();
     const auto needed =
-        static_cast<std::size_t>(std::ceil(longest_way(state, slot) / static_cast<double>(state.grid().step)));
+        static_cast<std::size_t>(std::ceil(state.job(slot).way / static_cast<double>(state.grid().step)));
     const auto window = std::max(window_of(state, slot, window_), std::min(needed, outlook.size()));
     const auto length = std::clamp<std::size_t>(needed, 1, window);
     plan.assign(window, 0);
