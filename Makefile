@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 EXTRAS := tables,ray,spark,zstd,codecs,torch,dev
 PIP := $(BIN)/python -m pip install $(QUIET) -c constraints.txt
 BUILD_TOOLS := pip setuptools scikit-build-core nanobind cmake ninja
-NATIVE := CMakeLists.txt $(shell find native/engine native/bindings -name '*.[ch]pp')
+CXX_FILES := $(shell find native -name '*.[ch]pp')
+NATIVE := CMakeLists.txt $(filter-out native/tests/%,$(CXX_FILES))
 # Errors are shown, chatter about indexes is not.
 QUIET := -qq --disable-pip-version-check
 # Two BLAS threads on a busy machine cost twenty times one.
@@ -22,7 +23,7 @@ help:
 	@echo "make test-slow  property tests with many more examples"
 	@echo "make bench      the engine against its peers"
 	@echo "make docs       the documentation, in site/"
-	@echo "make format     let ruff format and fix"
+	@echo "make format     let ruff and clang-format format and fix"
 	@echo "make clean      remove what was built"
 
 install: $(VENV)/.packages $(VENV)/.native
@@ -63,6 +64,8 @@ test: install lint types layers native-test unit ray spark docs
 lint: install
 	@echo "==> ruff"
 	@$(BIN)/ruff format --check -q . && $(BIN)/ruff check -q .
+	@echo "==> clang-format"
+	@$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 
 types: install
 	@echo "==> mypy"
@@ -111,6 +114,7 @@ bench: install
 
 format: install
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+	@$(BIN)/clang-format -i $(CXX_FILES)
 
 clean:
 	rm -rf $(VENV) build report site .pytest_cache .mypy_cache .ruff_cache .hypothesis

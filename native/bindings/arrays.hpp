@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/index.hpp"
+
 namespace gnomon::bindings {
 
 namespace nb = nanobind;
@@ -68,8 +70,7 @@ bool is_rising(std::span<const T> values) {
 /// Starts of ranges: from 0 up to `end`, never back.
 template <typename T>
 bool starts_ranges(std::span<const T> first, std::size_t count, std::size_t end) {
-    return first.size() == count + 1 && first.front() == 0 && is_rising(first) &&
-           static_cast<std::size_t>(first.back()) == end;
+    return first.size() == count + 1 && first.front() == 0 && is_rising(first) && index(first.back()) == end;
 }
 
 void bind_placement(nb::module_& m);

@@ -1,3 +1,5 @@
+#include "engine/cluster/cluster.hpp"
+
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -7,10 +9,10 @@
 
 #include "bindings/structs.hpp"
 #include "engine/cluster/carbon_rules.hpp"
-#include "engine/cluster/cluster.hpp"
 #include "engine/cluster/decima_order.hpp"
 #include "engine/cluster/gates.hpp"
 #include "engine/cluster/orders.hpp"
+#include "engine/index.hpp"
 
 namespace gnomon::bindings {
 namespace {
@@ -21,7 +23,7 @@ constexpr const char* is_none = "a job's kind, arrival or application is none";
 
 void check_kinds(const JobKindColumns& kinds) {
     const auto stages = kinds.tasks.size();
-    const auto runs = stages * kWaves * kinds.levels.size();
+    const auto runs = stages * wave_count * kinds.levels.size();
     require(!kinds.first_stage.empty() && starts_ranges(kinds.first_stage, kinds.first_stage.size() - 1, stages) &&
                 stages < (1U << 30),
             "kinds do not hold all stages");
@@ -29,21 +31,21 @@ void check_kinds(const JobKindColumns& kinds) {
     for (std::size_t k = 0; k + 1 < kinds.first_stage.size(); ++k) {
         require(kinds.first_stage[k + 1] - kinds.first_stage[k] < (1 << 20), "a job has a million stages or more");
         for (auto s = kinds.first_stage[k]; s < kinds.first_stage[k + 1]; ++s) {
-            const auto begin = static_cast<std::size_t>(kinds.first_parent[static_cast<std::size_t>(s)]);
-            const auto end = static_cast<std::size_t>(kinds.first_parent[static_cast<std::size_t>(s) + 1]);
+            const auto begin = index(kinds.first_parent[index(s)]);
+            const auto end = index(kinds.first_parent[index(s) + 1]);
             require(all_within(kinds.parents.subspan(begin, end - begin), kinds.first_stage[k], s - 1),
                     "a stage waits for one that does not come before it in its job");
         }
     }
-    require(all_within(kinds.tasks, 1, 1 << 30) && !kinds.levels.empty() && is_rising(kinds.levels) &&
-                kinds.levels[0] >= 1,
-            "stages need tasks, and durations levels of executors");
+    require(
+        all_within(kinds.tasks, 1, 1 << 30) && !kinds.levels.empty() && is_rising(kinds.levels) && kinds.levels[0] >= 1,
+        "stages need tasks, and durations levels of executors");
     require(kinds.sample_first.size() == runs && kinds.sample_count.size() == runs &&
                 all_within(kinds.sample_count, 1, 1 << 30),
             "every stage, wave and level needs a duration");
     for (std::size_t r = 0; r < runs; ++r) {
-        require(kinds.sample_first[r] >= 0 && kinds.sample_first[r] + kinds.sample_count[r] <=
-                                                  static_cast<std::int64_t>(kinds.sample.size()),
+        require(kinds.sample_first[r] >= 0 &&
+                    kinds.sample_first[r] + kinds.sample_count[r] <= static_cast<std::int64_t>(kinds.sample.size()),
                 "samples lie outside of their column");
     }
     require(all_within(kinds.sample, 1, longest), "a duration lies under a nanosecond or over 36 years");
@@ -65,20 +67,20 @@ void check_jobs(const JobColumns& jobs) {
 }
 
 bool is_span(std::int64_t time) { return time >= 0 && time <= longest; }
-bool is_bound(std::int64_t time) { return is_span(time) || time == kNever; }
+bool is_bound(std::int64_t time) { return is_span(time) || time == never; }
 
 void check_executors(const ExecutorSettings& settings) {
-    const auto count = static_cast<std::size_t>(settings.count);
+    const auto count = index(settings.count);
     const auto fits = [count](auto column) { return column.empty() || column.size() == count; };
     require(settings.count >= 1 && settings.count < (1 << 24), "a cluster has from 1 to 16 million executors");
     require(fits(settings.from) && fits(settings.until), "every executor comes and leaves");
     for (std::size_t e = 0; e < std::max(settings.from.size(), settings.until.size()); ++e) {
         const auto from = settings.from.empty() ? 0 : settings.from[e];
-        require(from >= 0 && from < (settings.until.empty() ? kNever : settings.until[e]),
+        require(from >= 0 && from < (settings.until.empty() ? never : settings.until[e]),
                 "an executor leaves after it has come");
     }
-    require(fits(settings.speed) && std::all_of(settings.speed.begin(), settings.speed.end(),
-                                                [](double s) { return s > 1e-6 && s < 1e6; }),
+    require(fits(settings.speed) &&
+                std::all_of(settings.speed.begin(), settings.speed.end(), [](double s) { return s > 1e-6 && s < 1e6; }),
             "every executor needs a speed above zero");
     const auto is_chance = [](double p) { return p >= 0.0 && p < 1.0; };
     require(is_span(settings.moving_delay) && is_span(settings.startup) && is_bound(settings.off_after) &&
@@ -92,8 +94,7 @@ void check_grid(const GridColumns& grid) {
     require(grid.step >= 1, "a step of the grid takes time");
     const auto steps = grid.seen.size();
     require(grid.low.size() == steps && grid.high.size() == steps && grid.actual.empty() == grid.seen.empty() &&
-                (steps == 0 || grid.horizon >= 1) &&
-                grid.outlook.size() == steps * static_cast<std::size_t>(grid.horizon),
+                (steps == 0 || grid.horizon >= 1) && grid.outlook.size() == steps * index(grid.horizon),
             "a column of the grid is too short");
 }
 
@@ -161,8 +162,8 @@ private:
                 candidates_.push_back({slot, stage});
                 seen.stage_job.push_back(place);
                 seen.stage.push_back(stage);
-                seen.stage_tasks.push_back(job.stage[static_cast<std::size_t>(stage)].unstarted);
-                seen.stage_way.push_back(state.kinds().path[static_cast<std::size_t>(job.first_stage + stage)]);
+                seen.stage_tasks.push_back(job.stage[index(stage)].unstarted);
+                seen.stage_way.push_back(state.kinds().path[index(job.first_stage + stage)]);
             }
         }
     }
@@ -172,32 +173,24 @@ private:
 };
 
 nb::dict record_of(const DecimaOrder& order) {
-    const auto& r = order.record();
+    using R = DecimaRecord;
     nb::dict out;
-    const auto put = [&out](const char* name, const auto& values) {
-        out[name] = to_numpy(std::remove_cvref_t<decltype(values)>(values));
+    const auto put = [&](auto... columns) {
+        ((out[columns.name] = to_numpy(std::vector(order.record().*columns.member))), ...);
     };
-    put("first_job", r.first_job);
-    put("first_node", r.first_node);
-    put("first_edge", r.first_edge);
-    put("first_ready", r.first_ready);
-    put("job_nodes", r.job_nodes);
-    put("job_executors", r.job_executors);
-    put("work_ms", r.work_ms);
-    put("tasks", r.tasks);
-    put("height", r.height);
-    put("edge_parent", r.edge_parent);
-    put("edge_child", r.edge_child);
-    put("ready", r.ready);
-    put("source_job", r.source_job);
-    put("free_executors", r.free_executors);
-    put("chosen", r.chosen);
-    put("job", r.job);
-    put("limit", r.limit);
-    put("lowest", r.lowest);
-    put("highest", r.highest);
-    put("time", r.time);
+    put(Column{"first_job", &R::first_job}, Column{"first_node", &R::first_node}, Column{"first_edge", &R::first_edge},
+        Column{"first_ready", &R::first_ready}, Column{"job_nodes", &R::job_nodes},
+        Column{"job_executors", &R::job_executors}, Column{"work_ms", &R::work_ms}, Column{"tasks", &R::tasks},
+        Column{"height", &R::height}, Column{"edge_parent", &R::edge_parent}, Column{"edge_child", &R::edge_child},
+        Column{"ready", &R::ready}, Column{"source_job", &R::source_job}, Column{"free_executors", &R::free_executors},
+        Column{"chosen", &R::chosen}, Column{"job", &R::job}, Column{"limit", &R::limit}, Column{"lowest", &R::lowest},
+        Column{"highest", &R::highest}, Column{"time", &R::time});
     return out;
+}
+
+template <typename Base, typename Made, typename... Parameters>
+std::shared_ptr<Base> make(Parameters... parameters) {
+    return std::make_shared<Made>(std::move(parameters)...);
 }
 
 void bind_orders(nb::module_& m) {
@@ -205,75 +198,85 @@ void bind_orders(nb::module_& m) {
     nb::class_<ProbabilisticOrder, Order>(m, "ProbabilisticOrder");
     nb::class_<DecimaOrder, ProbabilisticOrder>(m, "DecimaOrder")
         .def("record", &record_of, "What it saw and drew at each decision of its last runs.");
-    m.def("fifo_order", [](std::int32_t per_job, bool keep) -> std::shared_ptr<Order> {
-        return std::make_shared<FifoOrder>(per_job, keep);
-    }, nb::arg("per_job"), nb::arg("keep"));
-    m.def("fair_order", [](double exponent) -> std::shared_ptr<Order> {
-        return std::make_shared<FairOrder>(exponent);
-    }, nb::arg("exponent"));
-    m.def("shortest_order", []() -> std::shared_ptr<Order> { return std::make_shared<ShortestOrder>(); });
-    m.def("critical_path_order", []() -> std::shared_ptr<Order> { return std::make_shared<CriticalPathOrder>(); });
-    m.def("path_softmax_order", [](double sharpness) -> std::shared_ptr<ProbabilisticOrder> {
-        return std::make_shared<PathSoftmaxOrder>(sharpness);
-    }, nb::arg("sharpness"));
-    m.def("decima_order", [](In<float> parameters, bool records, bool can_have_enough) {
-        require(parameters.size() == Decima::parameter_count, "Decima has 4,770 parameters");
-        return std::make_shared<DecimaOrder>(view(parameters), can_have_enough, records);
-    }, nb::arg("parameters").noconvert(), nb::arg("records") = false, nb::arg("can_have_enough") = false);
-    m.def("pcaps_order", [](std::shared_ptr<ProbabilisticOrder> inner, double gamma, int narrowing) -> std::shared_ptr<Order> {
-        require(narrowing >= 0 && narrowing <= 3, "no such way to narrow");
-        return std::make_shared<PcapsOrder>(std::move(inner), gamma, static_cast<Narrowing>(narrowing));
-    }, nb::arg("inner"), nb::arg("gamma"), nb::arg("narrowing"));
-    m.def("asked_order", [](nb::callable choose) -> std::shared_ptr<Order> {
-        return std::make_shared<PythonOrder>(std::move(choose));
-    }, nb::arg("choose"),
-        nb::sig("def asked_order(choose: collections.abc.Callable[[AskedState], object]) -> Order"),
-        "An order that asks a function: it answers with an `index` among the stages and a `limit`, or None to wait.");
+    m.def("fifo_order", &make<Order, FifoOrder, std::int32_t, bool>, nb::arg("per_job"), nb::arg("keep"));
+    m.def("fair_order", &make<Order, FairOrder, double>, nb::arg("exponent"));
+    m.def("shortest_order", &make<Order, ShortestOrder>);
+    m.def("critical_path_order", &make<Order, CriticalPathOrder>);
+    m.def("path_softmax_order", &make<ProbabilisticOrder, PathSoftmaxOrder, double>, nb::arg("sharpness"));
+    m.def(
+        "decima_order",
+        [](In<float> parameters, bool records, bool can_have_enough) {
+            require(parameters.size() == Decima::parameter_count, "Decima has 4,770 parameters");
+            return std::make_shared<DecimaOrder>(view(parameters), can_have_enough, records);
+        },
+        nb::arg("parameters").noconvert(), nb::arg("records") = false, nb::arg("can_have_enough") = false);
+    m.def(
+        "pcaps_order",
+        [](std::shared_ptr<ProbabilisticOrder> inner, double gamma, int narrowing) -> std::shared_ptr<Order> {
+            require(narrowing >= 0 && narrowing <= 3, "no such way to narrow");
+            return std::make_shared<PcapsOrder>(std::move(inner), gamma, static_cast<Narrowing>(narrowing));
+        },
+        nb::arg("inner"), nb::arg("gamma"), nb::arg("narrowing"));
+    m.def("asked_order", &make<Order, PythonOrder, nb::callable>, nb::arg("choose"),
+          nb::sig("def asked_order(choose: collections.abc.Callable[[AskedState], object]) -> Order"),
+          "An order that asks a function: it answers with an `index` among the stages and a `limit`, or None to wait.");
 }
 
 void bind_gates(nb::module_& m) {
     nb::class_<Gate>(m, "Gate");
-    m.def("quota_gate", [](In<std::int32_t> quota, bool narrows, bool each_task,
-                           bool of_held) -> std::shared_ptr<Gate> {
-        require(quota.size() > 0 && all_within(view(quota), 0, 1 << 24), "a quota for every step, none below zero");
-        return std::make_shared<QuotaGate>(view(quota), narrows, each_task, of_held);
-    }, nb::arg("quota").noconvert(), nb::arg("narrows"), nb::arg("each_task") = true, nb::arg("of_held") = false);
-    m.def("green_hadoop_gate", [](double theta) -> std::shared_ptr<Gate> {
-        return std::make_shared<GreenHadoopGate>(theta);
-    }, nb::arg("theta"));
-    m.def("window_gate", [](std::int32_t window, bool whole) -> std::shared_ptr<Gate> {
-        return std::make_shared<WindowGate>(window, whole);
-    }, nb::arg("window"), nb::arg("whole"));
-    m.def("scaler_gate", [](std::int32_t window) -> std::shared_ptr<Gate> {
-        return std::make_shared<ScalerGate>(window);
-    }, nb::arg("window"));
-    m.def("look_ahead_gate", [](std::int32_t window, double margin, double spread, double careful,
-                                In<std::int32_t> width) -> std::shared_ptr<Gate> {
-        return std::make_shared<LookAheadGate>(LookAheadGate::Settings{window, margin, spread, careful, view(width)});
-    }, nb::arg("window"), nb::arg("margin"), nb::arg("spread"), nb::arg("careful"), nb::arg("width").noconvert());
+    m.def(
+        "quota_gate",
+        [](In<std::int32_t> quota, bool narrows, bool each_task, bool of_held) -> std::shared_ptr<Gate> {
+            require(quota.size() > 0 && all_within(view(quota), 0, 1 << 24), "a quota for every step, none below zero");
+            return std::make_shared<QuotaGate>(view(quota), narrows, each_task, of_held);
+        },
+        nb::arg("quota").noconvert(), nb::arg("narrows"), nb::arg("each_task") = true, nb::arg("of_held") = false);
+    m.def("green_hadoop_gate", &make<Gate, GreenHadoopGate, double>, nb::arg("theta"));
+    m.def("window_gate", &make<Gate, WindowGate, std::int32_t, bool>, nb::arg("window"), nb::arg("whole"));
+    m.def("scaler_gate", &make<Gate, ScalerGate, std::int32_t>, nb::arg("window"));
+    m.def(
+        "look_ahead_gate",
+        [](std::int32_t window, double margin, double spread, double careful,
+           In<std::int32_t> width) -> std::shared_ptr<Gate> {
+            return std::make_shared<LookAheadGate>(
+                LookAheadGate::Settings{window, margin, spread, careful, view(width)});
+        },
+        nb::arg("window"), nb::arg("margin"), nb::arg("spread"), nb::arg("careful"), nb::arg("width").noconvert());
 }
 
 void bind_rules(nb::module_& m) {
-    m.def("pcaps_threshold", &pcaps_threshold, nb::arg("importance"), nb::arg("gamma"), nb::arg("low"), nb::arg("high"));
-    m.def("pcaps_narrowed", [](std::int32_t limit, int how, double gamma, double intensity, double low, double high) {
-        require(how >= 0 && how <= 3, "no such way to narrow");
-        return narrowed(limit, static_cast<Narrowing>(how), gamma, intensity, low, high);
-    }, nb::arg("limit"), nb::arg("how"), nb::arg("gamma"), nb::arg("intensity"), nb::arg("low"), nb::arg("high"));
-    m.def("runs_now", [](double intensity, In<double> coming, double needed, double margin) {
-        return runs_now(intensity, view(coming), needed, margin);
-    }, nb::arg("intensity"), nb::arg("coming").noconvert(), nb::arg("needed"), nb::arg("margin"));
+    m.def("pcaps_threshold", &pcaps_threshold, nb::arg("importance"), nb::arg("gamma"), nb::arg("low"),
+          nb::arg("high"));
+    m.def(
+        "pcaps_narrowed",
+        [](std::int32_t limit, int how, double gamma, double intensity, double low, double high) {
+            require(how >= 0 && how <= 3, "no such way to narrow");
+            return narrowed(limit, static_cast<Narrowing>(how), gamma, intensity, low, high);
+        },
+        nb::arg("limit"), nb::arg("how"), nb::arg("gamma"), nb::arg("intensity"), nb::arg("low"), nb::arg("high"));
+    m.def(
+        "runs_now",
+        [](double intensity, In<double> coming, double needed, double margin) {
+            return runs_now(intensity, view(coming), needed, margin);
+        },
+        nb::arg("intensity"), nb::arg("coming").noconvert(), nb::arg("needed"), nb::arg("margin"));
     m.def("cap_alpha", &cap_alpha, nb::arg("low"), nb::arg("high"), nb::arg("steps"));
-    m.def("cap_thresholds", [](double high, std::int32_t steps, double alpha) {
-        return to_numpy(cap_thresholds(high, steps, alpha));
-    }, nb::arg("high"), nb::arg("steps"), nb::arg("alpha"));
-    m.def("cap_quota", [](In<double> intensity, In<double> low, In<double> high, std::int32_t least, std::int32_t executors) {
-        require(intensity.size() == low.size() && low.size() == high.size(), "one of each for every step");
-        std::vector<std::int32_t> quota(intensity.size());
-        for (std::size_t s = 0; s < quota.size(); ++s) {
-            quota[s] = cap_quota(intensity.data()[s], low.data()[s], high.data()[s], least, executors);
-        }
-        return to_numpy(std::move(quota));
-    }, nb::arg("intensity").noconvert(), nb::arg("low").noconvert(), nb::arg("high").noconvert(), nb::arg("least"), nb::arg("executors"));
+    m.def(
+        "cap_thresholds",
+        [](double high, std::int32_t steps, double alpha) { return to_numpy(cap_thresholds(high, steps, alpha)); },
+        nb::arg("high"), nb::arg("steps"), nb::arg("alpha"));
+    m.def(
+        "cap_quota",
+        [](In<double> intensity, In<double> low, In<double> high, std::int32_t least, std::int32_t executors) {
+            require(intensity.size() == low.size() && low.size() == high.size(), "one of each for every step");
+            std::vector<std::int32_t> quota(intensity.size());
+            for (std::size_t s = 0; s < quota.size(); ++s) {
+                quota[s] = cap_quota(intensity.data()[s], low.data()[s], high.data()[s], least, executors);
+            }
+            return to_numpy(std::move(quota));
+        },
+        nb::arg("intensity").noconvert(), nb::arg("low").noconvert(), nb::arg("high").noconvert(), nb::arg("least"),
+        nb::arg("executors"));
 }
 
 void bind_inputs(nb::module_& m) {
@@ -310,64 +313,36 @@ void bind_inputs(nb::module_& m) {
 }
 
 void bind_results(nb::module_& m) {
-    Columns<AskedState>(m, "AskedState", "What a policy in Python sees.")
-        .value("now", &AskedState::now)
-        .value("executors", &AskedState::executors)
-        .value("idle", &AskedState::idle)
-        .value("busy", &AskedState::busy)
-        .value("source", &AskedState::source)
-        .value("intensity", &AskedState::intensity)
-        .value("low", &AskedState::low)
-        .value("high", &AskedState::high)
-        .column("job", &AskedState::job)
-        .column("job_executors", &AskedState::job_executors)
-        .column("job_arrival", &AskedState::job_arrival)
-        .column("job_work", &AskedState::job_work)
-        .column("stage_job", &AskedState::stage_job)
-        .column("stage", &AskedState::stage)
-        .column("stage_tasks", &AskedState::stage_tasks)
-        .column("stage_way", &AskedState::stage_way);
-    Columns<HeldStages>(m, "ClusterHeld", "Stages that could have run and were held.")
-        .column("job", &HeldStages::job)
-        .column("stage", &HeldStages::stage)
-        .column("held", &HeldStages::held)
-        .column("resumed", &HeldStages::resumed)
-        .column("intensity", &HeldStages::intensity)
-        .column("importance", &HeldStages::importance)
-        .column("threshold", &HeldStages::threshold)
-        .column("busy", &HeldStages::busy)
-        .column("weighted", &HeldStages::weighted);
-    Columns<TaskLog>(m, "ClusterLog", "Tasks that ran, in the order of their ends.")
-        .column("job", &TaskLog::job)
-        .column("stage", &TaskLog::stage)
-        .column("executor", &TaskLog::executor)
-        .column("wave", &TaskLog::wave)
-        .column("failed", &TaskLog::failed)
-        .column("start", &TaskLog::start)
-        .column("end", &TaskLog::end);
-    Columns<ClusterRun>(m, "ClusterRun", "What became of each job, and what was busy when.")
-        .column("start", &ClusterRun::start)
-        .column("finish", &ClusterRun::finish)
-        .column("busy", &ClusterRun::busy)
-        .column("weighted", &ClusterRun::weighted)
-        .column("busy_at", &ClusterRun::busy_at)
-        .column("cpu_at", &ClusterRun::cpu_at)
-        .column("moving_at", &ClusterRun::moving_at)
-        .column("on_at", &ClusterRun::on_at)
-        .column("quota_at", &ClusterRun::quota_at)
-        .value("end", &ClusterRun::end)
-        .value("events", &ClusterRun::events)
-        .value("tasks", &ClusterRun::tasks)
-        .value("decisions", &ClusterRun::decisions)
-        .value("holds", &ClusterRun::holds)
-        .value("moves", &ClusterRun::moves)
-        .value("starts", &ClusterRun::starts)
-        .value("failed_tasks", &ClusterRun::failed_tasks)
-        .value("failed_executors", &ClusterRun::failed_executors)
-        .value("wasted", &ClusterRun::wasted)
-        .value("held", &ClusterRun::held)
-        .value("log", &ClusterRun::log)
-        .value("unfinished", &ClusterRun::unfinished);
+    using State = AskedState;
+    bind_result<AskedState>(
+        m, "AskedState", "What a policy in Python sees.", Value{"now", &State::now},
+        Value{"executors", &State::executors}, Value{"idle", &State::idle}, Value{"busy", &State::busy},
+        Value{"source", &State::source}, Value{"intensity", &State::intensity}, Value{"low", &State::low},
+        Value{"high", &State::high}, Column{"job", &State::job}, Column{"job_executors", &State::job_executors},
+        Column{"job_arrival", &State::job_arrival}, Column{"job_work", &State::job_work},
+        Column{"stage_job", &State::stage_job}, Column{"stage", &State::stage},
+        Column{"stage_tasks", &State::stage_tasks}, Column{"stage_way", &State::stage_way});
+    using Held = HeldStages;
+    bind_result<HeldStages>(m, "ClusterHeld", "Stages that could have run and were held.", Column{"job", &Held::job},
+                            Column{"stage", &Held::stage}, Column{"held", &Held::held},
+                            Column{"resumed", &Held::resumed}, Column{"intensity", &Held::intensity},
+                            Column{"importance", &Held::importance}, Column{"threshold", &Held::threshold},
+                            Column{"busy", &Held::busy}, Column{"weighted", &Held::weighted});
+    using Log = TaskLog;
+    bind_result<TaskLog>(m, "ClusterLog", "Tasks that ran, in the order of their ends.", Column{"job", &Log::job},
+                         Column{"stage", &Log::stage}, Column{"executor", &Log::executor}, Column{"wave", &Log::wave},
+                         Column{"failed", &Log::failed}, Column{"start", &Log::start}, Column{"end", &Log::end});
+    using Run = ClusterRun;
+    bind_result<ClusterRun>(
+        m, "ClusterRun", "What became of each job, and what was busy when.", Column{"start", &Run::start},
+        Column{"finish", &Run::finish}, Column{"busy", &Run::busy}, Column{"weighted", &Run::weighted},
+        Column{"busy_at", &Run::busy_at}, Column{"cpu_at", &Run::cpu_at}, Column{"moving_at", &Run::moving_at},
+        Column{"on_at", &Run::on_at}, Column{"quota_at", &Run::quota_at}, Value{"end", &Run::end},
+        Value{"events", &Run::events}, Value{"tasks", &Run::tasks}, Value{"decisions", &Run::decisions},
+        Value{"holds", &Run::holds}, Value{"moves", &Run::moves}, Value{"starts", &Run::starts},
+        Value{"failed_tasks", &Run::failed_tasks}, Value{"failed_executors", &Run::failed_executors},
+        Value{"wasted", &Run::wasted}, Value{"held", &Run::held}, Value{"log", &Run::log},
+        Value{"unfinished", &Run::unfinished});
 }
 
 }  // namespace

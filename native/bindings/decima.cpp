@@ -1,9 +1,9 @@
-#include "engine/decima/network.hpp"
-#include "engine/decima/gradient.hpp"
-
 #include <nanobind/stl/tuple.h>
 
 #include "bindings/structs.hpp"
+#include "engine/decima/gradient.hpp"
+#include "engine/decima/network.hpp"
+#include "engine/index.hpp"
 
 namespace gnomon::bindings {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 bool heights_rise(const DecimaView& view) {
     for (std::size_t node = 0; node < view.height.size(); ++node) {
         for (auto e = view.child_first[node]; e < view.child_first[node + 1]; ++e) {
-            const auto child = static_cast<std::size_t>(view.child[static_cast<std::size_t>(e)]);
+            const auto child = index(view.child[index(e)]);
             if (view.height[child] >= view.height[node]) return false;
         }
     }
@@ -34,12 +34,25 @@ void check_view(const DecimaView& view) {
 class Decisions {
 public:
     explicit Decisions(const nb::dict& record)
-        : first_job(record, "first_job"), first_node(record, "first_node"), first_edge(record, "first_edge"),
-          first_ready(record, "first_ready"), job_nodes(record, "job_nodes"), height(record, "height"),
-          edge_parent(record, "edge_parent"), edge_child(record, "edge_child"), ready(record, "ready"),
-          source_job(record, "source_job"), chosen(record, "chosen"), job(record, "job"), limit(record, "limit"),
-          lowest(record, "lowest"), highest(record, "highest"), job_executors(record, "job_executors"),
-          work_ms(record, "work_ms"), tasks(record, "tasks"), free_executors(record, "free_executors") {
+        : first_job(record, "first_job"),
+          first_node(record, "first_node"),
+          first_edge(record, "first_edge"),
+          first_ready(record, "first_ready"),
+          job_nodes(record, "job_nodes"),
+          height(record, "height"),
+          edge_parent(record, "edge_parent"),
+          edge_child(record, "edge_child"),
+          ready(record, "ready"),
+          source_job(record, "source_job"),
+          chosen(record, "chosen"),
+          job(record, "job"),
+          limit(record, "limit"),
+          lowest(record, "lowest"),
+          highest(record, "highest"),
+          job_executors(record, "job_executors"),
+          work_ms(record, "work_ms"),
+          tasks(record, "tasks"),
+          free_executors(record, "free_executors") {
         const std::size_t count = size();
         for (const auto* column : {&source_job, &chosen, &job, &limit, &lowest, &highest}) {
             require(column->values.size() == count, "every decision needs a source, a choice and limits");
@@ -67,7 +80,7 @@ public:
                     all_within(parents, 0, static_cast<std::int64_t>(nodes.size()) - 1),
                 "edges must be in the order of their parents");
         child_first_.assign(nodes.size() + 1, 0);
-        for (const auto parent : parents) ++child_first_[static_cast<std::size_t>(parent) + 1];
+        for (const auto parent : parents) ++child_first_[index(parent) + 1];
         for (std::size_t i = 0; i < nodes.size(); ++i) child_first_[i + 1] += child_first_[i];
         const DecimaView view{job_first_,
                               part(job_executors, first_job, decision),
@@ -86,11 +99,11 @@ public:
     [[nodiscard]] DecimaChoice choice(std::size_t decision, const DecimaView& view) const {
         const DecimaChoice made{chosen.values[decision], job.values[decision], limit.values[decision],
                                 lowest.values[decision], highest.values[decision]};
-        require(made.chosen >= 0 && static_cast<std::size_t>(made.chosen) < view.ready.size(), "nothing was chosen");
-        require(made.job >= 0 && static_cast<std::size_t>(made.job) < view.job_executors.size(), "job is no job");
-        require(made.lowest >= 0 && made.lowest <= made.limit && made.limit <= made.highest &&
-                    made.highest <= 1'000'000,
-                "a limit is not between its lowest and highest");
+        require(made.chosen >= 0 && index(made.chosen) < view.ready.size(), "nothing was chosen");
+        require(made.job >= 0 && index(made.job) < view.job_executors.size(), "job is no job");
+        require(
+            made.lowest >= 0 && made.lowest <= made.limit && made.limit <= made.highest && made.highest <= 1'000'000,
+            "a limit is not between its lowest and highest");
         return made;
     }
 
@@ -110,13 +123,13 @@ private:
     static bool rises(const Firsts& first, std::size_t count, const Column<T>& column) {
         return first.values.size() == count + 1 && first.values.front() == 0 &&
                std::is_sorted(first.values.begin(), first.values.end()) &&
-               static_cast<std::size_t>(first.values.back()) == column.values.size();
+               index(first.values.back()) == column.values.size();
     }
 
     template <typename T>
     static std::span<const T> part(const Column<T>& column, const Firsts& first, std::size_t decision) {
-        const auto from = static_cast<std::size_t>(first.values[decision]);
-        return column.values.subspan(from, static_cast<std::size_t>(first.values[decision + 1]) - from);
+        const auto from = index(first.values[decision]);
+        return column.values.subspan(from, index(first.values[decision + 1]) - from);
     }
 
     Firsts first_job, first_node, first_edge, first_ready;
@@ -139,7 +152,7 @@ void bind_decima(nb::module_& m) {
         "decima_probabilities",
         [](In<float> parameters, const Passed<DecimaView>& seen, std::int32_t job, std::int32_t lowest,
            std::int32_t highest, std::int64_t repeat) {
-            require(job >= 0 && static_cast<std::size_t>(job) < seen.job_executors.size(), "job is no job");
+            require(job >= 0 && index(job) < seen.job_executors.size(), "job is no job");
             require(lowest >= 0 && highest >= lowest && highest <= 1'000'000, "limits go from lowest to highest");
             std::vector<float> stages, limits;
             {
@@ -169,7 +182,7 @@ void bind_decima(nb::module_& m) {
             {
                 nb::gil_scoped_release release;
                 for (std::size_t i = 0; i < decisions.size(); ++i) {
-                    const auto decision = static_cast<std::size_t>(view(decisions)[i]);
+                    const auto decision = index(view(decisions)[i]);
                     const DecimaView seen = made.look(decision);
                     gradient.add(seen, made.choice(decision, seen), view(advantage)[i], entropy_weight);
                 }

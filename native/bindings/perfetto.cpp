@@ -35,8 +35,7 @@ void bind_perfetto(nb::module_& m) {
         .def(nb::init<const std::string&>(), nb::arg("path"))
         .def("add_process", &PerfettoWriter::add_process, nb::arg("name"))
         .def("add_lane", &PerfettoWriter::add_lane, nb::arg("process"), nb::arg("name"))
-        .def("add_counter", &PerfettoWriter::add_counter, nb::arg("process"), nb::arg("name"),
-             nb::arg("unit"))
+        .def("add_counter", &PerfettoWriter::add_counter, nb::arg("process"), nb::arg("name"), nb::arg("unit"))
         .def(
             "write_slices",
             [](PerfettoWriter& w, const Passed<Slices>& slices, In<std::uint64_t> lane_tracks,

@@ -1,6 +1,7 @@
 #include "engine/placement/placement.hpp"
 
 #include "bindings/structs.hpp"
+#include "engine/index.hpp"
 
 namespace gnomon::bindings {
 namespace {
@@ -18,10 +19,10 @@ void check_preference(const Preference& order) {
 }
 
 void check_jobs(const PlacementJobs& jobs) {
-    require(jobs.release.size() == jobs.slots.size() && jobs.release.size() == jobs.work.size() &&
-                is_rising(jobs.release),
-            "every job needs a release, slots and work, in order of release");
-    require(all_within(jobs.release, -kFarthest, kFarthest) && all_within(jobs.work, 0, std::int64_t{1} << 60),
+    require(
+        jobs.release.size() == jobs.slots.size() && jobs.release.size() == jobs.work.size() && is_rising(jobs.release),
+        "every job needs a release, slots and work, in order of release");
+    require(all_within(jobs.release, -farthest, farthest) && all_within(jobs.work, 0, std::int64_t{1} << 60),
             "a time is more than 146 years off zero: are these nanoseconds?");
 }
 
@@ -30,7 +31,7 @@ bool is_order(const Preference& order, std::size_t groups, bool sleep) {
     if (!all_within(order.group, 0, static_cast<std::int64_t>(groups) - 1)) return false;
     std::vector<unsigned> parts(groups);
     for (std::size_t c = 0; c < order.group.size(); ++c) {
-        parts[static_cast<std::size_t>(order.group[c])] |= 1U << order.part[c];
+        parts[index(order.group[c])] |= 1U << order.part[c];
     }
     return std::all_of(parts.begin(), parts.end(), [sleep](unsigned have) {
         const bool whole = have & 1U;
@@ -41,7 +42,7 @@ bool is_order(const Preference& order, std::size_t groups, bool sleep) {
 /// Every job fits on an empty server of some candidate that may be used for it.
 bool all_fit(const ServerGroups& groups, const Preference& order, const PlacementJobs& jobs) {
     std::int32_t most = 0;
-    for (const auto group : order.group) most = std::max(most, groups.slots[static_cast<std::size_t>(group)]);
+    for (const auto group : order.group) most = std::max(most, groups.slots[index(group)]);
     return all_within(jobs.slots, 1, most);
 }
 
@@ -56,14 +57,11 @@ void bind_placement(nb::module_& m) {
     bind_input(m, "PlacementJobs", "Jobs in order of release.", &check_jobs,
                required("release", &PlacementJobs::release), required("slots", &PlacementJobs::slots),
                required("work", &PlacementJobs::work));
-    Columns<PlacedJobs>(m, "PlacedJobs", "Where and when each job ran, and when servers were awake.")
-        .column("start", &PlacedJobs::start)
-        .column("end", &PlacedJobs::end)
-        .column("group", &PlacedJobs::group)
-        .column("server", &PlacedJobs::server)
-        .column("awake_group", &PlacedJobs::awake_group)
-        .column("awake_from", &PlacedJobs::awake_from)
-        .column("awake_until", &PlacedJobs::awake_until);
+    bind_result<PlacedJobs>(
+        m, "PlacedJobs", "Where and when each job ran, and when servers were awake.",
+        Column{"start", &PlacedJobs::start}, Column{"end", &PlacedJobs::end}, Column{"group", &PlacedJobs::group},
+        Column{"server", &PlacedJobs::server}, Column{"awake_group", &PlacedJobs::awake_group},
+        Column{"awake_from", &PlacedJobs::awake_from}, Column{"awake_until", &PlacedJobs::awake_until});
     m.def(
         "place",
         [](const Passed<ServerGroups>& groups, const Passed<Preference>& order, const Passed<PlacementJobs>& jobs,
@@ -78,11 +76,10 @@ void bind_placement(nb::module_& m) {
         "Places jobs on servers.");
     m.def(
         "cleanest_starts",
-        [](In<std::int64_t> time, In<double> area, In<std::int64_t> earliest,
-           In<std::int64_t> latest, In<std::int64_t> length) {
+        [](In<std::int64_t> time, In<double> area, In<std::int64_t> earliest, In<std::int64_t> latest,
+           In<std::int64_t> length) {
             require(time.size() >= 2 && time.size() == area.size() && is_rising(view(time)) &&
-                        std::adjacent_find(time.data(), time.data() + time.size()) ==
-                            time.data() + time.size(),
+                        std::adjacent_find(time.data(), time.data() + time.size()) == time.data() + time.size(),
                     "areas need increasing times");
             require(earliest.size() == latest.size() && earliest.size() == length.size(),
                     "every job needs an earliest and a latest start and a length");
@@ -90,9 +87,8 @@ void bind_placement(nb::module_& m) {
             const auto last = time.data()[time.size() - 1];
             for (std::size_t job = 0; job < earliest.size(); ++job) {
                 const auto length_of = length.data()[job];
-                require(earliest.data()[job] >= first && earliest.data()[job] <= latest.data()[job] &&
-                            length_of >= 0 && length_of <= last - first &&
-                            latest.data()[job] <= last - length_of,
+                require(earliest.data()[job] >= first && earliest.data()[job] <= latest.data()[job] && length_of >= 0 &&
+                            length_of <= last - first && latest.data()[job] <= last - length_of,
                         "a job does not lie within the times of the areas");
             }
             std::vector<std::int64_t> starts;

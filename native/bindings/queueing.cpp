@@ -11,16 +11,13 @@ void bind_queueing(nb::module_& m) {
         .value("shortest", Discipline::shortest)
         .value("random", Discipline::random)
         .value("custom", Discipline::custom);
-    Columns<Served>(m, "Served", "Start, end and server of each job.")
-        .column("start", &Served::start)
-        .column("end", &Served::end)
-        .column("server", &Served::server);
+    bind_result<Served>(m, "Served", "Start, end and server of each job.", Column{"start", &Served::start},
+                        Column{"end", &Served::end}, Column{"server", &Served::server});
     m.def(
         "serve",
-        [](In<std::int64_t> arrival, In<std::int64_t> size, std::int32_t servers,
-           Discipline discipline, std::uint64_t seed, nb::object choose) {
-            require(arrival.size() == size.size() && servers > 0 &&
-                        all_within(view(size), 0, INT64_MAX),
+        [](In<std::int64_t> arrival, In<std::int64_t> size, std::int32_t servers, Discipline discipline,
+           std::uint64_t seed, nb::object choose) {
+            require(arrival.size() == size.size() && servers > 0 && all_within(view(size), 0, INT64_MAX),
                     "every job needs an arrival and a size of 0 or more, and a server");
             Choose call;
             if (!choose.is_none()) {
@@ -34,8 +31,8 @@ void bind_queueing(nb::module_& m) {
             nb::gil_scoped_release release;
             return serve(view(arrival), view(size), servers, discipline, seed, call);
         },
-        nb::kw_only(), nb::arg("arrival").noconvert(), nb::arg("size").noconvert(), nb::arg("servers"), nb::arg("discipline"),
-        nb::arg("seed") = 0, nb::arg("choose").none() = nb::none(),
+        nb::kw_only(), nb::arg("arrival").noconvert(), nb::arg("size").noconvert(), nb::arg("servers"),
+        nb::arg("discipline"), nb::arg("seed") = 0, nb::arg("choose").none() = nb::none(),
         "Plays jobs through a queue.");
     m.def(
         "poisson_arrivals",

@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/structs.hpp"
+#include "engine/index.hpp"
 #include "engine/replay/samples.hpp"
 #include "engine/timeline.hpp"
 
@@ -40,15 +41,14 @@ void check_limits(const Limits& limits) {
 }
 
 void check_slow_down(const SlowDown& slow) {
-    const auto kinds = static_cast<std::size_t>(slow.kinds), count = slow.kind.size();
+    const auto kinds = index(slow.kinds), count = slow.kind.size();
     require(slow.kinds > 0 && slow.factor.size() == kinds * kinds && all_within(slow.kind, 0, slow.kinds - 1) &&
                 fits(slow.device, count) && all_within(slow.device, 0, static_cast<std::int64_t>(count)),
             "slow-down does not fit the tasks");
 }
 
 void check_stretch(const Stretch& stretch) {
-    require(stretch.cells > 0 && stretch.marks > 0 &&
-                stretch.factor.size() % static_cast<std::size_t>(stretch.cells) == 0,
+    require(stretch.cells > 0 && stretch.marks > 0 && stretch.factor.size() % index(stretch.cells) == 0,
             "factors are not a row of cells a sample");
     require(all_within(stretch.cell, 0, stretch.cells - 1), "cells do not fit the tasks");
     require(fits(stretch.mark, stretch.cell.size()) && all_within(stretch.mark, 0, stretch.marks - 1),
@@ -64,8 +64,12 @@ void bind_replay(nb::module_& m) {
                required("lanes", &GraphView::lanes), optional("group", &GraphView::group),
                optional("wait_task", &GraphView::wait_task), optional("wait_lane", &GraphView::wait_lane),
                optional("issue_kind", &GraphView::issue_kind))
-        .def("is_forward", [](const Passed<GraphView>& graph) { return is_forward(graph); }, nb::call_guard<nb::gil_scoped_release>())
-        .def("first_cycle", [](const Passed<GraphView>& graph) { return first_cycle(graph); }, nb::call_guard<nb::gil_scoped_release>());
+        .def(
+            "is_forward", [](const Passed<GraphView>& graph) { return is_forward(graph); },
+            nb::call_guard<nb::gil_scoped_release>())
+        .def(
+            "first_cycle", [](const Passed<GraphView>& graph) { return first_cycle(graph); },
+            nb::call_guard<nb::gil_scoped_release>());
     bind_input(m, "Limits", "Which task uses which resource, and how much there is.", &check_limits,
                required("resource", &Limits::resource), required("capacity", &Limits::capacity),
                optional("demand", &Limits::demand));
@@ -74,19 +78,14 @@ void bind_replay(nb::module_& m) {
                required("kinds", &SlowDown::kinds), optional("device", &SlowDown::device));
     bind_input(m, "Stretch", "By what each sample stretches the durations.", &check_stretch,
                required("cell", &Stretch::cell), required("factor", &Stretch::factor),
-               required("cells", &Stretch::cells), optional("mark", &Stretch::mark),
-               optional("marks", &Stretch::marks), optional("noise", &Stretch::noise),
-               optional("seed", &Stretch::seed), optional("first", &Stretch::first));
-    Columns<Replay>(m, "Played", "What a replay gave; each column can be taken once.")
-        .taken("take_start", &Replay::start)
-        .taken("take_end", &Replay::end)
-        .taken("take_cause", &Replay::cause)
-        .taken("take_reason", &Replay::reason)
-        .value("makespan", &Replay::makespan)
-        .value("finished", &Replay::finished)
-        .value("stuck_at", &Replay::stuck_at)
-        .value("stuck", &Replay::stuck)
-        .value("method", &Replay::method);
+               required("cells", &Stretch::cells), optional("mark", &Stretch::mark), optional("marks", &Stretch::marks),
+               optional("noise", &Stretch::noise), optional("seed", &Stretch::seed),
+               optional("first", &Stretch::first));
+    bind_result<Replay>(
+        m, "Played", "What a replay gave; each column can be taken once.", Taken{"take_start", &Replay::start},
+        Taken{"take_end", &Replay::end}, Taken{"take_cause", &Replay::cause}, Taken{"take_reason", &Replay::reason},
+        Value{"makespan", &Replay::makespan}, Value{"finished", &Replay::finished},
+        Value{"stuck_at", &Replay::stuck_at}, Value{"stuck", &Replay::stuck}, Value{"method", &Replay::method});
     m.def(
         "replay",
         [](const Passed<GraphView>& graph, const Passed<Limits>* limits, const Passed<SlowDown>* slow_down,
@@ -115,28 +114,24 @@ void bind_replay(nb::module_& m) {
         "Latest end of each mark in every sample; empty when the graph cannot be played.");
     m.def(
         "class_overlap",
-        [](In<std::int64_t> start, In<std::int64_t> end, In<std::uint8_t> span_class,
-           In<std::int32_t> device, std::int32_t devices, std::int32_t classes) {
+        [](In<std::int64_t> start, In<std::int64_t> end, In<std::uint8_t> span_class, In<std::int32_t> device,
+           std::int32_t devices, std::int32_t classes) {
             const auto classified = view(span_class);
-            require(end.size() == start.size() && classified.size() == start.size() &&
-                        fits(view(device), start.size()),
+            require(end.size() == start.size() && classified.size() == start.size() && fits(view(device), start.size()),
                     "columns differ in length");
-            require(classes >= 0 && classes <= 16 && devices >= 1 &&
-                        all_within(view(device), 0, devices - 1) &&
+            require(classes >= 0 && classes <= 16 && devices >= 1 && all_within(view(device), 0, devices - 1) &&
                         std::all_of(classified.begin(), classified.end(),
                                     [=](std::uint8_t c) { return c < classes || c == no_class; }),
                     "a span has a class or device that does not exist");
             std::vector<std::int64_t> result;
             {
                 nb::gil_scoped_release release;
-                result = class_overlap(view(start), view(end), view(span_class), view(device),
-                                       devices, classes);
+                result = class_overlap(view(start), view(end), view(span_class), view(device), devices, classes);
             }
             return to_numpy(std::move(result));
         },
         nb::arg("start").noconvert(), nb::arg("end").noconvert(), nb::arg("span_class").noconvert(),
-        nb::arg("device").noconvert().none(),
-        nb::arg("devices"), nb::arg("classes"),
+        nb::arg("device").noconvert().none(), nb::arg("devices"), nb::arg("classes"),
         "Nanoseconds in which exactly each set of classes was active, device by device.");
     m.def(
         "follow_causes",

@@ -15,7 +15,7 @@ struct Passed : Struct {
 template <bool is_optional, typename Struct, typename Member>
 struct Field {
     const char* name;
-    Member Struct::*member;
+    Member Struct::* member;
 
     using Value = Member;
     void set(Passed<Struct>& to, Value value) const { to.*member = std::move(value); }
@@ -28,7 +28,7 @@ struct Field {
 template <bool is_optional, typename Struct, typename T>
 struct Field<is_optional, Struct, std::span<const T>> {
     const char* name;
-    std::span<const T> Struct::*member;
+    std::span<const T> Struct::* member;
 
     using Value = In<T>;
     void set(Passed<Struct>& to, const Value& value) const {
@@ -42,13 +42,13 @@ struct Field<is_optional, Struct, std::span<const T>> {
 };
 
 template <typename Struct, typename Member>
-Field<false, Struct, Member> required(const char* name, Member Struct::*member) {
+Field<false, Struct, Member> required(const char* name, Member Struct::* member) {
     return {name, member};
 }
 
 /// Left out, a column is empty and a number what the engine's struct says.
 template <typename Struct, typename Member>
-Field<true, Struct, Member> optional(const char* name, Member Struct::*member) {
+Field<true, Struct, Member> optional(const char* name, Member Struct::* member) {
     return {name, member};
 }
 
@@ -68,38 +68,43 @@ nb::class_<Passed<Struct>> bind_input(nb::module_& m, const char* name, const ch
             nb::kw_only(), fields.argument()...);
 }
 
-/// Columns of a result as attributes: NumPy looks into the result, which then lives as long.
-template <typename Result>
-class Columns {
-public:
-    Columns(nb::module_& m, const char* name, const char* doc) : class_(m, name, doc) {}
+/// A column of a result as an attribute: NumPy looks into the result, which then lives as long.
+template <typename Result, typename T>
+struct Column {
+    const char* name;
+    std::vector<T> Result::* member;
 
-    template <typename T>
-    Columns& column(const char* name, std::vector<T> Result::*member) {
-        class_.def_prop_ro(
-            name,
-            [member](Result& result) {
-                return Numbers<T>((result.*member).data(), {(result.*member).size()});
-            },
-            nb::rv_policy::reference_internal);
-        return *this;
+    void add_to(nb::class_<Result>& bound) const {
+        const auto get = [member = member](Result& result) {
+            return Numbers<T>((result.*member).data(), {(result.*member).size()});
+        };
+        bound.def_prop_ro(name, get, nb::rv_policy::reference_internal);
     }
-
-    /// For large results: the column is moved out, so that the rest can be freed without it.
-    template <typename T>
-    Columns& taken(const char* name, std::vector<T> Result::*member) {
-        class_.def(name, [member](Result& result) { return to_numpy(std::move(result.*member)); });
-        return *this;
-    }
-
-    template <typename T>
-    Columns& value(const char* name, T Result::*member) {
-        class_.def_ro(name, member);
-        return *this;
-    }
-
-private:
-    nb::class_<Result> class_;
 };
+
+/// For large results a method: the column is moved out, so that the rest can be freed without it.
+template <typename Result, typename T>
+struct Taken {
+    const char* name;
+    std::vector<T> Result::* member;
+
+    void add_to(nb::class_<Result>& bound) const {
+        bound.def(name, [member = member](Result& result) { return to_numpy(std::move(result.*member)); });
+    }
+};
+
+template <typename Result, typename T>
+struct Value {
+    const char* name;
+    T Result::* member;
+
+    void add_to(nb::class_<Result>& bound) const { bound.def_ro(name, member); }
+};
+
+template <typename Result, typename... Fields>
+void bind_result(nb::module_& m, const char* name, const char* doc, Fields... fields) {
+    nb::class_<Result> bound(m, name, doc);
+    (fields.add_to(bound), ...);
+}
 
 }  // namespace gnomon::bindings

@@ -1,9 +1,8 @@
-#include "engine/trace/graph.hpp"
-#include "engine/trace/reader.hpp"
-
 #include <nanobind/stl/string.h>
 
 #include "bindings/structs.hpp"
+#include "engine/trace/graph.hpp"
+#include "engine/trace/reader.hpp"
 
 namespace gnomon::bindings {
 namespace {
@@ -19,10 +18,9 @@ nb::typed<nb::list, nb::bytes> texts_of(const TextTable& table) {
 
 void check_events(const TraceEvents& in) {
     const std::size_t n = in.start.size();
-    require(in.end.size() == n && in.event_class.size() == n && in.flags.size() == n &&
-                in.lane.size() == n && in.correlation.size() == n &&
-                in.known_source.size() == in.known_target.size() && in.identity.size() == n &&
-                in.step.size() == n,
+    require(in.end.size() == n && in.event_class.size() == n && in.flags.size() == n && in.lane.size() == n &&
+                in.correlation.size() == n && in.known_source.size() == in.known_target.size() &&
+                in.identity.size() == n && in.step.size() == n,
             "columns differ in length");
     require(n <= 500'000'000, "more events than a graph can hold");
     require(in.host_lanes >= 0 && in.lanes >= in.host_lanes, "there are fewer lanes than host lanes");
@@ -34,8 +32,7 @@ void check_events(const TraceEvents& in) {
         const auto what = static_cast<EventClass>(in.event_class[e]);
         if (what == EventClass::ignored) continue;
         const bool on_device = what == EventClass::device;
-        require(in.lane[e] >= (on_device ? in.host_lanes : 0) &&
-                    in.lane[e] < (on_device ? in.lanes : in.host_lanes),
+        require(in.lane[e] >= (on_device ? in.host_lanes : 0) && in.lane[e] < (on_device ? in.lanes : in.host_lanes),
                 "an event lies on a lane that does not exist, or of the other side");
         require(in.start[e] >= 0 && in.end[e] >= in.start[e], "an event ends before it starts");
     }
@@ -47,18 +44,14 @@ void check_events(const TraceEvents& in) {
 }  // namespace
 
 void bind_trace(nb::module_& m) {
-    Columns<TraceColumns>(m, "TraceColumns", "Complete events, as they stand in the trace.")
-        .taken("take_category", &TraceColumns::category)
-        .taken("take_name", &TraceColumns::name)
-        .taken("take_thread", &TraceColumns::thread)
-        .taken("take_start_ns", &TraceColumns::start_ns)
-        .taken("take_duration_ns", &TraceColumns::duration_ns)
-        .taken("take_correlation", &TraceColumns::correlation)
-        .taken("take_stream", &TraceColumns::stream)
-        .taken("take_device", &TraceColumns::device)
-        .taken("take_bytes", &TraceColumns::bytes)
-        .taken("take_shape", &TraceColumns::shape)
-        .taken("take_extra", &TraceColumns::extra);
+    bind_result<TraceColumns>(
+        m, "TraceColumns", "Complete events, as they stand in the trace.",
+        Taken{"take_category", &TraceColumns::category}, Taken{"take_name", &TraceColumns::name},
+        Taken{"take_thread", &TraceColumns::thread}, Taken{"take_start_ns", &TraceColumns::start_ns},
+        Taken{"take_duration_ns", &TraceColumns::duration_ns}, Taken{"take_correlation", &TraceColumns::correlation},
+        Taken{"take_stream", &TraceColumns::stream}, Taken{"take_device", &TraceColumns::device},
+        Taken{"take_bytes", &TraceColumns::bytes}, Taken{"take_shape", &TraceColumns::shape},
+        Taken{"take_extra", &TraceColumns::extra});
     nb::class_<TraceReader>(m, "TraceReader", "Chrome trace JSON to columns, piece by piece.")
         .def(nb::init<>())
         .def(
@@ -97,25 +90,17 @@ void bind_trace(nb::module_& m) {
                required("host_lanes", &Events::host_lanes), required("lanes", &Events::lanes),
                required("known_source", &Events::known_source), required("known_target", &Events::known_target),
                required("identity", &Events::identity), required("step", &Events::step));
-    Columns<TraceGraph>(m, "TraceGraph", "Tasks, edges and waits rebuilt from a trace.")
-        .taken("take_lane", &TraceGraph::lane)
-        .taken("take_event", &TraceGraph::event)
-        .taken("take_start", &TraceGraph::start)
-        .taken("take_end", &TraceGraph::end)
-        .taken("take_sized", &TraceGraph::sized)
-        .taken("take_kind", &TraceGraph::kind)
-        .taken("take_launched_by", &TraceGraph::launched_by)
-        .taken("take_source", &TraceGraph::source)
-        .taken("take_target", &TraceGraph::target)
-        .taken("take_edge_kind", &TraceGraph::edge_kind)
-        .taken("take_wait_task", &TraceGraph::wait_task)
-        .taken("take_wait_lane", &TraceGraph::wait_lane)
-        .taken("take_inferred_source", &TraceGraph::inferred_source)
-        .taken("take_inferred_target", &TraceGraph::inferred_target)
-        .taken("take_confidence", &TraceGraph::confidence)
-        .value("overlapping", &TraceGraph::overlapping)
-        .value("before_launch", &TraceGraph::before_launch)
-        .value("refuted", &TraceGraph::refuted);
+    bind_result<TraceGraph>(
+        m, "TraceGraph", "Tasks, edges and waits rebuilt from a trace.", Taken{"take_lane", &TraceGraph::lane},
+        Taken{"take_event", &TraceGraph::event}, Taken{"take_start", &TraceGraph::start},
+        Taken{"take_end", &TraceGraph::end}, Taken{"take_sized", &TraceGraph::sized},
+        Taken{"take_kind", &TraceGraph::kind}, Taken{"take_launched_by", &TraceGraph::launched_by},
+        Taken{"take_source", &TraceGraph::source}, Taken{"take_target", &TraceGraph::target},
+        Taken{"take_edge_kind", &TraceGraph::edge_kind}, Taken{"take_wait_task", &TraceGraph::wait_task},
+        Taken{"take_wait_lane", &TraceGraph::wait_lane}, Taken{"take_inferred_source", &TraceGraph::inferred_source},
+        Taken{"take_inferred_target", &TraceGraph::inferred_target}, Taken{"take_confidence", &TraceGraph::confidence},
+        Value{"overlapping", &TraceGraph::overlapping}, Value{"before_launch", &TraceGraph::before_launch},
+        Value{"refuted", &TraceGraph::refuted});
     m.def(
         "build_trace_graph",
         [](const Passed<TraceEvents>& events) {

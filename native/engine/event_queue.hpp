@@ -12,20 +12,18 @@
 
 namespace gnomon {
 
+inline constexpr std::int64_t never = INT64_MAX;
+
 struct Event {
     std::int64_t time = 0;
     std::int64_t key = 0;
 
-    friend bool operator<(const Event& a, const Event& b) {
-        return a.time != b.time ? a.time < b.time : a.key < b.key;
-    }
+    friend bool operator<(const Event& a, const Event& b) { return a.time != b.time ? a.time < b.time : a.key < b.key; }
 };
 
 class EventQueue {
 public:
-    void reserve(std::size_t n) { heap_.reserve(n); }
     [[nodiscard]] bool empty() const { return heap_.empty(); }
-    [[nodiscard]] std::size_t size() const { return heap_.size(); }
     [[nodiscard]] const Event& top() const { return heap_.front(); }
 
     void push(std::int64_t time, std::int64_t key) {

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 
+#include "engine/index.hpp"
+
 namespace gnomon {
 
 std::vector<Task> next_on_lane(const GraphView& graph) {
     std::vector<Task> next(graph.lane.size(), -1);
-    std::vector<Task> last(static_cast<std::size_t>(graph.lanes), -1);
+    std::vector<Task> last(index(graph.lanes), -1);
     for (std::size_t i = graph.lane.size(); i-- > 0;) {
-        const auto lane = static_cast<std::size_t>(graph.lane[i]);
+        const auto lane = index(graph.lane[i]);
         next[i] = last[lane];
         last[lane] = static_cast<Task>(i);
     }
@@ -25,7 +27,7 @@ bool is_forward(const GraphView& graph) {
 std::vector<Task> first_cycle(const GraphView& graph) {
     // Depth-first search with its own stack: graphs are far deeper than the machine's.
     enum : std::uint8_t { unseen, open, closed };
-    const auto n = static_cast<std::size_t>(graph.tasks());
+    const auto n = index(graph.tasks());
     const auto next = next_on_lane(graph);
     std::vector<std::uint8_t> state(n, unseen);
     struct Frame {
@@ -39,28 +41,27 @@ std::vector<Task> first_cycle(const GraphView& graph) {
         state[root] = open;
         while (!stack.empty()) {
             Frame& frame = stack.back();
-            const auto at = static_cast<std::size_t>(frame.task);
+            const auto at = index(frame.task);
             const auto edges = graph.successors(frame.task);
             Task to = -1;
             if (frame.position < 0) {
                 to = next[at];
             } else if (frame.position < static_cast<std::int64_t>(edges.size())) {
-                to = edges[static_cast<std::size_t>(frame.position)];
+                to = edges[index(frame.position)];
             } else {
                 state[at] = closed;
                 stack.pop_back();
                 continue;
             }
             ++frame.position;
-            if (to < 0 || state[static_cast<std::size_t>(to)] == closed) continue;
-            if (state[static_cast<std::size_t>(to)] == open) {
+            if (to < 0 || state[index(to)] == closed) continue;
+            if (state[index(to)] == open) {
                 std::vector<Task> cycle;
-                auto from = std::find_if(stack.begin(), stack.end(),
-                                         [to](const Frame& f) { return f.task == to; });
+                auto from = std::find_if(stack.begin(), stack.end(), [to](const Frame& f) { return f.task == to; });
                 for (; from != stack.end(); ++from) cycle.push_back(from->task);
                 return cycle;
             }
-            state[static_cast<std::size_t>(to)] = open;
+            state[index(to)] = open;
             stack.push_back({to, -1});
         }
     }

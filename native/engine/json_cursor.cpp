@@ -7,8 +7,8 @@ constexpr std::uint64_t century = std::uint64_t{1} << 62;
 
 struct Decimal {
     bool negative = false;
-    std::uint64_t digits = 0;    // the first nineteen significant ones: more do not fit
-    std::int64_t exponent = 0;   // value = digits * 10^exponent
+    std::uint64_t digits = 0;   // the first nineteen significant ones: more do not fit
+    std::int64_t exponent = 0;  // value = digits * 10^exponent
     bool is_number = false;
 };
 
@@ -121,7 +121,9 @@ void JsonCursor::unescape(std::string& out) {
         if (++at_ >= text_.size()) break;
         const char c = text_[at_++];
         switch (c) {
-            case '"': case '\\': case '/': out.push_back(c); break;
+            case '"':
+            case '\\':
+            case '/': out.push_back(c); break;
             case 'b': out.push_back('\b'); break;
             case 'f': out.push_back('\f'); break;
             case 'n': out.push_back('\n'); break;
@@ -133,10 +135,8 @@ void JsonCursor::unescape(std::string& out) {
                     const std::size_t before = at_;
                     at_ += 2;
                     const std::uint32_t low = hex4();
-                    if (low >= 0xDC00 && low <= 0xDFFF)
-                        code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
-                    else
-                        at_ = before;  // not its other half: it speaks for itself
+                    if (low >= 0xDC00 && low <= 0xDFFF) code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+                    else at_ = before;  // not its other half: it speaks for itself
                 }
                 // Half a pair alone is no character; a name is not worth refusing a trace for.
                 append_utf8(out, code >= 0xD800 && code <= 0xDFFF ? 0xFFFD : code);

@@ -85,8 +85,8 @@ public:
 
 private:
     static bool is_scalar_character(char c) {
-        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
-               c == '+' || c == '.';
+        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '+' ||
+               c == '.';
     }
     void skip_space() {
         while (at_ < text_.size() && is_space(text_[at_])) ++at_;

@@ -3,6 +3,8 @@
 #include <bit>
 #include <stdexcept>
 
+#include "engine/index.hpp"
+
 namespace gnomon {
 namespace {
 
@@ -42,18 +44,17 @@ private:
 };
 
 namespace packet {
-constexpr std::uint32_t timestamp = 8, sequence_id = 10, track_event = 11, interned_data = 12,
-                        sequence_flags = 13, track_descriptor = 60;
+constexpr std::uint32_t timestamp = 8, sequence_id = 10, track_event = 11, interned_data = 12, sequence_flags = 13,
+                        track_descriptor = 60;
 }
 namespace descriptor {
 constexpr std::uint32_t uuid = 1, name = 2, process = 3, thread = 4, parent = 5, counter = 8;
 }
 namespace event {
-constexpr std::uint32_t category_iids = 3, debug_annotations = 4, type = 9, name_iid = 10,
-                        track = 11, double_counter_value = 44, flow_ids = 47,
-                        terminating_flow_ids = 48;
+constexpr std::uint32_t category_iids = 3, debug_annotations = 4, type = 9, name_iid = 10, track = 11,
+                        double_counter_value = 44, flow_ids = 47, terminating_flow_ids = 48;
 constexpr std::uint64_t begin = 1, end = 2, counter = 4;
-}
+}  // namespace event
 
 Message interned(std::uint64_t iid, std::string_view name) {
     Message m;
@@ -67,15 +68,14 @@ struct FlowIndex {
     std::vector<std::int32_t> offset, flow;
 
     FlowIndex(std::span<const std::int32_t> task, std::size_t tasks) : offset(tasks + 1, 0), flow(task.size()) {
-        for (const auto t : task) ++offset[static_cast<std::size_t>(t) + 1];
+        for (const auto t : task) ++offset[index(t) + 1];
         for (std::size_t i = 1; i < offset.size(); ++i) offset[i] += offset[i - 1];
         auto fill = offset;
         for (std::size_t f = 0; f < task.size(); ++f)
-            flow[static_cast<std::size_t>(fill[static_cast<std::size_t>(task[f])]++)] = static_cast<std::int32_t>(f);
+            flow[index(fill[index(task[f])]++)] = static_cast<std::int32_t>(f);
     }
     [[nodiscard]] std::span<const std::int32_t> of(std::size_t task) const {
-        return std::span(flow).subspan(static_cast<std::size_t>(offset[task]),
-                                       static_cast<std::size_t>(offset[task + 1] - offset[task]));
+        return std::span(flow).subspan(index(offset[task]), index(offset[task + 1] - offset[task]));
     }
 };
 
@@ -110,8 +110,8 @@ void PerfettoWriter::close() {
     if (failed_) throw std::runtime_error("the trace could not be written in full; is the disk full?");
 }
 
-std::uint64_t PerfettoWriter::add_track(std::uint64_t parent, std::string_view name,
-                                        std::uint32_t kind, std::string_view about) {
+std::uint64_t PerfettoWriter::add_track(std::uint64_t parent, std::string_view name, std::uint32_t kind,
+                                        std::string_view about) {
     const auto uuid = ++tracks_;
     Message track, body;
     track.number(descriptor::uuid, uuid);
@@ -143,16 +143,14 @@ std::uint64_t PerfettoWriter::add_lane(std::uint64_t process, std::string_view n
     return add_track(process, {}, descriptor::thread, thread.view());
 }
 
-std::uint64_t PerfettoWriter::add_counter(std::uint64_t process, std::string_view name,
-                                          std::string_view unit) {
+std::uint64_t PerfettoWriter::add_counter(std::uint64_t process, std::string_view name, std::string_view unit) {
     Message counter;
     counter.text(6, unit);
     return add_track(process, name, descriptor::counter, counter.view());
 }
 
 void PerfettoWriter::write_slices(const Slices& slices, std::span<const std::uint64_t> lane_tracks,
-                                  const std::vector<std::string>& names,
-                                  const std::vector<std::string>& kinds) {
+                                  const std::vector<std::string>& names, const std::vector<std::string>& kinds) {
     Message data;
     for (std::size_t i = 0; i < kinds.size(); ++i) data.message(1, interned(kinds_ + i + 1, kinds[i]));
     for (std::size_t i = 0; i < names.size(); ++i) data.message(2, interned(names_ + i + 1, names[i]));
@@ -170,14 +168,13 @@ void PerfettoWriter::write_slices(const Slices& slices, std::span<const std::uin
     note.number(1, critical_name);
     note.number(2, 1);
     for (std::size_t i = 0; i < slices.lane.size(); ++i) {
-        const auto track = lane_tracks[static_cast<std::size_t>(slices.lane[i])];
+        const auto track = lane_tracks[index(slices.lane[i])];
         track_event.clear();
         track_event.number(event::type, event::begin);
         track_event.number(event::track, track);
         track_event.number(event::name_iid, names_ + static_cast<std::uint64_t>(slices.name[i]) + 1);
         track_event.number(event::category_iids, kinds_ + slices.kind[i] + 1U);
-        if (!slices.critical.empty() && slices.critical[i] != 0)
-            track_event.message(event::debug_annotations, note);
+        if (!slices.critical.empty() && slices.critical[i] != 0) track_event.message(event::debug_annotations, note);
         for (const auto f : outgoing.of(i))
             track_event.fixed64(event::flow_ids, flows_ + static_cast<std::uint64_t>(f) + 1);
         for (const auto f : incoming.of(i))

@@ -13,13 +13,13 @@
 namespace gnomon {
 
 struct Slices {
-    std::span<const std::int32_t> lane;      // index into lane_tracks
+    std::span<const std::int32_t> lane;  // index into lane_tracks
     std::span<const std::int64_t> start;
     std::span<const std::int64_t> end;
-    std::span<const std::int32_t> name;      // index into names
-    std::span<const std::uint8_t> kind;      // index into kinds
-    std::span<const std::uint8_t> critical;  // may be empty
-    std::span<const std::int32_t> flow_from; // task index pairs, may be empty
+    std::span<const std::int32_t> name;       // index into names
+    std::span<const std::uint8_t> kind;       // index into kinds
+    std::span<const std::uint8_t> critical;   // may be empty
+    std::span<const std::int32_t> flow_from;  // task index pairs, may be empty
     std::span<const std::int32_t> flow_to;
 };
 
@@ -36,14 +36,12 @@ public:
 
     void write_slices(const Slices& slices, std::span<const std::uint64_t> lane_tracks,
                       const std::vector<std::string>& names, const std::vector<std::string>& kinds);
-    void write_counter(std::uint64_t track, std::span<const std::int64_t> time,
-                       std::span<const double> value);
+    void write_counter(std::uint64_t track, std::span<const std::int64_t> time, std::span<const double> value);
     /// Flushes and closes; throws std::runtime_error when the disk refused anything.
     void close();
 
 private:
-    std::uint64_t add_track(std::uint64_t parent, std::string_view name, std::uint32_t kind,
-                            std::string_view about);
+    std::uint64_t add_track(std::uint64_t parent, std::string_view name, std::uint32_t kind, std::string_view about);
     void write_packet(std::string_view body);
     void flush();
 

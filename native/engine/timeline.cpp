@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "engine/index.hpp"
+
 namespace gnomon {
 namespace {
 
@@ -49,19 +51,15 @@ void sweep(std::vector<ClassSpans>& spans, std::int64_t* time_in_set) {
 
 }  // namespace
 
-std::vector<std::int64_t> class_overlap(std::span<const std::int64_t> start,
-                                        std::span<const std::int64_t> end,
-                                        std::span<const std::uint8_t> span_class,
-                                        std::span<const std::int32_t> device,
+std::vector<std::int64_t> class_overlap(std::span<const std::int64_t> start, std::span<const std::int64_t> end,
+                                        std::span<const std::uint8_t> span_class, std::span<const std::int32_t> device,
                                         std::int32_t devices, std::int32_t classes) {
     const auto sets = std::size_t{1} << classes;
-    std::vector<std::int64_t> result(static_cast<std::size_t>(devices) * sets, 0);
-    std::vector<std::vector<ClassSpans>> spans(
-        static_cast<std::size_t>(devices),
-        std::vector<ClassSpans>(static_cast<std::size_t>(classes)));
+    std::vector<std::int64_t> result(index(devices) * sets, 0);
+    std::vector<std::vector<ClassSpans>> spans(index(devices), std::vector<ClassSpans>(index(classes)));
     for (std::size_t i = 0; i < start.size(); ++i) {
         if (span_class[i] == no_class || end[i] <= start[i]) continue;
-        const auto d = device.empty() ? 0 : static_cast<std::size_t>(device[i]);
+        const auto d = device.empty() ? 0 : index(device[i]);
         spans[d][span_class[i]].starts.push_back(start[i]);
         spans[d][span_class[i]].ends.push_back(end[i]);
     }
@@ -72,8 +70,7 @@ std::vector<std::int64_t> class_overlap(std::span<const std::int64_t> start,
 std::vector<std::int32_t> follow_causes(std::span<const std::int32_t> cause, std::int32_t from) {
     std::vector<std::int32_t> path;
     // Causes of a replay cannot form a ring; the bound keeps made-up ones from looping forever.
-    for (std::int32_t task = from; task >= 0 && path.size() <= cause.size();
-         task = cause[static_cast<std::size_t>(task)])
+    for (std::int32_t task = from; task >= 0 && path.size() <= cause.size(); task = cause[index(task)])
         path.push_back(task);
     return path;
 }

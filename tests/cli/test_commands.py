@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 
@@ -383,6 +384,26 @@ def test_what_the_manifest_says_can_be_run_again(tmp_path, capsys):
     for measured in ("load_s", "replay_s", "peak_mb"):
         assert first.pop(measured) > 0 < again.pop(measured)
     assert again == first
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["carbon", "signal", "DE", "--from", "2024-01-01", "--to", "2024-01-03", "--seed", "3"],
+        ["carbon", "buy", "--fleet", "bundled:two-servers", "--candidate", "EPYC 9334",
+         "--zone", "SE", "--utilisation=40"],
+        ["carbon", "place", "--fleet", "bundled:two-servers", "--zone", "DE", "--seed", "5"],
+        ["batch", "run", "--grid", "DE", "--policy", "fifo,cap?min_share=0.4:fifo", "--njobs",
+         "3", "--trials", "1", "--no-controls", "--seed", "7"],
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)  # fmt: skip
+def test_every_option_is_in_the_manifest(words, tmp_path, capsys):
+    assert main([*words, "--json", "--html", str(tmp_path / "page.html")]) in (0, 3)
+    first = json.loads(capsys.readouterr().out)
+    assert shlex.split(first["manifest"]["command"]) == ["gnomon", *words]
+    if "--seed" in words:
+        assert first["manifest"]["seed"] == int(words[words.index("--seed") + 1])
 
 
 def test_folders_say_which_trace_was_read(tmp_path, capsys):

@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "engine/index.hpp"
+
 namespace gnomon {
 
 /// Adds stretches of time to the steps that they lie in.
@@ -38,8 +40,8 @@ public:
 private:
     template <typename Visit>
     void split(std::int64_t from, std::int64_t until, Visit visit) const {
-        const auto last = static_cast<std::size_t>(INT64_MAX / step_);  // whose end can be told
-        auto step = static_cast<std::size_t>(from / step_);
+        const auto last = index(INT64_MAX / step_);  // whose end can be told
+        auto step = index(from / step_);
         while (from < until) {
             const auto end = step + 1 > last ? until : std::min(until, static_cast<std::int64_t>(step + 1) * step_);
             visit(step, static_cast<double>(end - from));

@@ -10,6 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "engine/index.hpp"
+
 namespace gnomon {
 
 /// PCAPS: a stage of this relative importance (0..1) runs while the grid is no dirtier than this.
@@ -23,23 +25,22 @@ inline double pcaps_threshold(double importance, double gamma, double low, doubl
 
 /// How PCAPS narrows the executors of a stage that it runs.
 enum class Narrowing : std::uint8_t {
-    kNone,           ///< not at all: only the threshold is tested
-    kLiteral,        ///< as printed: the exponent has the unit of the intensity
-    kReleased,       ///< as the authors' simulator softens it
-    kDimensionless,  ///< the exponent divided by the range
+    none,           // not at all: only the threshold is tested
+    literal,        // as printed: the exponent has the unit of the intensity
+    released,       // as the authors' simulator softens it
+    dimensionless,  // the exponent divided by the range
 };
 
-inline std::int32_t narrowed(std::int32_t limit, Narrowing how, double gamma, double intensity,
-                             double low, double high) {
-    if (how == Narrowing::kNone || gamma <= 0.0 || limit <= 1) return limit;
+inline std::int32_t narrowed(std::int32_t limit, Narrowing how, double gamma, double intensity, double low,
+                             double high) {
+    if (how == Narrowing::none || gamma <= 0.0 || limit <= 1) return limit;
     double exponent = gamma * (low - intensity);
-    if (how == Narrowing::kDimensionless) exponent = high > low ? exponent / (high - low) : 0.0;
-    const double released = how == Narrowing::kReleased ? std::min(0.9, gamma) : gamma;
+    if (how == Narrowing::dimensionless) exponent = high > low ? exponent / (high - low) : 0.0;
+    const double released = how == Narrowing::released ? std::min(0.9, gamma) : gamma;
     const double factor = std::min(std::exp(std::min(exponent, 0.0)), 1.0 - released);
     const double wide = limit;
     const double printed = std::ceil(wide * factor);
-    const double used =
-        how == Narrowing::kReleased ? std::floor(wide - gamma * (wide - printed)) : printed;
+    const double used = how == Narrowing::released ? std::floor(wide - gamma * (wide - printed)) : printed;
     return std::max(1, static_cast<std::int32_t>(used));
 }
 
@@ -63,7 +64,7 @@ inline double cap_alpha(double low, double high, std::int32_t steps) {
 
 /// The intensity at which CAP lets the i-th executor above the least run, i = 1..steps.
 inline std::vector<double> cap_thresholds(double high, std::int32_t steps, double alpha) {
-    std::vector<double> thresholds(static_cast<std::size_t>(std::max(steps, 0)));
+    std::vector<double> thresholds(index(std::max(steps, 0)));
     double growth = 1.0;
     for (auto& threshold : thresholds) {
         threshold = high - (high - high / alpha) * growth;
@@ -73,8 +74,7 @@ inline std::vector<double> cap_thresholds(double high, std::int32_t steps, doubl
 }
 
 /// CAP: how many executors may be busy. The least at `high`, all at `low`.
-inline std::int32_t cap_quota(double intensity, double low, double high, std::int32_t least,
-                              std::int32_t executors) {
+inline std::int32_t cap_quota(double intensity, double low, double high, std::int32_t least, std::int32_t executors) {
     const std::int32_t steps = executors - least;
     if (steps <= 0) return executors;
     if (intensity <= low || !(high > low)) return executors;

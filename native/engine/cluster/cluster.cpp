@@ -6,13 +6,14 @@
 
 #include "engine/cluster/account.hpp"
 #include "engine/event_queue.hpp"
+#include "engine/index.hpp"
 
 namespace gnomon {
 namespace {
 
 // What happens at one time happens in this order.
-enum EventKind : std::int64_t { kExecutor = 0, kArrival = 1, kGridStep = 2, kUrgent = 3, kWake = 4, kOff = 5, kLeave = 6 };
-constexpr std::int64_t kKindShift = 56;
+enum class EventKind : std::int64_t { executor, arrival, grid_step, urgent, wake, off, leave };
+constexpr std::int64_t kind_shift = 56;
 
 std::uint64_t mixed(std::uint64_t x) {
     x += 0x9E3779B97F4A7C15ULL;
@@ -35,16 +36,16 @@ struct Between {
 };
 
 std::vector<Between> place_levels(std::span<const std::int32_t> levels, std::int32_t most) {
-    std::vector<Between> between(static_cast<std::size_t>(most) + 1);
+    std::vector<Between> between(index(most) + 1);
     const auto last = static_cast<std::int32_t>(levels.size()) - 1;
     std::int32_t upper = 0;
     for (std::int32_t n = 0; n <= most; ++n) {
-        while (upper < last && levels[static_cast<std::size_t>(upper)] < n) ++upper;
-        const auto at = levels[static_cast<std::size_t>(upper)];
-        auto& here = between[static_cast<std::size_t>(n)];
+        while (upper < last && levels[index(upper)] < n) ++upper;
+        const auto at = levels[index(upper)];
+        auto& here = between[index(n)];
         here.lower = here.upper = upper;
         if (upper == 0 || n >= at) continue;
-        const auto below = levels[static_cast<std::size_t>(upper) - 1];
+        const auto below = levels[index(upper) - 1];
         here.lower = upper - 1;
         here.chance = static_cast<double>(n - below) / (at - below);
     }
@@ -97,12 +98,12 @@ private:
     void make_idle(std::int32_t number);
     void count_on(std::int64_t more) { on_.set(on_.value() + more, account_, out_.on_at, now_); }
 
-    JobState& at(std::int32_t slot) { return slots_[static_cast<std::size_t>(slot)]; }
+    JobState& at(std::int32_t slot) { return slots_[index(slot)]; }
     void open_stage(JobState& job, std::int32_t stage);
     void close_stage(JobState& job, std::int32_t stage);
     void count_due(JobState& job, std::int32_t stage, std::int32_t more);
     void push(std::int64_t time, EventKind kind, std::int64_t id) {
-        queue_.push(time, (static_cast<std::int64_t>(kind) << kKindShift) | id);
+        queue_.push(time, (static_cast<std::int64_t>(kind) << kind_shift) | id);
     }
 
     const ClusterInput& input_;
@@ -111,11 +112,11 @@ private:
     EventQueue queue_;
     StepAccount account_;
     std::vector<Between> between_;
-    std::vector<std::int32_t> jobs_left_;  ///< by application
+    std::vector<std::int32_t> jobs_left_;  // by application
     std::vector<std::int32_t> free_slots_, slot_of_;
     std::vector<std::int32_t> dependent_first_, dependent_;
     std::int64_t left_ = 0, open_ = 0, urgent_ = 0, due_ = 0;
-    Level on_, allowed_;  ///< executors that are switched on, that the quotas allow
+    Level on_, allowed_;  // executors that are switched on, that the quotas allow
     bool hurries_ = false;
     ClusterRun out_;
 };
@@ -143,9 +144,9 @@ void Cluster::prepare() {
     std::int32_t applications = 0;
     for (const auto application : jobs_.application) applications = std::max(applications, application + 1);
     pool_.reset(settings_.count, applications);
-    jobs_left_.assign(static_cast<std::size_t>(applications), 0);
+    jobs_left_.assign(index(applications), 0);
     slot_of_.assign(jobs, -1);
-    for (const auto application : jobs_.application) ++jobs_left_[static_cast<std::size_t>(application)];
+    for (const auto application : jobs_.application) ++jobs_left_[index(application)];
     out_.start.assign(jobs, -1);
     out_.finish.assign(jobs, -1);
     out_.busy.assign(jobs, 0);
@@ -154,28 +155,29 @@ void Cluster::prepare() {
     link_children();
     link_dependents();
     for (std::size_t job = 0; job < jobs; ++job) {
-        if (jobs_.after[job] < 0) push(jobs_.arrival[job], kArrival, static_cast<std::int64_t>(job));
+        if (jobs_.after[job] < 0) push(jobs_.arrival[job], EventKind::arrival, static_cast<std::int64_t>(job));
     }
     for (std::int32_t number = settings_.count - 1; number >= 0; --number) place_executor(number);
     order_.begin(*this);
     for (auto* gate : gates_) gate->begin(*this);
     if (!grid_.seen.empty()) {
         for (auto* gate : gates_) gate->at_step(*this);
-        push(grid_.step, kGridStep, 0);
+        push(grid_.step, EventKind::grid_step, 0);
     }
     update_quota();
 }
 
 void Cluster::place_executor(std::int32_t number) {
     auto& e = pool_[number];
-    const auto place = static_cast<std::size_t>(number);
-    if (!settings_.until.empty() && settings_.until[place] != kNever) push(settings_.until[place], kLeave, number);
+    const auto place = index(number);
+    if (!settings_.until.empty() && settings_.until[place] != never)
+        push(settings_.until[place], EventKind::leave, number);
     if (!settings_.from.empty() && settings_.from[place] > 0) {
-        e.activity = Activity::kAbsent;
-        push(settings_.from[place], kExecutor, number);
+        e.activity = Activity::absent;
+        push(settings_.from[place], EventKind::executor, number);
         return;
     }
-    if (settings_.off_after != kNever) return pool_.enter_off(number);
+    if (settings_.off_after != never) return pool_.enter_off(number);
     pool_.enter_idle(number, 0);
     count_on(1);
 }
@@ -183,17 +185,16 @@ void Cluster::place_executor(std::int32_t number) {
 void Cluster::link_children() {
     const auto stages = kinds_.tasks.size();
     child_first_.assign(stages + 1, 0);
-    for (const auto parent : kinds_.parents) ++child_first_[static_cast<std::size_t>(parent) + 1];
+    for (const auto parent : kinds_.parents) ++child_first_[index(parent) + 1];
     for (std::size_t s = 0; s < stages; ++s) child_first_[s + 1] += child_first_[s];
     child_.resize(kinds_.parents.size());
     auto next = child_first_;
     for (std::size_t kind = 0; kind + 1 < kinds_.first_stage.size(); ++kind) {
         for (auto s = kinds_.first_stage[kind]; s < kinds_.first_stage[kind + 1]; ++s) {
-            const auto stage = static_cast<std::size_t>(s);
+            const auto stage = index(s);
             for (auto p = kinds_.first_parent[stage]; p < kinds_.first_parent[stage + 1]; ++p) {
-                auto& place = next[static_cast<std::size_t>(kinds_.parents[static_cast<std::size_t>(p)])];
-                child_[static_cast<std::size_t>(place++)] =
-                    static_cast<std::int32_t>(s - kinds_.first_stage[kind]);
+                auto& place = next[index(kinds_.parents[index(p)])];
+                child_[index(place++)] = static_cast<std::int32_t>(s - kinds_.first_stage[kind]);
             }
         }
     }
@@ -203,38 +204,39 @@ void Cluster::link_dependents() {
     const auto jobs = jobs_.after.size();
     dependent_first_.assign(jobs + 1, 0);
     for (const auto before : jobs_.after) {
-        if (before >= 0) ++dependent_first_[static_cast<std::size_t>(before) + 1];
+        if (before >= 0) ++dependent_first_[index(before) + 1];
     }
     for (std::size_t j = 0; j < jobs; ++j) dependent_first_[j + 1] += dependent_first_[j];
-    dependent_.resize(static_cast<std::size_t>(dependent_first_[jobs]));
+    dependent_.resize(index(dependent_first_[jobs]));
     auto next = dependent_first_;
     for (std::size_t j = 0; j < jobs; ++j) {
         if (jobs_.after[j] < 0) continue;
-        auto& place = next[static_cast<std::size_t>(jobs_.after[j])];
-        dependent_[static_cast<std::size_t>(place++)] = static_cast<std::int32_t>(j);
+        auto& place = next[index(jobs_.after[j])];
+        dependent_[index(place++)] = static_cast<std::int32_t>(j);
     }
 }
 
 void Cluster::handle(const Event& event) {
-    const auto what = event.key & ((std::int64_t{1} << kKindShift) - 1);
+    const auto what = event.key & ((std::int64_t{1} << kind_shift) - 1);
     const auto id = static_cast<std::int32_t>(what);
-    switch (static_cast<EventKind>(event.key >> kKindShift)) {
-        case kExecutor: return executor_event(id);
-        case kArrival: return arrive(id);
-        case kGridStep: return move_grid();
-        case kUrgent: return become_urgent(id);
-        case kWake: return end_hold(static_cast<std::int32_t>(what >> kStageBits),
-                                    static_cast<std::int32_t>(what & ((1 << kStageBits) - 1)));
-        case kOff: return switch_off(id);
-        case kLeave: return leave(id);
+    switch (static_cast<EventKind>(event.key >> kind_shift)) {
+        case EventKind::executor: return executor_event(id);
+        case EventKind::arrival: return arrive(id);
+        case EventKind::grid_step: return move_grid();
+        case EventKind::urgent: return become_urgent(id);
+        case EventKind::wake:
+            return end_hold(static_cast<std::int32_t>(what >> stage_bits),
+                            static_cast<std::int32_t>(what & ((1 << stage_bits) - 1)));
+        case EventKind::off: return switch_off(id);
+        case EventKind::leave: return leave(id);
     }
 }
 
 /// A stage that has been held for as long as one may be is served from now on, whatever the grid.
 void Cluster::end_hold(std::int32_t number, std::int32_t position) {
-    const auto slot = slot_of_[static_cast<std::size_t>(number)];
+    const auto slot = slot_of_[index(number)];
     if (slot < 0) return;
-    auto& stage = at(slot).stage[static_cast<std::size_t>(position)];
+    auto& stage = at(slot).stage[index(position)];
     // A wake of an earlier hold says nothing of this one.
     if (stage.due || stage.hold_began < 0 || now_ - stage.hold_began < longest_hold_) return;
     stage.due = true;
@@ -247,7 +249,7 @@ void Cluster::end_hold(std::int32_t number, std::int32_t position) {
 
 void Cluster::switch_off(std::int32_t number) {
     auto& e = pool_[number];
-    if (e.activity != Activity::kIdle || now_ - e.since != settings_.off_after) return;
+    if (e.activity != Activity::idle || now_ - e.since != settings_.off_after) return;
     pool_.leave_idle(number);
     pool_.unbind(number);
     pool_.enter_off(number);
@@ -257,20 +259,20 @@ void Cluster::switch_off(std::int32_t number) {
 void Cluster::leave(std::int32_t number) {
     auto& e = pool_[number];
     e.leaving = true;
-    if (e.activity == Activity::kIdle) {
+    if (e.activity == Activity::idle) {
         pool_.leave_idle(number);
         pool_.unbind(number);
         count_on(-1);
-    } else if (e.activity == Activity::kOff) {
+    } else if (e.activity == Activity::off) {
         pool_.leave_off(number);
     } else {
         return;  // after its task
     }
-    e.activity = Activity::kAbsent;
+    e.activity = Activity::absent;
 }
 
 void Cluster::arrive(std::int32_t number) {
-    const auto job_index = static_cast<std::size_t>(number);
+    const auto job_index = index(number);
     std::int32_t slot;
     if (free_slots_.empty()) {
         slot = static_cast<std::int32_t>(slots_.size());
@@ -283,7 +285,7 @@ void Cluster::arrive(std::int32_t number) {
     slot_of_[job_index] = slot;
     job.job = number;
     job.kind = jobs_.kind[job_index];
-    const auto kind = static_cast<std::size_t>(job.kind);
+    const auto kind = index(job.kind);
     job.first_stage = kinds_.first_stage[kind];
     job.stages_left = static_cast<std::int32_t>(kinds_.first_stage[kind + 1] - job.first_stage);
     job.application = jobs_.application[job_index];
@@ -295,11 +297,11 @@ void Cluster::arrive(std::int32_t number) {
     job.draw_key = mixed(input_.seed ^ mixed(static_cast<std::uint64_t>(number)));
     job.masked_round = 0;
     job.ready.clear();
-    job.stage.assign(static_cast<std::size_t>(job.stages_left), {});
+    job.stage.assign(index(job.stages_left), {});
     double longest = 0.0;
     for (std::int32_t s = 0; s < job.stages_left; ++s) {
-        const auto global = static_cast<std::size_t>(job.first_stage + s);
-        auto& stage = job.stage[static_cast<std::size_t>(s)];
+        const auto global = index(job.first_stage + s);
+        auto& stage = job.stage[index(s)];
         stage.unstarted = stage.unfinished = kinds_.tasks[global];
         stage.parents_left = static_cast<std::int32_t>(kinds_.first_parent[global + 1] - kinds_.first_parent[global]);
         job.work_left += stage.unstarted * kinds_.typical[global];
@@ -313,9 +315,9 @@ void Cluster::arrive(std::int32_t number) {
     job.way = longest;
     const auto path = static_cast<std::int64_t>(longest);
     const auto due = std::min(guard.finish_by, jobs_.deadline[job_index]);
-    job.urgent_at = due == kNever ? kNever : std::max(now_, due - path);
-    if (guard.patience != kNever) job.urgent_at = std::min(job.urgent_at, now_ + guard.patience);
-    if (job.urgent_at != kNever) push(job.urgent_at, kUrgent, number);
+    job.urgent_at = due == never ? never : std::max(now_, due - path);
+    if (guard.patience != never) job.urgent_at = std::min(job.urgent_at, now_ + guard.patience);
+    if (job.urgent_at != never) push(job.urgent_at, EventKind::urgent, number);
     if (hurries_) become_urgent(number);
     keep_to_the_end();
     ++epoch_;
@@ -329,7 +331,7 @@ void Cluster::move_grid() {
     } else {
         ++grid_step_;
         for (auto* gate : gates_) gate->at_step(*this);
-        push(now_ + grid_.step, kGridStep, 0);
+        push(now_ + grid_.step, EventKind::grid_step, 0);
     }
     keep_to_the_end();
     ++epoch_;
@@ -339,7 +341,7 @@ void Cluster::move_grid() {
 /// From when on all that is left would just be done in time, nothing is held any more. What is
 /// left is work on all executors and the longest way; this is looked at again after a step.
 void Cluster::keep_to_the_end() {
-    if (input_.guard.finish_by == kNever || hurries_) return;
+    if (input_.guard.finish_by == never || hurries_) return;
     double longest = 0.0, left = 0.0;
     for (const auto slot : active_) {
         longest = std::max(longest, at(slot).way);
@@ -369,7 +371,7 @@ void Cluster::note_quota() {
 }
 
 void Cluster::become_urgent(std::int32_t number) {
-    const auto slot = slot_of_[static_cast<std::size_t>(number)];
+    const auto slot = slot_of_[index(number)];
     if (slot < 0 || at(slot).urgent) return;
     at(slot).urgent = true;
     ++urgent_;
@@ -379,15 +381,13 @@ void Cluster::become_urgent(std::int32_t number) {
 void Cluster::executor_event(std::int32_t number) {
     auto& e = pool_[number];
     switch (e.activity) {
-        case Activity::kComing:
-            account_.add(out_.moving_at, e.since, now_);
-            return start_task(number);
-        case Activity::kBusy: return finish_task(number);
-        case Activity::kAbsent:
+        case Activity::coming: account_.add(out_.moving_at, e.since, now_); return start_task(number);
+        case Activity::busy: return finish_task(number);
+        case Activity::absent:
             if (e.leaving) return;
             count_on(1);
             return make_idle(number);
-        case Activity::kBroken: return make_idle(number);
+        case Activity::broken: return make_idle(number);
         default: return;
     }
 }
@@ -396,16 +396,16 @@ void Cluster::finish_task(std::int32_t number) {
     auto& e = pool_[number];
     auto& job = at(e.slot);
     const auto s = e.stage;
-    auto& stage = job.stage[static_cast<std::size_t>(s)];
-    const auto global = static_cast<std::size_t>(job.first_stage + s);
+    auto& stage = job.stage[index(s)];
+    const auto global = index(job.first_stage + s);
     const auto took = now_ - e.since;
     const auto cpu = static_cast<double>(kinds_.cpu[global]);
     const double share = cpu <= 0.0 || took <= 0 ? 1.0 : std::min(1.0, cpu / static_cast<double>(took));
     const double weighted = account_.add_task(out_.busy_at, out_.cpu_at, e.since, now_, share);
     stage.busy += took;
     stage.weighted += weighted;
-    out_.busy[static_cast<std::size_t>(job.job)] += took;
-    out_.weighted[static_cast<std::size_t>(job.job)] += weighted;
+    out_.busy[index(job.job)] += took;
+    out_.weighted[index(job.job)] += weighted;
     if (input_.log_tasks) out_.log.add(job.job, number, e, now_);
     if (e.failing) {
         ++out_.failed_tasks;
@@ -422,10 +422,10 @@ void Cluster::finish_task(std::int32_t number) {
         --busy_;
         ++out_.failed_executors;
         pool_.unbind(number);
-        e.activity = Activity::kBroken;
+        e.activity = Activity::broken;
         e.last_stage = -1;
         e.since = now_;
-        push(now_ + settings_.startup, kExecutor, number);
+        push(now_ + settings_.startup, EventKind::executor, number);
         return;
     }
     if (stage.unstarted > 0 && !e.leaving && continues(job, e.slot, s)) {
@@ -453,20 +453,20 @@ bool Cluster::continues(const JobState& job, std::int32_t slot, std::int32_t sta
 
 void Cluster::complete_stage(std::int32_t slot, std::int32_t s) {
     auto& job = at(slot);
-    auto& stage = job.stage[static_cast<std::size_t>(s)];
+    auto& stage = job.stage[index(s)];
     --job.stages_left;
     if (input_.log_holds && stage.held_since >= 0 && stage.resumed > stage.held_since) {
         out_.held.add(job.job, s, stage);
     }
     for (const auto child : children(job.first_stage + s)) {
-        auto& next = job.stage[static_cast<std::size_t>(child)];
+        auto& next = job.stage[index(child)];
         if (--next.parents_left == 0) open_stage(job, child);
     }
 }
 
 void Cluster::complete_job(std::int32_t slot) {
     auto& job = at(slot);
-    const auto number = static_cast<std::size_t>(job.job);
+    const auto number = index(job.job);
     out_.finish[number] = now_;
     --left_;
     if (job.urgent) --urgent_;
@@ -475,12 +475,12 @@ void Cluster::complete_job(std::int32_t slot) {
     slot_of_[number] = -1;
     free_slots_.push_back(slot);
     if (source_ == slot) source_ = -1;
-    if (--jobs_left_[static_cast<std::size_t>(job.application)] == 0) {
+    if (--jobs_left_[index(job.application)] == 0) {
         while (pool_.idle_of(job.application) > 0) pool_.send_away(pool_.first_idle_of(job.application));
     }
     for (auto d = dependent_first_[number]; d < dependent_first_[number + 1]; ++d) {
-        const auto next = dependent_[static_cast<std::size_t>(d)];
-        push(now_ + jobs_.arrival[static_cast<std::size_t>(next)], kArrival, next);
+        const auto next = dependent_[index(d)];
+        push(now_ + jobs_.arrival[index(next)], EventKind::arrival, next);
     }
     ++epoch_;
     for (auto* gate : gates_) gate->on_finish(*this, slot);
@@ -490,21 +490,19 @@ void Cluster::complete_job(std::int32_t slot) {
 void Cluster::start_task(std::int32_t number) {
     auto& e = pool_[number];
     auto& job = at(e.slot);
-    auto& stage = job.stage[static_cast<std::size_t>(e.stage)];
-    const auto key = (static_cast<std::int64_t>(job.job) << kStageBits) | e.stage;
-    const int wave = e.fresh ? kFresh : e.last_stage == key ? kRest : kFirst;
+    auto& stage = job.stage[index(e.stage)];
+    const auto key = (static_cast<std::int64_t>(job.job) << stage_bits) | e.stage;
+    const auto wave = e.fresh ? Wave::fresh : e.last_stage == key ? Wave::rest : Wave::first;
     const auto where = (static_cast<std::uint64_t>(e.stage) << 32) | static_cast<std::uint32_t>(stage.draws++);
     const auto draw = mixed(job.draw_key ^ mixed(where));
-    const auto& between = between_[static_cast<std::size_t>(pool_.held_by(job.application))];
+    const auto& between = between_[index(pool_.held_by(job.application))];
     const auto level = between.chance > 0.0 && unit(mixed(draw)) < between.chance ? between.upper : between.lower;
-    const auto run = (static_cast<std::size_t>(job.first_stage + e.stage) * kWaves + static_cast<std::size_t>(wave)) *
-                         kinds_.levels.size() +
-                     static_cast<std::size_t>(level);
-    auto took = kinds_.sample[static_cast<std::size_t>(
-        kinds_.sample_first[run] + pick(draw, kinds_.sample_count[run]))];
+    const auto run =
+        (index(job.first_stage + e.stage) * wave_count + static_cast<std::size_t>(wave)) * kinds_.levels.size() +
+        index(level);
+    auto took = kinds_.sample[index(kinds_.sample_first[run] + pick(draw, kinds_.sample_count[run]))];
     if (!settings_.speed.empty()) {
-        took = std::max<std::int64_t>(
-            1, std::llround(static_cast<double>(took) / settings_.speed[static_cast<std::size_t>(number)]));
+        took = std::max<std::int64_t>(1, std::llround(static_cast<double>(took) / settings_.speed[index(number)]));
     }
     e.wave = static_cast<std::int8_t>(wave);
     e.failing = e.breaking = false;
@@ -523,13 +521,13 @@ void Cluster::start_task(std::int32_t number) {
     }
     e.fresh = false;
     e.last_stage = key;
-    e.activity = Activity::kBusy;
+    e.activity = Activity::busy;
     e.since = now_;
     if (stage.held_since >= 0 && stage.resumed < 0) stage.resumed = now_;
     stage.hold_began = -1;
-    auto& first = out_.start[static_cast<std::size_t>(job.job)];
+    auto& first = out_.start[index(job.job)];
     if (first < 0) first = now_;
-    push(now_ + took, kExecutor, number);
+    push(now_ + took, EventKind::executor, number);
 }
 
 void Cluster::decide() {
@@ -550,7 +548,7 @@ void Cluster::decide() {
         // A job that cannot be given any more is not asked for again in this round.
         if (assign(choice) == 0) at(choice.slot).masked_round = round_;
     }
-    for (const auto& [time, what] : wakes_) push(time, kWake, what);
+    for (const auto& [time, what] : wakes_) push(time, EventKind::wake, what);
     wakes_.clear();
 }
 
@@ -566,7 +564,7 @@ void Cluster::send_surplus_away() {
     };
     while (pool_.held() > held_quota_) {
         const auto number = pool_.last_held(may_leave);
-        if (number == kNobody) return;
+        if (number == nobody) return;
         pool_.send_away(number);
     }
 }
@@ -577,7 +575,7 @@ void Cluster::note_quota_holds() {
 
 /// A log must not change what is decided: a guard needs the notes too.
 void Cluster::note_quota_holds(std::int32_t slot) {
-    if ((!input_.log_holds && longest_hold_ == kNever) || at(slot).urgent) return;
+    if ((!input_.log_holds && longest_hold_ == never) || at(slot).urgent) return;
     for (const auto stage : at(slot).ready) {
         note_held(slot, stage, 0.0, static_cast<double>(std::min(quota_, held_quota_)));
     }
@@ -585,7 +583,7 @@ void Cluster::note_quota_holds(std::int32_t slot) {
 
 std::int32_t Cluster::assign(const Choice& choice) {
     auto& job = at(choice.slot);
-    auto& stage = job.stage[static_cast<std::size_t>(choice.stage)];
+    auto& stage = job.stage[index(choice.stage)];
     const bool is_free = is_due(choice.slot, choice.stage);
     const auto limit = is_free ? choice.limit : limit_for(choice.slot, choice.limit);
     auto want = std::min({stage.unstarted, limit - job.executors, choice.most});
@@ -597,7 +595,7 @@ std::int32_t Cluster::assign(const Choice& choice) {
     for (; given < want; ++given) {
         const bool may_hold_more = is_free || pool_.held() < task_held_quota_;
         const auto number = pool_.take(job.application, may_hold_more, may_leave);
-        if (number == kNobody) {
+        if (number == nobody) {
             // Others hold what is idle, and keep it.
             if (!may_hold_more && given == 0) note_quota_holds(choice.slot);
             break;
@@ -610,15 +608,15 @@ std::int32_t Cluster::assign(const Choice& choice) {
 void Cluster::give(std::int32_t number, std::int32_t slot, std::int32_t s) {
     auto& e = pool_[number];
     auto& job = at(slot);
-    auto& stage = job.stage[static_cast<std::size_t>(s)];
-    const auto typical = kinds_.typical[static_cast<std::size_t>(job.first_stage + s)];
+    auto& stage = job.stage[index(s)];
+    const auto typical = kinds_.typical[index(job.first_stage + s)];
     if (--stage.unstarted == 0) close_stage(job, s);
     job.work_left -= typical;
     work_left_ -= typical;
     ++job.executors;
     ++busy_;
     std::int64_t delay = 0;
-    if (e.activity == Activity::kOff) {
+    if (e.activity == Activity::off) {
         delay += settings_.startup;
         ++out_.starts;
         count_on(1);
@@ -633,8 +631,8 @@ void Cluster::give(std::int32_t number, std::int32_t slot, std::int32_t s) {
     e.stage = s;
     e.since = now_;
     if (delay == 0) return start_task(number);
-    e.activity = Activity::kComing;
-    push(now_ + delay, kExecutor, number);
+    e.activity = Activity::coming;
+    push(now_ + delay, EventKind::executor, number);
 }
 
 void Cluster::open_stage(JobState& job, std::int32_t stage) {
@@ -650,7 +648,7 @@ void Cluster::close_stage(JobState& job, std::int32_t stage) {
 }
 
 void Cluster::count_due(JobState& job, std::int32_t stage, std::int32_t more) {
-    if (!job.stage[static_cast<std::size_t>(stage)].due) return;
+    if (!job.stage[index(stage)].due) return;
     job.due += more;
     due_ += more;
 }
@@ -659,11 +657,11 @@ void Cluster::make_idle(std::int32_t number) {
     auto& e = pool_[number];
     if (e.leaving) {
         pool_.unbind(number);
-        e.activity = Activity::kAbsent;
+        e.activity = Activity::absent;
         return count_on(-1);
     }
     pool_.enter_idle(number, now_);
-    if (settings_.off_after != kNever) push(now_ + settings_.off_after, kOff, number);
+    if (settings_.off_after != never) push(now_ + settings_.off_after, EventKind::off, number);
 }
 
 }  // namespace

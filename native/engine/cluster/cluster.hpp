@@ -28,16 +28,16 @@ struct HeldStages {
 struct TaskLog {
     std::vector<std::int32_t> job, stage, executor;
     std::vector<std::int8_t> wave;
-    std::vector<std::uint8_t> failed;  ///< its work was lost
+    std::vector<std::uint8_t> failed;  // its work was lost
     std::vector<std::int64_t> start, end;
 
     void add(std::int32_t of_job, std::int32_t number, const Executor& state, std::int64_t now);
 };
 
 struct ClusterRun {
-    std::vector<std::int64_t> start, finish;  ///< of each job: first task, last task
-    std::vector<std::int64_t> busy;           ///< executor time of each job
-    std::vector<double> weighted;             ///< the same, times actual intensity
+    std::vector<std::int64_t> start, finish;  // of each job: first task, last task
+    std::vector<std::int64_t> busy;           // executor time of each job
+    std::vector<double> weighted;             // the same, times actual intensity
     // By step of the grid:
     std::vector<double> busy_at, cpu_at, moving_at, on_at, quota_at;
     std::int64_t end = 0;
@@ -45,7 +45,7 @@ struct ClusterRun {
     std::int64_t failed_tasks = 0, failed_executors = 0, wasted = 0;
     HeldStages held;
     TaskLog log;
-    std::int64_t unfinished = 0;  ///< jobs left where a policy never served them
+    std::int64_t unfinished = 0;  // jobs left where a policy never served them
 };
 
 struct ClusterInput {
@@ -54,8 +54,8 @@ struct ClusterInput {
     ExecutorSettings executors;
     GridColumns grid;
     Guard guard;
-    std::uint64_t seed = 0;         ///< of durations and failures
-    std::uint64_t policy_seed = 0;  ///< of what a policy draws
+    std::uint64_t seed = 0;         // of durations and failures
+    std::uint64_t policy_seed = 0;  // of what a policy draws
     bool log_tasks = false;
     bool log_holds = false;
 };

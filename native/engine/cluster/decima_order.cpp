@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/index.hpp"
+
 namespace gnomon {
 
 void DecimaOrder::find_heights(const ClusterState& state) {
@@ -10,7 +12,7 @@ void DecimaOrder::find_heights(const ClusterState& state) {
     heights_.assign(kinds.tasks.size(), 0);
     for (auto s = kinds.tasks.size(); s-- > 0;) {  // children come after their parents
         for (auto p = kinds.first_parent[s]; p < kinds.first_parent[s + 1]; ++p) {
-            auto& height = heights_[static_cast<std::size_t>(kinds.parents[static_cast<std::size_t>(p)])];
+            auto& height = heights_[index(kinds.parents[index(p)])];
             height = std::max(height, heights_[s] + 1);
         }
     }
@@ -34,8 +36,8 @@ void DecimaOrder::look(const ClusterState& state) {
     for (const auto slot : state.active()) {
         const auto& job = state.job(slot);
         if (slot == state.source()) source_ = static_cast<std::int32_t>(job_executors_.size());
-        if (job_of_slot_.size() <= static_cast<std::size_t>(slot)) job_of_slot_.resize(static_cast<std::size_t>(slot) + 1);
-        job_of_slot_[static_cast<std::size_t>(slot)] = static_cast<std::int32_t>(job_executors_.size());
+        if (job_of_slot_.size() <= index(slot)) job_of_slot_.resize(index(slot) + 1);
+        job_of_slot_[index(slot)] = static_cast<std::int32_t>(job_executors_.size());
         job_executors_.push_back(static_cast<float>(job.executors));
         node_of_.assign(job.stage.size(), -1);
         auto node = job_first_.back();
@@ -48,15 +50,15 @@ void DecimaOrder::look(const ClusterState& state) {
             const auto global = job.first_stage + static_cast<std::int64_t>(s);
             const auto left = static_cast<double>(stage.unstarted);
             tasks_.push_back(static_cast<float>(left));
-            work_ms_.push_back(static_cast<float>(left * state.kinds().typical[static_cast<std::size_t>(global)] * 1e-6));
-            height_.push_back(heights_[static_cast<std::size_t>(global)]);
-            for (const auto child : state.children(global)) child_.push_back(node_of_[static_cast<std::size_t>(child)]);
+            work_ms_.push_back(static_cast<float>(left * state.kinds().typical[index(global)] * 1e-6));
+            height_.push_back(heights_[index(global)]);
+            for (const auto child : state.children(global)) child_.push_back(node_of_[index(child)]);
             child_first_.push_back(static_cast<std::int32_t>(child_.size()));
         }
         job_first_.push_back(node);
         // OpenStages are in the order of jobs and stages too.
         for (; candidate != candidates_.end() && candidate->slot == slot; ++candidate) {
-            ready_.push_back(node_of_[static_cast<std::size_t>(candidate->stage)]);
+            ready_.push_back(node_of_[index(candidate->stage)]);
         }
     }
 }
@@ -80,7 +82,7 @@ std::int32_t DecimaOrder::offer(const ClusterState& state) {
             ++offers_;
             return state.idle();
         }
-        const auto application = static_cast<std::size_t>(job.application);
+        const auto application = index(job.application);
         if (kept_.size() <= application) kept_.resize(application + 1);
         auto& kept = kept_[application];
         if (kept.offer != offers_) {
@@ -93,13 +95,13 @@ std::int32_t DecimaOrder::offer(const ClusterState& state) {
 }
 
 bool DecimaOrder::keeps_idle(std::int32_t application) const {
-    const auto place = static_cast<std::size_t>(application);
+    const auto place = index(application);
     return place < kept_.size() && kept_[place].offer == offers_ && kept_[place].executors > 0;
 }
 
 bool DecimaOrder::wants_more(const ClusterState& state, std::int32_t slot) const {
-    if (static_cast<std::size_t>(slot) >= enough_.size() || state.busy() == 0) return true;
-    const auto& then = enough_[static_cast<std::size_t>(slot)];
+    if (index(slot) >= enough_.size() || state.busy() == 0) return true;
+    const auto& then = enough_[index(slot)];
     const auto& job = state.job(slot);
     return job.is_pressing() || then.job != job.job || job.executors < then.limit || moment(state) != then.moment;
 }
@@ -114,7 +116,7 @@ void DecimaOrder::weigh(const ClusterState& state) {
 std::int32_t DecimaOrder::limit(const ClusterState& state, std::size_t drawn, Rng& rng) {
     const auto slot = candidates_[drawn].slot;
     lowest_ = can_have_enough_ ? 1 : state.job(slot).executors + 1;
-    const auto chances = network_.limit_probabilities(job_of_slot_[static_cast<std::size_t>(slot)], lowest_, state.executors());
+    const auto chances = network_.limit_probabilities(job_of_slot_[index(slot)], lowest_, state.executors());
     double left = rng.uniform();
     std::int32_t limit = state.executors();
     for (std::size_t i = 0; i < chances.size(); ++i) {
@@ -125,8 +127,8 @@ std::int32_t DecimaOrder::limit(const ClusterState& state, std::size_t drawn, Rn
         }
     }
     if (limit <= state.job(slot).executors) {
-        if (enough_.size() <= static_cast<std::size_t>(slot)) enough_.resize(static_cast<std::size_t>(slot) + 1);
-        enough_[static_cast<std::size_t>(slot)] = {state.job(slot).job, limit, moment(state)};
+        if (enough_.size() <= index(slot)) enough_.resize(index(slot) + 1);
+        enough_[index(slot)] = {state.job(slot).job, limit, moment(state)};
     }
     return limit;
 }
@@ -151,7 +153,7 @@ void DecimaOrder::write_down(const ClusterState& state, std::size_t drawn, std::
     for (std::size_t n = 0; n + 1 < child_first_.size(); ++n) {
         for (auto c = child_first_[n]; c < child_first_[n + 1]; ++c) {
             r.edge_parent.push_back(static_cast<std::int32_t>(n));
-            r.edge_child.push_back(child_[static_cast<std::size_t>(c)]);
+            r.edge_child.push_back(child_[index(c)]);
         }
     }
     r.first_job.push_back(static_cast<std::int64_t>(r.job_nodes.size()));
@@ -161,7 +163,7 @@ void DecimaOrder::write_down(const ClusterState& state, std::size_t drawn, std::
     r.source_job.push_back(source_);
     r.free_executors.push_back(free_);
     r.chosen.push_back(static_cast<std::int32_t>(drawn));
-    r.job.push_back(job_of_slot_[static_cast<std::size_t>(candidates_[drawn].slot)]);
+    r.job.push_back(job_of_slot_[index(candidates_[drawn].slot)]);
     r.limit.push_back(limit);
     r.lowest.push_back(lowest_);
     r.highest.push_back(state.executors());

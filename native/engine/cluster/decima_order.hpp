@@ -13,7 +13,7 @@ namespace gnomon {
 /// candidates from `first_ready[d]` up to those of d + 1. Numbers of nodes count within a decision.
 struct DecimaRecord {
     std::vector<std::int64_t> first_job{0}, first_node{0}, first_edge{0}, first_ready{0};
-    std::vector<std::int32_t> job_nodes;  ///< how many nodes each job has
+    std::vector<std::int32_t> job_nodes;  // how many nodes each job has
     std::vector<float> job_executors;
     std::vector<float> work_ms, tasks;
     std::vector<std::int32_t> height;
@@ -21,7 +21,7 @@ struct DecimaRecord {
     std::vector<std::int32_t> ready;
     std::vector<std::int32_t> source_job;
     std::vector<float> free_executors;
-    std::vector<std::int32_t> chosen, job, limit, lowest, highest;  ///< chosen: place in `ready`
+    std::vector<std::int32_t> chosen, job, limit, lowest, highest;  // chosen: place in `ready`
     std::vector<std::int64_t> time;
 };
 
@@ -57,7 +57,7 @@ private:
 
     /// Idle executors of an application that an offer left out.
     struct Kept {
-        std::int64_t offer = 0;  ///< which one
+        std::int64_t offer = 0;  // which one
         std::int32_t executors = 0;
     };
 
@@ -69,11 +69,11 @@ private:
     Decima network_;
     bool can_have_enough_;
     bool records_;
-    std::vector<Enough> enough_;      ///< by slot
-    std::vector<Kept> kept_;          ///< by application
+    std::vector<Enough> enough_;  // by slot
+    std::vector<Kept> kept_;      // by application
     std::int64_t offers_ = 0;
     DecimaRecord record_;
-    std::vector<std::int32_t> heights_;  ///< of each stage of each kind
+    std::vector<std::int32_t> heights_;  // of each stage of each kind
     std::vector<std::int32_t> job_first_, child_first_, child_, height_, ready_, node_of_, job_of_slot_;
     std::vector<float> job_executors_, work_ms_, tasks_;
     std::int32_t source_ = -1;

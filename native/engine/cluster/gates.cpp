@@ -5,17 +5,16 @@
 #include <numeric>
 
 #include "engine/cluster/carbon_rules.hpp"
+#include "engine/index.hpp"
 
 namespace gnomon {
 namespace {
 
-std::size_t steps_after(const ClusterState& state, std::size_t planned_at) {
-    return state.grid_step() - planned_at;
-}
+std::size_t steps_after(const ClusterState& state, std::size_t planned_at) { return state.grid_step() - planned_at; }
 
 template <typename Plan>
 void make_room(std::vector<Plan>& plan, std::vector<std::size_t>& planned_at, std::int32_t slot) {
-    const auto place = static_cast<std::size_t>(slot);
+    const auto place = index(slot);
     if (plan.size() <= place) {
         plan.resize(place + 1);
         planned_at.resize(place + 1);
@@ -27,16 +26,10 @@ std::size_t window_of(const ClusterState& state, std::int32_t slot, std::int32_t
     const auto& job = state.job(slot);
     const auto step = state.grid().step;
     auto steps = std::min<std::int64_t>(window, state.grid().horizon);
-    if (job.urgent_at != kNever) {
+    if (job.urgent_at != never) {
         steps = std::min(steps, (job.urgent_at - state.now() + step - 1) / step + 1);
     }
-    return static_cast<std::size_t>(std::max<std::int64_t>(steps, 1));
-}
-
-double longest_way(const ClusterState& state, std::int32_t slot) {
-    const auto& job = state.job(slot);
-    const auto first = state.kinds().path.begin() + job.first_stage;
-    return *std::max_element(first, first + static_cast<std::ptrdiff_t>(job.stage.size()));
+    return index(std::max<std::int64_t>(steps, 1));
 }
 
 }  // namespace
@@ -78,13 +71,13 @@ std::int32_t GreenHadoopGate::quota(const ClusterState& state) {
 
 void WindowGate::on_arrival(const ClusterState& state, std::int32_t slot) {
     make_room(plan_, planned_at_, slot);
-    auto& plan = plan_[static_cast<std::size_t>(slot)];
-    planned_at_[static_cast<std::size_t>(slot)] = state.grid_step();
+    auto& plan = plan_[index(slot)];
+    planned_at_[index(slot)] = state.grid_step();
     plan.clear();
     if (!state.has_grid()) return;
     const auto outlook = state.outlook();
-    const auto needed = static_cast<std::size_t>(
-        std::ceil(longest_way(state, slot) / static_cast<double>(state.grid().step)));
+    const auto needed =
+        static_cast<std::size_t>(std::ceil(state.job(slot).way / static_cast<double>(state.grid().step)));
     const auto window = std::max(window_of(state, slot, window_), std::min(needed, outlook.size()));
     const auto length = std::clamp<std::size_t>(needed, 1, window);
     plan.assign(window, 0);
@@ -107,21 +100,21 @@ void WindowGate::on_arrival(const ClusterState& state, std::int32_t slot) {
 }
 
 bool WindowGate::admits(const ClusterState& state, std::int32_t slot, std::int32_t) {
-    const auto& plan = plan_[static_cast<std::size_t>(slot)];
-    const auto step = steps_after(state, planned_at_[static_cast<std::size_t>(slot)]);
+    const auto& plan = plan_[index(slot)];
+    const auto step = steps_after(state, planned_at_[index(slot)]);
     return step >= plan.size() || plan[step];
 }
 
 void ScalerGate::on_arrival(const ClusterState& state, std::int32_t slot) {
     make_room(plan_, planned_at_, slot);
-    auto& plan = plan_[static_cast<std::size_t>(slot)];
-    planned_at_[static_cast<std::size_t>(slot)] = state.grid_step();
+    auto& plan = plan_[index(slot)];
+    planned_at_[index(slot)] = state.grid_step();
     plan.clear();
     if (!state.has_grid()) return;
     const auto outlook = state.outlook();
     const auto& kinds = state.kinds();
     const auto levels = kinds.levels;
-    const auto kind = static_cast<std::size_t>(state.job(slot).kind);
+    const auto kind = index(state.job(slot).kind);
     const auto work = kinds.work_at_level.subspan(kind * levels.size(), levels.size());
     const auto window = window_of(state, slot, window_);
     const double step = static_cast<double>(state.grid().step);
@@ -157,14 +150,12 @@ void ScalerGate::on_arrival(const ClusterState& state, std::int32_t slot) {
 }
 
 std::int32_t ScalerGate::planned(const ClusterState& state, std::int32_t slot) const {
-    const auto& plan = plan_[static_cast<std::size_t>(slot)];
-    const auto step = steps_after(state, planned_at_[static_cast<std::size_t>(slot)]);
+    const auto& plan = plan_[index(slot)];
+    const auto step = steps_after(state, planned_at_[index(slot)]);
     return step < plan.size() ? plan[step] : state.executors();
 }
 
-bool ScalerGate::admits(const ClusterState& state, std::int32_t slot, std::int32_t) {
-    return planned(state, slot) > 0;
-}
+bool ScalerGate::admits(const ClusterState& state, std::int32_t slot, std::int32_t) { return planned(state, slot) > 0; }
 
 std::int32_t ScalerGate::limit(const ClusterState& state, std::int32_t slot, std::int32_t limit) {
     return std::min(limit, std::max(1, planned(state, slot)));
@@ -175,21 +166,21 @@ bool LookAheadGate::admits(const ClusterState& state, std::int32_t slot, std::in
     const auto& job = state.job(slot);
     const auto& kinds = state.kinds();
     const auto step = static_cast<double>(state.grid().step);
-    const double way = kinds.path[static_cast<std::size_t>(job.first_stage + stage)];
+    const double way = kinds.path[index(job.first_stage + stage)];
     const double queue = state.work_left() / (settings_.spread * state.executors());
     const double needed = std::ceil(settings_.careful * std::max(way, queue) / step);
     const auto outlook = state.outlook();
     const auto most = static_cast<std::int64_t>(outlook.size()) - 1;
     const auto waited = (state.now() - job.arrival + state.grid().step - 1) / state.grid().step;
     auto left = settings_.window - waited;
-    if (job.urgent_at != kNever) left = std::min(left, (job.urgent_at - state.now()) / state.grid().step);
+    if (job.urgent_at != never) left = std::min(left, (job.urgent_at - state.now()) / state.grid().step);
     left = std::clamp<std::int64_t>(left, 0, most);
-    return runs_now(state.intensity(), outlook.subspan(1, static_cast<std::size_t>(left)), needed, settings_.margin);
+    return runs_now(state.intensity(), outlook.subspan(1, index(left)), needed, settings_.margin);
 }
 
 std::int32_t LookAheadGate::limit(const ClusterState& state, std::int32_t slot, std::int32_t limit) {
     if (width_.empty()) return limit;
-    return std::min(limit, width_[static_cast<std::size_t>(state.job(slot).kind)]);
+    return std::min(limit, width_[index(state.job(slot).kind)]);
 }
 
 }  // namespace gnomon

@@ -49,7 +49,7 @@ public:
 private:
     std::int32_t window_;
     bool whole_;
-    std::vector<std::vector<char>> plan_;       ///< by slot: may it run in this step of its window
+    std::vector<std::vector<char>> plan_;  // by slot: may it run in this step of its window
     std::vector<std::size_t> planned_at_;
 };
 
@@ -66,7 +66,7 @@ private:
     [[nodiscard]] std::int32_t planned(const ClusterState& state, std::int32_t slot) const;
 
     std::int32_t window_;
-    std::vector<std::vector<std::int32_t>> plan_;  ///< by slot: executors in this step
+    std::vector<std::vector<std::int32_t>> plan_;  // by slot: executors in this step
     std::vector<std::size_t> planned_at_;
 };
 
@@ -79,12 +79,12 @@ private:
 class LookAheadGate final : public Gate {
 public:
     struct Settings {
-        std::int32_t window = 24;       ///< hours after its arrival that a job may be held
-        double margin = 0.0;            ///< an hour counts as cleaner if it is so by this share
-        double spread = 1.0;            ///< how much of the cluster waiting work may take
-        double careful = 1.0;           ///< hours needed, times this
-        std::span<const std::int32_t> width;  ///< of each kind: executors up to which it stays
-                                              ///< efficient; empty: as the order says
+        std::int32_t window = 24;             // hours after its arrival that a job may be held
+        double margin = 0.0;                  // an hour counts as cleaner if it is so by this share
+        double spread = 1.0;                  // how much of the cluster waiting work may take
+        double careful = 1.0;                 // hours needed, times this
+        std::span<const std::int32_t> width;  // of each kind: executors up to which it stays
+                                              // efficient; empty: as the order says
     };
     explicit LookAheadGate(const Settings& settings)
         : settings_(settings), width_(settings.width.begin(), settings.width.end()) {}

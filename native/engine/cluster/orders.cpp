@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/index.hpp"
+
 namespace gnomon {
 namespace {
 
@@ -29,7 +31,7 @@ Choice stay(ClusterState& state, std::int32_t limit) {
 }
 
 double way_to_end(const ClusterState& state, const OpenStage& candidate) {
-    return state.kinds().path[static_cast<std::size_t>(state.job(candidate.slot).first_stage + candidate.stage)];
+    return state.kinds().path[index(state.job(candidate.slot).first_stage + candidate.stage)];
 }
 
 }  // namespace
@@ -57,25 +59,25 @@ void FairOrder::share_out(const ClusterState& state) {
     std::int32_t last = -1;
     for (const auto slot : active) {
         const auto& job = state.job(slot);
-        const double own = state.jobs().weight[static_cast<std::size_t>(job.job)];
+        const double own = state.jobs().weight[index(job.job)];
         weight_.push_back(exponent_ == 0.0 ? own : own * std::pow(std::max(job.work, 1.0), exponent_));
         total += weight_.back();
         last = std::max(last, slot);
     }
-    share_.resize(static_cast<std::size_t>(last + 1));
+    share_.resize(index(last + 1));
     for (std::size_t i = 0; i < active.size(); ++i) {
         const double part = state.executors() * weight_[i] / total;
-        share_[static_cast<std::size_t>(active[i])] = std::max(1, static_cast<std::int32_t>(std::ceil(part - 1e-9)));
+        share_[index(active[i])] = std::max(1, static_cast<std::int32_t>(std::ceil(part - 1e-9)));
     }
 }
 
 Choice FairOrder::next(ClusterState& state, Rng&) {
     share_out(state);
     if (const auto source = state.source(); source >= 0) {
-        if (const auto choice = stay(state, share_[static_cast<std::size_t>(source)]); choice.slot >= 0) return choice;
+        if (const auto choice = stay(state, share_[index(source)]); choice.slot >= 0) return choice;
     }
     for (const auto slot : state.active()) {
-        const auto limit = share_[static_cast<std::size_t>(slot)];
+        const auto limit = share_[index(slot)];
         if (state.job(slot).executors >= limit) continue;
         const auto stage = first_open(state, slot);
         if (stage >= 0) return {slot, stage, limit};

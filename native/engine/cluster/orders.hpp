@@ -34,9 +34,9 @@ private:
     void share_out(const ClusterState& state);
 
     double exponent_;
-    std::uint32_t shared_at_ = 0;      ///< the epoch that shares are of
-    std::vector<double> weight_;       ///< in order of arrival
-    std::vector<std::int32_t> share_;  ///< by slot
+    std::uint32_t shared_at_ = 0;      // the epoch that shares are of
+    std::vector<double> weight_;       // in order of arrival
+    std::vector<std::int32_t> share_;  // by slot
 };
 
 /// The job with the least work left.
@@ -76,7 +76,7 @@ protected:
 
     std::vector<OpenStage> candidates_;
     std::vector<double> chances_;
-    std::int32_t offered_ = 0;  ///< of the idle executors those that may be given out
+    std::int32_t offered_ = 0;  // of the idle executors those that may be given out
 };
 
 /// A softmax over the ways to the end, each as a share of the longest: `sharpness` times that.

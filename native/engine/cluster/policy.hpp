@@ -16,11 +16,11 @@ struct OpenStage {
 
 /// What an order answers: up to `most` executors for a stage, its job never over `limit`.
 struct Choice {
-    std::int32_t slot = -1;  ///< -1: nothing now
+    std::int32_t slot = -1;  // -1: nothing now
     std::int32_t stage = -1;
     std::int32_t limit = 0;
     std::int32_t most = INT32_MAX;
-    bool held = false;       ///< with slot -1: something could have run and was held
+    bool held = false;  // with slot -1: something could have run and was held
 };
 
 /// Which stage is next.
@@ -46,9 +46,7 @@ public:
     virtual void on_finish(const ClusterState&, std::int32_t) {}
     [[nodiscard]] virtual std::int32_t quota(const ClusterState& state) { return state.executors(); }
     [[nodiscard]] virtual bool admits(const ClusterState&, std::int32_t, std::int32_t) { return true; }
-    [[nodiscard]] virtual std::int32_t limit(const ClusterState&, std::int32_t, std::int32_t limit) {
-        return limit;
-    }
+    [[nodiscard]] virtual std::int32_t limit(const ClusterState&, std::int32_t, std::int32_t limit) { return limit; }
     /// Whether its quota is of executors that applications hold, idle or not, in place of busy ones.
     [[nodiscard]] virtual bool counts_held() const { return false; }
     /// Whether its quota and limit hold for every task that starts. If not, executors are given out

@@ -8,28 +8,29 @@
 
 #include "engine/cluster/executors.hpp"
 #include "engine/cluster/input.hpp"
+#include "engine/index.hpp"
 
 namespace gnomon {
 
 /// A stage within its job takes this many bits of an id.
-inline constexpr std::int64_t kStageBits = 20;
+inline constexpr std::int64_t stage_bits = 20;
 
 struct StageState {
     std::int32_t unstarted = 0;
     std::int32_t unfinished = 0;
     std::int32_t parents_left = 0;
-    std::int32_t draws = 0;           ///< tasks started so far, again or for the first time
-    std::int64_t held_since = -1;     ///< the first time
-    std::int64_t hold_began = -1;     ///< of the hold that lasts, -1: it is not held
+    std::int32_t draws = 0;        // tasks started so far, again or for the first time
+    std::int64_t held_since = -1;  // the first time
+    std::int64_t hold_began = -1;  // of the hold that lasts, -1: it is not held
     std::int64_t resumed = -1;
     double held_intensity = 0.0;
     double importance = 0.0;
     double threshold = 0.0;
     std::int64_t busy = 0;
-    double weighted = 0.0;            ///< busy time x actual intensity
+    double weighted = 0.0;  // busy time x actual intensity
     std::uint32_t admitted_epoch = 0;
     bool admitted = true;
-    bool due = false;                 ///< was held for as long as a stage may be
+    bool due = false;  // was held for as long as a stage may be
 };
 
 struct JobState {
@@ -38,17 +39,17 @@ struct JobState {
     std::int64_t first_stage = 0;
     std::int32_t stages_left = 0;
     std::int32_t application = 0;
-    std::int32_t executors = 0;       ///< busy for it or on their way
+    std::int32_t executors = 0;  // busy for it or on their way
     std::int64_t arrival = 0;
-    std::int64_t urgent_at = kNever;
-    double way = 0.0;                 ///< from its start to its end, with executors to itself
-    double work = 0.0;                ///< of all its tasks
-    double work_left = 0.0;           ///< of tasks that have not started
+    std::int64_t urgent_at = never;
+    double way = 0.0;        // from its start to its end, with executors to itself
+    double work = 0.0;       // of all its tasks
+    double work_left = 0.0;  // of tasks that have not started
     std::uint64_t draw_key = 0;
     std::uint32_t masked_round = 0;
-    std::int32_t due = 0;             ///< ready stages that are held no longer
+    std::int32_t due = 0;  // ready stages that are held no longer
     bool urgent = false;
-    std::vector<std::int32_t> ready;  ///< stages, by position, that have tasks to start
+    std::vector<std::int32_t> ready;  // stages, by position, that have tasks to start
     std::vector<StageState> stage;
 
     /// Whether it, or a stage of it, may be held no longer.
@@ -69,7 +70,7 @@ public:
     [[nodiscard]] std::int32_t source() const { return source_; }
     /// Jobs in the system, in order of arrival, as slots.
     [[nodiscard]] std::span<const std::int32_t> active() const { return active_; }
-    [[nodiscard]] const JobState& job(std::int32_t slot) const { return slots_[static_cast<std::size_t>(slot)]; }
+    [[nodiscard]] const JobState& job(std::int32_t slot) const { return slots_[index(slot)]; }
     [[nodiscard]] const JobKindColumns& kinds() const { return kinds_; }
     [[nodiscard]] const JobColumns& jobs() const { return jobs_; }
     [[nodiscard]] const GridColumns& grid() const { return grid_; }
@@ -79,16 +80,13 @@ public:
     [[nodiscard]] double low() const { return grid_.low[grid_step_]; }
     [[nodiscard]] double high() const { return grid_.high[grid_step_]; }
     [[nodiscard]] std::span<const double> outlook() const {
-        const auto horizon = static_cast<std::size_t>(grid_.horizon);
+        const auto horizon = index(grid_.horizon);
         return grid_.outlook.subspan(grid_step_ * horizon, horizon);
     }
-    [[nodiscard]] std::int32_t idle_of(std::int32_t application) const {
-        return pool_.idle_of(application);
-    }
+    [[nodiscard]] std::int32_t idle_of(std::int32_t application) const { return pool_.idle_of(application); }
     [[nodiscard]] std::span<const std::int32_t> children(std::int64_t stage) const {
-        const auto s = static_cast<std::size_t>(stage);
-        return std::span(child_).subspan(static_cast<std::size_t>(child_first_[s]),
-                                         static_cast<std::size_t>(child_first_[s + 1] - child_first_[s]));
+        const auto s = index(stage);
+        return std::span(child_).subspan(index(child_first_[s]), index(child_first_[s + 1] - child_first_[s]));
     }
     /// Another number whenever jobs have come or gone, or a gate may answer differently.
     [[nodiscard]] std::uint32_t epoch() const { return epoch_; }
@@ -111,7 +109,7 @@ public:
     /// Whether the guard lets a stage be held no longer.
     [[nodiscard]] bool is_due(std::int32_t slot, std::int32_t stage) const {
         const auto& j = job(slot);
-        return j.urgent || j.stage[static_cast<std::size_t>(stage)].due;
+        return j.urgent || j.stage[index(stage)].due;
     }
     /// What gates leave of a job's limit; with `goes_on`, of that for an executor which already works
     /// on a stage of it.
@@ -135,19 +133,19 @@ protected:
     std::int64_t now_ = 0;
     Executors pool_;
     std::int32_t busy_ = 0, source_ = -1;
-    std::int32_t quota_ = 0, task_quota_ = 0;            ///< of busy executors: before decisions, and tasks
-    std::int32_t held_quota_ = 0, task_held_quota_ = 0;  ///< of those that applications hold
+    std::int32_t quota_ = 0, task_quota_ = 0;            // of busy executors: before decisions, and tasks
+    std::int32_t held_quota_ = 0, task_held_quota_ = 0;  // of those that applications hold
     std::size_t grid_step_ = 0;
     bool past_grid_ = false;
     std::uint32_t round_ = 0;
-    std::uint32_t epoch_ = 1;  ///< moves on when a gate may answer differently
-    std::int64_t longest_hold_ = kNever;
+    std::uint32_t epoch_ = 1;  // moves on when a gate may answer differently
+    std::int64_t longest_hold_ = never;
     double work_left_ = 0.0;
     std::vector<std::int32_t> active_;
     std::vector<JobState> slots_;
-    std::vector<std::pair<std::int64_t, std::int64_t>> wakes_;  ///< when, (job, stage)
+    std::vector<std::pair<std::int64_t, std::int64_t>> wakes_;  // when, (job, stage)
     std::vector<std::int64_t> child_first_;
-    std::vector<std::int32_t> child_;  ///< position in the job
+    std::vector<std::int32_t> child_;  // position in the job
 };
 
 }  // namespace gnomon

@@ -5,10 +5,10 @@
 #include <stdexcept>
 
 #include "engine/decima/kernels.hpp"
+#include "engine/index.hpp"
 
 namespace gnomon {
 
-using decima::index;
 using decima::width;
 
 /// Derivatives of the loss by what the forward pass computed.
@@ -318,8 +318,8 @@ void run_plain(DecimaWork& w, DecimaBackward& b, const DecimaView& view, std::si
                                       std::int32_t lowest) {
     Reverse<decima::Lanes8>{w, b}.run(view, job, lowest);
 }
-[[gnu::target("avx512f")]] void run_avx512(DecimaWork& w, DecimaBackward& b, const DecimaView& view,
-                                           std::size_t job, std::int32_t lowest) {
+[[gnu::target("avx512f")]] void run_avx512(DecimaWork& w, DecimaBackward& b, const DecimaView& view, std::size_t job,
+                                           std::int32_t lowest) {
     Reverse<decima::Lanes16>{w, b}.run(view, job, lowest);
 }
 Run* const run = __builtin_cpu_supports("avx512f") ? run_avx512 : __builtin_cpu_supports("avx2") ? run_avx2 : run_plain;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/decima/network.hpp"
+#include "engine/index.hpp"
 
 // The kernels are compiled for the machine everybody has and again for wider vectors, which are
 // chosen when the program runs. None knows fused multiply-add here (-ffp-contract=off).
@@ -169,8 +170,6 @@ std::vector<float> checked(std::span<const float> parameters);
 /// Scores to probabilities, in place; std::runtime_error if a score is not a number.
 void softmax(std::vector<float>& scores);
 
-inline std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
-
 }  // namespace gnomon::decima
 
 namespace gnomon {
@@ -190,14 +189,14 @@ struct DecimaWork {
     // message passing then has its nodes side by side.
     std::size_t nodes = 0, jobs = 0;
     std::vector<std::uint8_t> has_parent;
-    std::vector<std::int32_t> group_first;      // first place of nodes with key 2 x height + (no parent)
-    std::vector<std::int32_t> place, node_at;   // of a node, and back
+    std::vector<std::int32_t> group_first;     // first place of nodes with key 2 x height + (no parent)
+    std::vector<std::int32_t> place, node_at;  // of a node, and back
     std::vector<std::int32_t> job_of_node, job_at;
     decima::Matrix job_input{3}, job_summary{decima::width}, job_score{32};
     decima::Matrix input{5}, embedding{decima::width};
     // Eight numbers side by side, since they are added to one another as a whole.
-    std::vector<float> message;      // of each node, by place
-    std::vector<float> job_summed;   // of each job; `job_summary` is the same by feature
+    std::vector<float> message;     // of each node, by place
+    std::vector<float> job_summed;  // of each job; `job_summary` is the same by feature
     std::array<float, decima::width> global_summary{};
     std::vector<float> stage_p, limit_p;
 

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "engine/decima/kernels.hpp"
+#include "engine/index.hpp"
 
 namespace gnomon {
 namespace decima {
@@ -27,8 +28,6 @@ std::vector<float> checked(std::span<const float> parameters) {
 }
 
 }  // namespace decima
-
-using decima::index;
 
 void DecimaWork::look(const DecimaView& view) {
     arrange(view);
@@ -69,7 +68,8 @@ void DecimaWork::fill_inputs(const DecimaView& view) {
     const float free = view.free_executors * decima::executors_scale;
     for (std::size_t job = 0; job < jobs; ++job) {
         const float held = view.job_executors[job] * decima::executors_scale;
-        const float own = static_cast<std::int32_t>(job) == view.source_job ? decima::own_executor : -decima::own_executor;
+        const float own =
+            static_cast<std::int32_t>(job) == view.source_job ? decima::own_executor : -decima::own_executor;
         job_input.row(0)[job] = held;
         job_input.row(1)[job] = own;
         job_input.row(2)[job] = free;

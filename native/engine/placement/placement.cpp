@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "engine/event_queue.hpp"
+#include "engine/index.hpp"
 
 namespace gnomon {
 namespace {
@@ -15,8 +16,7 @@ namespace {
 /// A set of small numbers that gives its least one, and the least from some number on, quickly.
 class NumberSet {
 public:
-    explicit NumberSet(std::size_t size = 0)
-        : words_((size + 63) / 64), summary_((words_.size() + 63) / 64) {}
+    explicit NumberSet(std::size_t size = 0) : words_((size + 63) / 64), summary_((words_.size() + 63) / 64) {}
 
     void insert(std::size_t number) {
         words_[number / 64] |= bit(number);
@@ -42,14 +42,14 @@ public:
             if (++block == summary_.size()) return -1;
             words = summary_[block];
         }
-        word = block * 64 + static_cast<std::size_t>(std::countr_zero(words));
+        word = block * 64 + index(std::countr_zero(words));
         return at(word, words_[word]);
     }
     /// The greatest number, -1 for none.
     [[nodiscard]] std::int64_t last() const {
         for (std::size_t block = summary_.size(); block-- > 0;) {
             if (summary_[block] == 0) continue;
-            const auto word = block * 64 + 63 - static_cast<std::size_t>(std::countl_zero(summary_[block]));
+            const auto word = block * 64 + 63 - index(std::countl_zero(summary_[block]));
             return static_cast<std::int64_t>(word * 64 + 63) - std::countl_zero(words_[word]);
         }
         return -1;
@@ -71,11 +71,11 @@ public:
     Group(std::int32_t servers, std::int32_t slots, bool sleep)
         : slots_(slots),
           sleeps_(sleep),
-          free_(static_cast<std::size_t>(servers), slots),
-          awake_from_(sleep ? static_cast<std::size_t>(servers) : 0),
-          rooms_(static_cast<std::size_t>(slots) + 1),
-          asleep_(static_cast<std::size_t>(servers)),
-          by_room_(static_cast<std::size_t>(slots) + 1) {
+          free_(index(servers), slots),
+          awake_from_(sleep ? index(servers) : 0),
+          rooms_(index(slots) + 1),
+          asleep_(index(servers)),
+          by_room_(index(slots) + 1) {
         for (std::size_t server = 0; server < free_.size(); ++server) {
             if (sleep) asleep_.insert(server);
             else add(server, slots);
@@ -92,13 +92,13 @@ public:
 
     /// Takes slots on the fullest server that has them, of equals the first; there has to be one.
     std::int32_t take(std::int32_t slots, Part part, std::int64_t now) {
-        const auto room = part == Part::asleep ? -1 : rooms_.next(static_cast<std::size_t>(slots));
+        const auto room = part == Part::asleep ? -1 : rooms_.next(index(slots));
         std::size_t server;
         if (room >= 0) {
-            server = static_cast<std::size_t>(by_room_[static_cast<std::size_t>(room)].next(0));
+            server = index(by_room_[index(room)].next(0));
             remove(server, static_cast<std::int32_t>(room));
         } else {
-            server = static_cast<std::size_t>(asleep_.next(0));
+            server = index(asleep_.next(0));
             asleep_.erase(server);
             awake_from_[server] = now;
         }
@@ -109,7 +109,7 @@ public:
 
     /// Gives slots back; whether the server went to sleep.
     bool give_back(std::int32_t server, std::int32_t slots) {
-        const auto at = static_cast<std::size_t>(server);
+        const auto at = index(server);
         remove(at, free_[at]);
         free_[at] += slots;
         if (sleeps_ && free_[at] == slots_) {
@@ -120,21 +120,19 @@ public:
         return false;
     }
 
-    [[nodiscard]] std::int64_t awake_from(std::int32_t server) const {
-        return awake_from_[static_cast<std::size_t>(server)];
-    }
+    [[nodiscard]] std::int64_t awake_from(std::int32_t server) const { return awake_from_[index(server)]; }
 
 private:
     void add(std::size_t server, std::int32_t room) {
-        auto& same = by_room_[static_cast<std::size_t>(room)];
+        auto& same = by_room_[index(room)];
         if (same.holds_nothing_ever()) same = NumberSet(free_.size());
         same.insert(server);
-        rooms_.insert(static_cast<std::size_t>(room));
+        rooms_.insert(index(room));
     }
     void remove(std::size_t server, std::int32_t room) {
-        auto& same = by_room_[static_cast<std::size_t>(room)];
+        auto& same = by_room_[index(room)];
         same.erase(server);
-        if (same.empty()) rooms_.erase(static_cast<std::size_t>(room));
+        if (same.empty()) rooms_.erase(index(room));
     }
 
     std::int32_t slots_;
@@ -183,7 +181,7 @@ public:
             groups_.emplace_back(groups.servers[g], groups.slots[g], sleep);
         }
         for (std::size_t c = 0; c < order.size(); ++c) {
-            const auto group = static_cast<std::size_t>(order.group[c]);
+            const auto group = index(order.group[c]);
             places_[group].push_back(c);
             first_fit_.set(c, groups_[group].most_room(order.part_of(c)));
         }
@@ -209,7 +207,7 @@ private:
         while (!running_.empty() && running_.top().time <= time) {
             const auto now = running_.top().time;
             while (!running_.empty() && running_.top().time == now) {
-                const auto job = static_cast<std::size_t>(running_.top().key);
+                const auto job = index(running_.top().key);
                 running_.pop();
                 finish(job, now);
             }
@@ -220,11 +218,11 @@ private:
     bool begin(std::size_t job, std::int64_t now) {
         const auto found = first_fit_.first(jobs_.slots[job]);
         if (found < 0) return false;
-        const auto candidate = static_cast<std::size_t>(found);
+        const auto candidate = index(found);
         const auto group = order_.group[candidate];
-        const auto g = static_cast<std::size_t>(group);
+        const auto g = index(group);
         const double lasts = static_cast<double>(jobs_.work[job]) / speed_[g];
-        if (lasts > static_cast<double>(kFarthest - std::max<std::int64_t>(now, 0))) {
+        if (lasts > static_cast<double>(farthest - std::max<std::int64_t>(now, 0))) {
             throw std::invalid_argument("a job would end more than 146 years off zero");
         }
         const auto length = std::llround(lasts);
@@ -239,13 +237,13 @@ private:
 
     void finish(std::size_t job, std::int64_t now) {
         const auto group = placed_.group[job];
-        auto& servers = groups_[static_cast<std::size_t>(group)];
+        auto& servers = groups_[index(group)];
         if (servers.give_back(placed_.server[job], jobs_.slots[job])) {
             placed_.awake_group.push_back(group);
             placed_.awake_from.push_back(servers.awake_from(placed_.server[job]));
             placed_.awake_until.push_back(now);
         }
-        look_again(static_cast<std::size_t>(group));
+        look_again(index(group));
     }
 
     void look_again(std::size_t group) {
@@ -273,13 +271,12 @@ public:
     /// `hint` is a step at or before the time.
     [[nodiscard]] double at(std::int64_t t, std::size_t hint) const {
         while (hint + 2 < time_.size() && time_[hint + 1] <= t) ++hint;
-        const double share = static_cast<double>(t - time_[hint]) /
-                             static_cast<double>(time_[hint + 1] - time_[hint]);
+        const double share = static_cast<double>(t - time_[hint]) / static_cast<double>(time_[hint + 1] - time_[hint]);
         return area_[hint] + share * (area_[hint + 1] - area_[hint]);
     }
     [[nodiscard]] std::size_t step_of(std::int64_t t) const {
         const auto above = std::upper_bound(time_.begin(), time_.end(), t) - time_.begin();
-        return static_cast<std::size_t>(std::clamp<std::int64_t>(above - 1, 0, std::ssize(time_) - 2));
+        return index(std::clamp<std::int64_t>(above - 1, 0, std::ssize(time_) - 2));
     }
 
 private:
@@ -294,10 +291,8 @@ PlacedJobs place(const ServerGroups& groups, const Preference& order, const Plac
     return Placing(groups, order, jobs, empty_servers_sleep).run();
 }
 
-std::vector<std::int64_t> cleanest_starts(std::span<const std::int64_t> time,
-                                          std::span<const double> area,
-                                          std::span<const std::int64_t> earliest,
-                                          std::span<const std::int64_t> latest,
+std::vector<std::int64_t> cleanest_starts(std::span<const std::int64_t> time, std::span<const double> area,
+                                          std::span<const std::int64_t> earliest, std::span<const std::int64_t> latest,
                                           std::span<const std::int64_t> length) {
     const Area under(time, area);
     const double whole = std::max(std::abs(area.front()), std::abs(area.back()));

@@ -11,7 +11,7 @@
 namespace gnomon {
 
 /// No time is farther from zero, so that sums and differences of two fit.
-inline constexpr std::int64_t kFarthest = std::int64_t{1} << 62;
+inline constexpr std::int64_t farthest = std::int64_t{1} << 62;
 
 enum class Part : std::uint8_t { any, awake, asleep };
 
@@ -49,17 +49,15 @@ struct PlacedJobs {
 };
 
 /// Every job has to fit on an empty server of some candidate.
-/// Throws std::invalid_argument where a job would end beyond `kFarthest`.
+/// Throws std::invalid_argument where a job would end beyond `farthest`.
 PlacedJobs place(const ServerGroups& groups, const Preference& order, const PlacementJobs& jobs,
                  bool empty_servers_sleep);
 
 /// For each job the start between `earliest` and `latest` whose stretch of `length` has the least
 /// area under a step function, the earliest of equals: `area[i]` is the area up to `time[i]`.
 /// The optimum begins or ends at a step, or at one of the two bounds.
-std::vector<std::int64_t> cleanest_starts(std::span<const std::int64_t> time,
-                                          std::span<const double> area,
-                                          std::span<const std::int64_t> earliest,
-                                          std::span<const std::int64_t> latest,
+std::vector<std::int64_t> cleanest_starts(std::span<const std::int64_t> time, std::span<const double> area,
+                                          std::span<const std::int64_t> earliest, std::span<const std::int64_t> latest,
                                           std::span<const std::int64_t> length);
 
 }  // namespace gnomon

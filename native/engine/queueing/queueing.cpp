@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <limits>
 #include <set>
 #include <stdexcept>
 
 #include "engine/event_queue.hpp"
+#include "engine/index.hpp"
 #include "engine/rng.hpp"
 
 namespace gnomon {
@@ -18,8 +18,7 @@ constexpr std::uint64_t arrival_stream = 1, size_stream = 2, choice_stream = 3;
 /// Jobs that wait, held in the shape that makes the discipline's choice cheap.
 class Waiting {
 public:
-    Waiting(Discipline discipline, std::span<const std::int64_t> size, std::uint64_t seed,
-            const Choose& choose)
+    Waiting(Discipline discipline, std::span<const std::int64_t> size, std::uint64_t seed, const Choose& choose)
         : discipline_(discipline), size_(size), rng_(seed, choice_stream), choose_(choose) {}
 
     [[nodiscard]] bool empty() const {
@@ -27,10 +26,8 @@ public:
     }
 
     void add(std::int64_t job) {
-        if (discipline_ == Discipline::shortest)
-            by_size_.emplace(size_[static_cast<std::size_t>(job)], job);
-        else
-            in_order_.push_back(job);
+        if (discipline_ == Discipline::shortest) by_size_.emplace(size_[index(job)], job);
+        else in_order_.push_back(job);
     }
 
     /// The job to serve next, or ~t to hold until t.
@@ -51,7 +48,7 @@ public:
             if (position < 0) return position;
             if (position >= count) throw std::out_of_range("the policy picked a job that does not wait");
         }
-        const auto job = in_order_[static_cast<std::size_t>(position)];
+        const auto job = in_order_[index(position)];
         in_order_.erase(in_order_.begin() + position);
         return job;
     }
@@ -67,9 +64,8 @@ private:
 
 }  // namespace
 
-Served serve(std::span<const std::int64_t> arrival, std::span<const std::int64_t> size,
-             std::int32_t servers, Discipline discipline, std::uint64_t seed,
-             const Choose& choose) {
+Served serve(std::span<const std::int64_t> arrival, std::span<const std::int64_t> size, std::int32_t servers,
+             Discipline discipline, std::uint64_t seed, const Choose& choose) {
     const auto jobs = arrival.size();
     Served out{std::vector<std::int64_t>(jobs, -1), std::vector<std::int64_t>(jobs, -1),
                std::vector<std::int32_t>(jobs, -1)};
@@ -77,7 +73,6 @@ Served serve(std::span<const std::int64_t> arrival, std::span<const std::int64_t
     EventQueue departures;  // key: the server
     EventQueue idle;        // time unused: hands out the lowest free server
     for (std::int32_t s = 0; s < servers; ++s) idle.push(0, s);
-    constexpr auto never = std::numeric_limits<std::int64_t>::max();
     std::size_t next = 0;
     std::int64_t wake = never;  // when a policy that holds wants to be asked again
     while (next < jobs || !departures.empty() || wake != never) {
@@ -93,7 +88,7 @@ Served serve(std::span<const std::int64_t> arrival, std::span<const std::int64_t
                 if (~job > now) wake = ~job;
                 break;
             }
-            const auto j = static_cast<std::size_t>(job);
+            const auto j = index(job);
             const auto server = idle.pop().key;
             out.start[j] = now;
             out.end[j] = now + size[j];
@@ -106,7 +101,7 @@ Served serve(std::span<const std::int64_t> arrival, std::span<const std::int64_t
 
 std::vector<std::int64_t> poisson_arrivals(std::int64_t count, double mean_gap_ns, std::uint64_t seed) {
     Rng rng(seed, arrival_stream);
-    std::vector<std::int64_t> times(static_cast<std::size_t>(count));
+    std::vector<std::int64_t> times(index(count));
     double now = 0.0;
     for (auto& t : times) t = std::llround(now += rng.exponential(mean_gap_ns));
     return times;
@@ -114,7 +109,7 @@ std::vector<std::int64_t> poisson_arrivals(std::int64_t count, double mean_gap_n
 
 std::vector<std::int64_t> exponential_sizes(std::int64_t count, double mean_ns, std::uint64_t seed) {
     Rng rng(seed, size_stream);
-    std::vector<std::int64_t> sizes(static_cast<std::size_t>(count));
+    std::vector<std::int64_t> sizes(index(count));
     for (auto& s : sizes) s = std::llround(rng.exponential(mean_ns));
     return sizes;
 }

@@ -22,9 +22,8 @@ struct Served {
 /// first. ~0, which is -1, names no time: the past cannot come.
 using Choose = std::function<std::int64_t(std::int64_t now, std::span<const std::int64_t> waiting)>;
 
-Served serve(std::span<const std::int64_t> arrival, std::span<const std::int64_t> size,
-             std::int32_t servers, Discipline discipline, std::uint64_t seed,
-             const Choose& choose);
+Served serve(std::span<const std::int64_t> arrival, std::span<const std::int64_t> size, std::int32_t servers,
+             Discipline discipline, std::uint64_t seed, const Choose& choose);
 
 /// Arrival times of a Poisson process and exponential sizes, each from its own stream.
 std::vector<std::int64_t> poisson_arrivals(std::int64_t count, double mean_gap_ns, std::uint64_t seed);

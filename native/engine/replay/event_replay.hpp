@@ -15,8 +15,7 @@ namespace gnomon {
 
 class EventReplay {
 public:
-    EventReplay(const GraphView& graph, const Limits* limits, const SlowDown* slow, bool causes,
-                Replay& out);
+    EventReplay(const GraphView& graph, const Limits* limits, const SlowDown* slow, bool causes, Replay& out);
     void run();
 
 private:
@@ -68,20 +67,20 @@ private:
 
     // Limits
     std::vector<std::vector<Need>> group_needs_;
-    std::vector<std::int64_t> free_;         // per resource
-    std::vector<std::deque<Unit>> queue_;    // per resource, first come first served
+    std::vector<std::int64_t> free_;       // per resource
+    std::vector<std::deque<Unit>> queue_;  // per resource, first come first served
     // Resources whose queue may have moved, and the task whose end moved it (-1: a new request).
     std::vector<std::pair<std::int32_t, Task>> to_check_;
     std::vector<std::pair<std::int64_t, Task>> last_release_;  // per resource: when, by whom
 
     // Run-time waits
-    std::vector<std::int32_t> unissued_;       // per task: issue edges whose source has not ended
-    std::vector<Task> issue_frontier_;         // per lane: first task not yet issued, -1 past the end
-    std::vector<Task> last_issued_;            // per lane: -1 for none
-    std::vector<std::int32_t> waits_left_;     // per started wait: lanes it still waits for
+    std::vector<std::int32_t> unissued_;              // per task: issue edges whose source has not ended
+    std::vector<Task> issue_frontier_;                // per lane: first task not yet issued, -1 past the end
+    std::vector<Task> last_issued_;                   // per lane: -1 for none
+    std::vector<std::int32_t> waits_left_;            // per started wait: lanes it still waits for
     std::vector<std::pair<Task, Task>> waiter_list_;  // (next in list, waiting task)
-    std::vector<Task> first_waiter_;           // per task, into waiter_list_
-    std::vector<Task> starting_waits_;         // at this instant
+    std::vector<Task> first_waiter_;                  // per task, into waiter_list_
+    std::vector<Task> starting_waits_;                // at this instant
 
     // Slow-down
     std::vector<std::uint8_t> kind_matters_;
@@ -90,7 +89,7 @@ private:
     std::vector<double> remaining_;            // per task, nanoseconds of undisturbed work
     std::vector<double> factor_;               // per task, 0 until first settled
     std::vector<std::int64_t> settled_at_;
-    std::vector<std::int32_t> dirty_;          // devices to settle
+    std::vector<std::int32_t> dirty_;  // devices to settle
 };
 
 }  // namespace gnomon

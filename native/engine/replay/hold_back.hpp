@@ -1,22 +1,21 @@
 // What both replays share: the rule that decides which task counts as the cause of a late start.
 #pragma once
 
+#include "engine/index.hpp"
 #include "engine/replay/replay.hpp"
 
 namespace gnomon {
-
-inline std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 /// Keeps the latest finisher as the cause; among equals the lowest index, so that the answer does
 /// not depend on the order in which tasks are visited.
 template <bool Causes>
 void hold_back_by_edge(Replay& out, Task task, std::int64_t until, Task by) {
-    std::int64_t& start = out.start[at(task)];
+    std::int64_t& start = out.start[index(task)];
     if constexpr (Causes) {
-        const bool tie = until == start && out.reason[at(task)] == Reason::edge;
-        if (until > start || (tie && by < out.cause[at(task)])) {
-            out.cause[at(task)] = by;
-            out.reason[at(task)] = Reason::edge;
+        const bool tie = until == start && out.reason[index(task)] == Reason::edge;
+        if (until > start || (tie && by < out.cause[index(task)])) {
+            out.cause[index(task)] = by;
+            out.reason[index(task)] = Reason::edge;
         }
     }
     if (until > start) start = until;
@@ -26,12 +25,12 @@ void hold_back_by_edge(Replay& out, Task task, std::int64_t until, Task by) {
 /// task could not have started earlier even without the edge.
 template <bool Causes>
 void hold_back_by_lane(Replay& out, Task task, std::int64_t until, Task by) {
-    std::int64_t& start = out.start[at(task)];
+    std::int64_t& start = out.start[index(task)];
     if (until < start || until == 0) return;
     start = until;
     if constexpr (Causes) {
-        out.cause[at(task)] = by;
-        out.reason[at(task)] = Reason::lane;
+        out.cause[index(task)] = by;
+        out.reason[index(task)] = Reason::lane;
     }
 }
 
@@ -44,7 +43,7 @@ struct Groups {
 
     [[nodiscard]] std::size_t size() const { return offset.size() - 1; }
     [[nodiscard]] std::span<const Task> of(std::int64_t g) const {
-        return std::span(member).subspan(at(offset[at(g)]), at(offset[at(g) + 1] - offset[at(g)]));
+        return std::span(member).subspan(index(offset[index(g)]), index(offset[index(g) + 1] - offset[index(g)]));
     }
 };
 

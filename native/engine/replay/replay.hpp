@@ -35,9 +35,9 @@ struct Limits {
 };
 
 struct SlowDown {
-    std::span<const std::uint8_t> kind;      // per task
-    std::span<const std::int32_t> device;    // per task; empty means one device
-    std::span<const double> factor;          // kinds x kinds, row: who is slowed
+    std::span<const std::uint8_t> kind;    // per task
+    std::span<const std::int32_t> device;  // per task; empty means one device
+    std::span<const double> factor;        // kinds x kinds, row: who is slowed
     std::int32_t kinds = 0;
 };
 
@@ -45,14 +45,14 @@ enum class Reason : std::uint8_t { none, lane, edge, rendezvous, wait, resource 
 
 struct Replay {
     std::vector<std::int64_t> start;
-    std::vector<std::int64_t> end;        // empty when every end is start + duration
-    std::vector<std::int32_t> cause;      // the task that held this one back longest, -1 for none
-    std::vector<Reason> reason;           // how; both empty unless asked for
+    std::vector<std::int64_t> end;    // empty when every end is start + duration
+    std::vector<std::int32_t> cause;  // the task that held this one back longest, -1 for none
+    std::vector<Reason> reason;       // how; both empty unless asked for
     std::int64_t makespan = 0;
-    std::int64_t finished = 0;            // tasks played; less than all when stuck
+    std::int64_t finished = 0;  // tasks played; less than all when stuck
     std::int64_t stuck_at = 0;
-    std::vector<Task> stuck;              // ready-but-waiting or never-ready tasks, the first few
-    std::string method;                   // "forward", "worklist" or "events"
+    std::vector<Task> stuck;  // ready-but-waiting or never-ready tasks, the first few
+    std::string method;       // "forward", "worklist" or "events"
 };
 
 Replay replay(const GraphView& graph, const Limits* limits, const SlowDown* slow, bool causes);

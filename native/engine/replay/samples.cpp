@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "engine/index.hpp"
 #include "engine/replay/hold_back.hpp"
 #include "engine/replay/replay.hpp"
 #include "engine/rng.hpp"
@@ -11,8 +12,8 @@
 namespace gnomon {
 namespace {
 
-constexpr std::size_t kBatch = 8;
-using Row = std::array<double, kBatch>;
+constexpr std::size_t batch_size = 8;
+using Row = std::array<double, batch_size>;
 
 /// Nearest whole number, ties to even, for |x| < 2^51. Unlike rint it needs no instruction beyond
 /// the oldest x86-64 and goes through eight numbers at once.
@@ -44,7 +45,7 @@ private:
 
     void find(const GraphView& graph, const std::vector<Task>& next) {
         const std::int64_t n = graph.tasks();
-        task.reserve(at(n));
+        task.reserve(index(n));
         if (graph.group.empty() && is_forward(graph)) {
             for (std::int64_t i = 0; i < n; ++i) {
                 task.push_back(static_cast<Task>(i));
@@ -52,32 +53,32 @@ private:
             }
             return;
         }
-        std::vector<std::int32_t> missing(at(n), 0);
-        for (const Task to : graph.edge_target) ++missing[at(to)];
+        std::vector<std::int32_t> missing(index(n), 0);
+        for (const Task to : graph.edge_target) ++missing[index(to)];
         for (const Task to : next)
-            if (to >= 0) ++missing[at(to)];
+            if (to >= 0) ++missing[index(to)];
         const Groups groups(graph.group);
         std::vector<std::int32_t> absent(groups.size());
         for (std::size_t g = 0; g < groups.size(); ++g)
             absent[g] = static_cast<std::int32_t>(groups.of(static_cast<std::int64_t>(g)).size());
         std::vector<Task> ready;
         for (std::int64_t i = n; i-- > 0;)
-            if (missing[at(i)] == 0) ready.push_back(static_cast<Task>(i));
+            if (missing[index(i)] == 0) ready.push_back(static_cast<Task>(i));
         const auto place = [&](Task done) {
             task.push_back(done);
             const auto arrive = [&](Task to) {
-                if (--missing[at(to)] == 0) ready.push_back(to);
+                if (--missing[index(to)] == 0) ready.push_back(to);
             };
             for (const Task to : graph.successors(done)) arrive(to);
-            if (next[at(done)] >= 0) arrive(next[at(done)]);
+            if (next[index(done)] >= 0) arrive(next[index(done)]);
         };
         while (!ready.empty()) {
             const Task one = ready.back();
             ready.pop_back();
-            const std::int32_t group = graph.group.empty() ? -1 : graph.group[at(one)];
+            const std::int32_t group = graph.group.empty() ? -1 : graph.group[index(one)];
             if (group < 0) {
                 place(one);
-            } else if (--absent[at(group)] > 0) {
+            } else if (--absent[index(group)] > 0) {
                 continue;
             } else {
                 for (const Task member : groups.of(group)) place(member);
@@ -88,22 +89,20 @@ private:
 
     void tie(const GraphView& graph, const std::vector<Task>& next) {
         const std::int64_t n = graph.tasks();
-        std::vector<std::int32_t> where(at(n));
-        for (std::size_t p = 0; p < task.size(); ++p)
-            where[at(task[p])] = static_cast<std::int32_t>(p);
-        before_offset.assign(at(n) + 1, 0);
+        std::vector<std::int32_t> where(index(n));
+        for (std::size_t p = 0; p < task.size(); ++p) where[index(task[p])] = static_cast<std::int32_t>(p);
+        before_offset.assign(index(n) + 1, 0);
         const auto each_tie = [&](auto&& use) {
             for (const Task from : task) {
-                for (const Task to : graph.successors(from)) use(where[at(from)], where[at(to)]);
-                if (const Task to = next[at(from)]; to >= 0) use(where[at(from)], where[at(to)]);
+                for (const Task to : graph.successors(from)) use(where[index(from)], where[index(to)]);
+                if (const Task to = next[index(from)]; to >= 0) use(where[index(from)], where[index(to)]);
             }
         };
-        each_tie([&](std::int32_t, std::int32_t to) { ++before_offset[at(to) + 1]; });
-        for (std::size_t p = 1; p < before_offset.size(); ++p)
-            before_offset[p] += before_offset[p - 1];
-        before.resize(at(before_offset.back()));
+        each_tie([&](std::int32_t, std::int32_t to) { ++before_offset[index(to) + 1]; });
+        for (std::size_t p = 1; p < before_offset.size(); ++p) before_offset[p] += before_offset[p - 1];
+        before.resize(index(before_offset.back()));
         auto fill = before_offset;
-        each_tie([&](std::int32_t from, std::int32_t to) { before[at(fill[at(to)]++)] = from; });
+        each_tie([&](std::int32_t from, std::int32_t to) { before[index(fill[index(to)]++)] = from; });
     }
 };
 
@@ -111,15 +110,16 @@ private:
 class Batch {
 public:
     Batch(const GraphView& graph, const Stretch& stretch)
-        : graph_(graph), stretch_(stretch), cell_(at(stretch.cells)),
-          noise_(stretch.noise > 0.0 ? at(graph.tasks()) : 0) {}
+        : graph_(graph),
+          stretch_(stretch),
+          cell_(index(stretch.cells)),
+          noise_(stretch.noise > 0.0 ? index(graph.tasks()) : 0) {}
 
     void load(std::size_t first, std::size_t samples) {
-        for (std::size_t b = 0; b < kBatch; ++b) {
+        for (std::size_t b = 0; b < batch_size; ++b) {
             // The last batch may be short: it plays its last sample again.
             const std::size_t sample = first + std::min(b, samples - 1);
-            for (std::size_t c = 0; c < cell_.size(); ++c)
-                cell_[c][b] = stretch_.factor[sample * cell_.size() + c];
+            for (std::size_t c = 0; c < cell_.size(); ++c) cell_[c][b] = stretch_.factor[sample * cell_.size() + c];
             if (noise_.empty()) continue;
             Rng rng(stretch_.seed, stretch_.first + sample);
             for (Row& row : noise_) row[b] = std::exp(stretch_.noise * rng.normal());
@@ -128,19 +128,18 @@ public:
 
     /// Durations of a task, rounded as numpy does.
     void durations(Task task, Row& out) const {
-        const double planned = static_cast<double>(graph_.duration[at(task)]);
-        const Row& by_cell = cell_[at(stretch_.cell[at(task)])];
+        const double planned = static_cast<double>(graph_.duration[index(task)]);
+        const Row& by_cell = cell_[index(stretch_.cell[index(task)])];
         if (noise_.empty()) {
-            for (std::size_t b = 0; b < kBatch; ++b) out[b] = round_to_even(planned * by_cell[b]);
+            for (std::size_t b = 0; b < batch_size; ++b) out[b] = round_to_even(planned * by_cell[b]);
             return;
         }
-        const Row& own = noise_[at(task)];
-        for (std::size_t b = 0; b < kBatch; ++b)
-            out[b] = round_to_even(planned * (by_cell[b] * own[b]));
+        const Row& own = noise_[index(task)];
+        for (std::size_t b = 0; b < batch_size; ++b) out[b] = round_to_even(planned * (by_cell[b] * own[b]));
     }
 
     [[nodiscard]] std::size_t mark(Task task) const {
-        return stretch_.mark.empty() ? 0 : at(stretch_.mark[at(task)]);
+        return stretch_.mark.empty() ? 0 : index(stretch_.mark[index(task)]);
     }
 
 private:
@@ -153,25 +152,25 @@ void play(const Order& order, const Batch& batch, std::vector<Row>& end, std::ve
     Row start, duration;
     for (std::size_t u = 0; u + 1 < order.unit.size(); ++u) {
         start.fill(0.0);
-        const auto begin = at(order.unit[u]), stop = at(order.unit[u + 1]);
-        const auto ties_end = at(order.before_offset[stop]);
-        for (auto t = at(order.before_offset[begin]); t < ties_end; ++t) {
-            const Row& row = end[at(order.before[t])];
-            for (std::size_t b = 0; b < kBatch; ++b) start[b] = std::max(start[b], row[b]);
+        const auto begin = index(order.unit[u]), stop = index(order.unit[u + 1]);
+        const auto ties_end = index(order.before_offset[stop]);
+        for (auto t = index(order.before_offset[begin]); t < ties_end; ++t) {
+            const Row& row = end[index(order.before[t])];
+            for (std::size_t b = 0; b < batch_size; ++b) start[b] = std::max(start[b], row[b]);
         }
         for (auto p = begin; p < stop; ++p) {
             batch.durations(order.task[p], duration);
             Row& row = end[p];
-            for (std::size_t b = 0; b < kBatch; ++b) row[b] = start[b] + duration[b];
+            for (std::size_t b = 0; b < batch_size; ++b) row[b] = start[b] + duration[b];
             Row& last = latest[batch.mark(order.task[p])];
-            for (std::size_t b = 0; b < kBatch; ++b) last[b] = std::max(last[b], row[b]);
+            for (std::size_t b = 0; b < batch_size; ++b) last[b] = std::max(last[b], row[b]);
         }
     }
 }
 
 /// One sample of a graph with run-time waits: a replay of its own.
-bool play_waits(GraphView graph, const Batch& batch, std::size_t sample,
-                std::vector<std::int64_t>& duration, std::vector<Row>& latest) {
+bool play_waits(GraphView graph, const Batch& batch, std::size_t sample, std::vector<std::int64_t>& duration,
+                std::vector<Row>& latest) {
     Row row;
     for (std::size_t i = 0; i < duration.size(); ++i) {
         batch.durations(static_cast<Task>(i), row);
@@ -191,17 +190,17 @@ bool play_waits(GraphView graph, const Batch& batch, std::size_t sample,
 }  // namespace
 
 std::vector<std::int64_t> replay_samples(const GraphView& graph, const Stretch& stretch) {
-    const std::size_t cells = at(stretch.cells), marks = at(stretch.marks);
+    const std::size_t cells = index(stretch.cells), marks = index(stretch.marks);
     const std::size_t samples = cells == 0 ? 0 : stretch.factor.size() / cells;
     std::vector<std::int64_t> ends(samples * marks, 0);
     const bool waits = !graph.wait_task.empty();
     const Order order(waits ? GraphView{} : graph);
     if (!waits && !order.complete(graph)) return {};
     Batch batch(graph, stretch);
-    std::vector<Row> end(waits ? 0 : at(graph.tasks())), latest(marks);
-    std::vector<std::int64_t> duration(waits ? at(graph.tasks()) : 0);
-    for (std::size_t first = 0; first < samples; first += kBatch) {
-        const std::size_t count = std::min(kBatch, samples - first);
+    std::vector<Row> end(waits ? 0 : index(graph.tasks())), latest(marks);
+    std::vector<std::int64_t> duration(waits ? index(graph.tasks()) : 0);
+    for (std::size_t first = 0; first < samples; first += batch_size) {
+        const std::size_t count = std::min(batch_size, samples - first);
         batch.load(first, count);
         for (Row& row : latest) row.fill(0.0);
         if (waits) {

@@ -22,8 +22,8 @@ struct Stretch {
     std::int64_t cells = 0;
     std::span<const std::int32_t> mark;  // per task: which end it counts towards; empty: the first
     std::int64_t marks = 1;
-    double noise = 0.0;                  // deviation of the logarithm of each task's own factor
-    std::uint64_t seed = 0;              // of the noise; sample i draws from stream first + i
+    double noise = 0.0;      // deviation of the logarithm of each task's own factor
+    std::uint64_t seed = 0;  // of the noise; sample i draws from stream first + i
     std::uint64_t first = 0;
 };
 

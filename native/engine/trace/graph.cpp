@@ -1,10 +1,11 @@
 #include "engine/trace/graph.hpp"
 
-#include "engine/trace/stream_waits.hpp"
-
 #include <algorithm>
 #include <limits>
 #include <optional>
+
+#include "engine/index.hpp"
+#include "engine/trace/stream_waits.hpp"
 
 namespace gnomon {
 namespace {
@@ -54,9 +55,7 @@ public:
     }
 
 private:
-    [[nodiscard]] EventClass class_of(Index event) const {
-        return static_cast<EventClass>(in_.event_class[event]);
-    }
+    [[nodiscard]] EventClass class_of(Index event) const { return static_cast<EventClass>(in_.event_class[event]); }
     [[nodiscard]] bool has(Index event, std::uint8_t flag) const { return (in_.flags[event] & flag) != 0; }
     [[nodiscard]] Index task_count() const { return static_cast<Index>(out_.start.size()); }
     [[nodiscard]] std::span<const Index> events_of(Index lane) const {
@@ -65,11 +64,11 @@ private:
 
     void sort_into_lanes() {
         const auto n = static_cast<Index>(in_.start.size());
-        lane_begin_.assign(static_cast<std::size_t>(in_.lanes) + 1, 0);
+        lane_begin_.assign(index(in_.lanes) + 1, 0);
         for (Index e = 0; e < n; ++e)
             if (class_of(e) != EventClass::ignored) ++lane_begin_[in_.lane[e] + 1];
         for (Index lane = 0; lane < in_.lanes; ++lane) lane_begin_[lane + 1] += lane_begin_[lane];
-        by_lane_.resize(static_cast<std::size_t>(lane_begin_[in_.lanes]));
+        by_lane_.resize(index(lane_begin_[in_.lanes]));
         auto next = lane_begin_;
         for (Index e = 0; e < n; ++e)
             if (class_of(e) != EventClass::ignored) by_lane_[next[in_.lane[e]]++] = e;
@@ -81,9 +80,8 @@ private:
         const auto n = static_cast<Index>(in_.start.size());
         for (Index e = 0; e < n; ++e)
             if (class_of(e) == EventClass::device && in_.correlation[e] > 0) device_events_.push_back(e);
-        std::stable_sort(device_events_.begin(), device_events_.end(), [&](Index a, Index b) {
-            return in_.correlation[a] < in_.correlation[b];
-        });
+        std::stable_sort(device_events_.begin(), device_events_.end(),
+                         [&](Index a, Index b) { return in_.correlation[a] < in_.correlation[b]; });
         std::vector<Ns> lengths;
         for (Index e = 0; e < n; ++e)
             if (class_of(e) == EventClass::call && !launched_by_call(e).empty())
@@ -96,8 +94,8 @@ private:
         launch_task_.assign(in_.start.size(), none);
         device_task_.assign(in_.start.size(), none);
         serial_end_.assign(in_.start.size(), 0);
-        lane_ends_.resize(static_cast<std::size_t>(in_.lanes));
-        is_exchange_.assign(static_cast<std::size_t>(in_.lanes), 0);
+        lane_ends_.resize(index(in_.lanes));
+        is_exchange_.assign(index(in_.lanes), 0);
         for (Index lane = in_.host_lanes; lane < in_.lanes; ++lane) {
             const auto events = events_of(lane);
             for (std::size_t i = 0; i < events.size(); ++i) {
@@ -122,8 +120,7 @@ private:
         const Ns correlation = in_.correlation[call];
         if (correlation <= 0) return {};
         const auto below = [&](Index e, Ns wanted) { return in_.correlation[e] < wanted; };
-        const auto first =
-            std::lower_bound(device_events_.begin(), device_events_.end(), correlation, below);
+        const auto first = std::lower_bound(device_events_.begin(), device_events_.end(), correlation, below);
         auto last = first;
         while (last != device_events_.end() && in_.correlation[*last] == correlation) ++last;
         return {first, last};
@@ -153,8 +150,7 @@ private:
             const Index event = stack_.back();
             stack_.pop_back();
             emit(in_.end[event], event);
-            if (class_of(event) == EventClass::call && !seen_[event])
-                pieces_.push_back({cursor, cursor, event});
+            if (class_of(event) == EventClass::call && !seen_[event]) pieces_.push_back({cursor, cursor, event});
         };
         for (const Index event : events) {
             while (!stack_.empty() && in_.end[stack_.back()] <= in_.start[event]) close();
@@ -177,9 +173,8 @@ private:
             }
             const Piece& before = pieces_[acting_[call]];
             const auto launched = launched_by_call(call);
-            const bool is_better = launched.empty()
-                                       ? pieces_[i].end - pieces_[i].start > before.end - before.start
-                                       : before.end < first_start(launched);
+            const bool is_better = launched.empty() ? pieces_[i].end - pieces_[i].start > before.end - before.start
+                                                    : before.end < first_start(launched);
             if (is_better) acting_[call] = number;
         }
     }
@@ -199,8 +194,7 @@ private:
                 add_call(lane, piece);
             } else {
                 const bool is_call = class_of(piece.owner) == EventClass::call;
-                add(lane, piece.start, piece.end, is_call ? TaskKind::runtime : TaskKind::host,
-                    piece.owner);
+                add(lane, piece.start, piece.end, is_call ? TaskKind::runtime : TaskKind::host, piece.owner);
             }
         }
     }
@@ -246,9 +240,8 @@ private:
 
     /// The copy that a call waited for: one that outlasts its copy, and takes longer than asking.
     [[nodiscard]] std::optional<Index> blocking_copy(const Piece& piece, std::span<const Index> launched) const {
-        const Index last = *std::max_element(launched.begin(), launched.end(), [&](Index a, Index b) {
-            return in_.end[a] < in_.end[b];
-        });
+        const Index last = *std::max_element(launched.begin(), launched.end(),
+                                             [&](Index a, Index b) { return in_.end[a] < in_.end[b]; });
         if (in_.end[last] > piece.end) return {};
         if (has(piece.owner, event_flag::copies)) return last;
         const bool is_long = piece.end - piece.start >= std::max(shortest_thread_wait, 3 * median_launch_);
@@ -302,8 +295,7 @@ private:
     void tie_launches() {
         for (Index task = first_device_task_ + 1; task < task_count(); task += 2)
             if (out_.launched_by[task] != none) edge(out_.launched_by[task], task - 1, EdgeKind::launch);
-        for (const auto& [event, target] : queue_waits_)
-            edge(device_task_[event], target, EdgeKind::queue);
+        for (const auto& [event, target] : queue_waits_) edge(device_task_[event], target, EdgeKind::queue);
         for (const auto& [event, wait] : copy_waits_) {
             if (launch_task_[event] != wait - 1) continue;  // another call claims to have launched it
             const Index copied = device_task_[event];
@@ -319,7 +311,7 @@ private:
     };
 
     [[nodiscard]] std::vector<Issued> issue_order() const {
-        std::vector<Issued> issued(static_cast<std::size_t>(in_.lanes));
+        std::vector<Issued> issued(index(in_.lanes));
         for (Index lane = in_.host_lanes; lane < in_.lanes; ++lane) {
             Ns latest = 0;
             for (const Index event : events_of(lane)) {
@@ -356,9 +348,8 @@ private:
                 continue;
             }
             if (!of_device) {
-                const auto last = std::max_element(held.begin(), held.end(), [](const auto& a, const auto& b) {
-                    return a.second < b.second;
-                });
+                const auto last = std::max_element(held.begin(), held.end(),
+                                                   [](const auto& a, const auto& b) { return a.second < b.second; });
                 held = {*last};
             }
             Ns latest = begin;
@@ -373,12 +364,12 @@ private:
 
     /// Which device lanes each thread launched onto; none for a thread that launched nothing.
     [[nodiscard]] std::vector<std::vector<std::uint8_t>> lanes_by_thread() const {
-        std::vector<std::vector<std::uint8_t>> found(static_cast<std::size_t>(in_.host_lanes));
+        std::vector<std::vector<std::uint8_t>> found(index(in_.host_lanes));
         for (Index task = first_device_task_ + 1; task < task_count(); task += 2) {
             const Index launch = out_.launched_by[task];
             if (launch == none) continue;
             auto& own = found[out_.lane[launch]];
-            if (own.empty()) own.assign(static_cast<std::size_t>(in_.lanes), 0);
+            if (own.empty()) own.assign(index(in_.lanes), 0);
             own[out_.lane[task]] = 1;
         }
         return found;
@@ -394,8 +385,7 @@ private:
             const auto& [by, ends] = issued[lane];
             const auto asked_for = std::upper_bound(by.begin(), by.end(), begin) - by.begin();
             const auto at = std::upper_bound(ends.begin(), ends.begin() + asked_for, end) - ends.begin() - 1;
-            if (at >= 0 && ends[at] > begin)
-                last = std::max(last, {ends[at], device_task_[events_of(lane)[at]]});
+            if (at >= 0 && ends[at] > begin) last = std::max(last, {ends[at], device_task_[events_of(lane)[at]]});
         }
         if (last.second == none) return;
         edge(last.second, task, EdgeKind::event);
@@ -554,9 +544,9 @@ private:
     const TraceEvents& in_;
     TraceGraph out_;
     std::vector<Index> lane_begin_, by_lane_;
-    std::vector<Index> device_events_;  // by correlation
-    std::vector<std::vector<Ns>> lane_ends_;  // of a device lane's events, in order
-    std::vector<Ns> serial_end_;  // the same, by event
+    std::vector<Index> device_events_;              // by correlation
+    std::vector<std::vector<Ns>> lane_ends_;        // of a device lane's events, in order
+    std::vector<Ns> serial_end_;                    // the same, by event
     std::vector<Index> launch_task_, device_task_;  // by event
     std::vector<Piece> pieces_;
     std::vector<Index> stack_, acting_;

@@ -19,14 +19,14 @@ enum class EventClass : std::uint8_t { ignored, host, call, device, mark };
 
 /// More about an event, as bits.
 namespace event_flag {
-constexpr std::uint8_t synchronises = 1;  // a call that waits for the device
-constexpr std::uint8_t of_event = 2;      // ... for one event
-constexpr std::uint8_t of_device = 4;     // ... for all streams
-constexpr std::uint8_t stream_wait = 8;   // a call that lets a stream wait for another's event
-constexpr std::uint8_t host_waits = 16;   // a device task whose end a silent thread may wait for
-constexpr std::uint8_t event_record = 32; // a call that records an event on a stream
-constexpr std::uint8_t finds_room = 64;   // a device task that needs no room on the device
-constexpr std::uint8_t copies = 128;      // a copy of pageable memory, or a call that always waits for its copy
+constexpr std::uint8_t synchronises = 1;   // a call that waits for the device
+constexpr std::uint8_t of_event = 2;       // ... for one event
+constexpr std::uint8_t of_device = 4;      // ... for all streams
+constexpr std::uint8_t stream_wait = 8;    // a call that lets a stream wait for another's event
+constexpr std::uint8_t host_waits = 16;    // a device task whose end a silent thread may wait for
+constexpr std::uint8_t event_record = 32;  // a call that records an event on a stream
+constexpr std::uint8_t finds_room = 64;    // a device task that needs no room on the device
+constexpr std::uint8_t copies = 128;       // a copy of pageable memory, or a call that always waits for its copy
 }  // namespace event_flag
 
 /// Events by start, among equals the longer first, so that parents come before their children.
@@ -57,9 +57,9 @@ struct TraceGraph {
     std::vector<std::int32_t> wait_task, wait_lane;
     std::vector<std::int32_t> inferred_source, inferred_target;
     std::vector<double> confidence;
-    std::int64_t overlapping = 0;   // device tasks cut because the next of their lane began
-    std::int64_t before_launch = 0; // device tasks that seem to start before their launch
-    std::int64_t refuted = 0;       // known waits that the times contradict
+    std::int64_t overlapping = 0;    // device tasks cut because the next of their lane began
+    std::int64_t before_launch = 0;  // device tasks that seem to start before their launch
+    std::int64_t refuted = 0;        // known waits that the times contradict
 };
 
 TraceGraph build_trace_graph(const TraceEvents& events);

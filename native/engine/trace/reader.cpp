@@ -6,6 +6,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "engine/index.hpp"
 #include "engine/json_cursor.hpp"
 
 namespace gnomon {
@@ -31,9 +32,18 @@ unsigned char byte(char c) { return static_cast<unsigned char>(c); }
 /// Arguments that tell collectives and event waits apart.
 bool is_extra(std::string_view key) {
     constexpr std::string_view kept[] = {
-        "Collective name", "dtype", "In msg nelems", "Out msg nelems", "Process Group Name",
-        "Process Group Ranks", "Src Rank", "Dst Rank", "Seq", "wait_on_stream",
-        "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id",
+        "Collective name",
+        "dtype",
+        "In msg nelems",
+        "Out msg nelems",
+        "Process Group Name",
+        "Process Group Ranks",
+        "Src Rank",
+        "Dst Rank",
+        "Seq",
+        "wait_on_stream",
+        "wait_on_cuda_event_record_corr_id",
+        "wait_on_cuda_event_id",
     };
     return std::find(std::begin(kept), std::end(kept), key) != std::end(kept);
 }
@@ -125,9 +135,10 @@ void TraceReader::step(char c) {
                 place_ = Place::want_event;
                 return;
             }
-            return begin_scan(key_ == "deviceProperties" || key_ == "distributedInfo" ||
-                                      key_ == "baseTimeNanoseconds"
-                                  ? Scanning::kept : Scanning::skipped, c);
+            return begin_scan(key_ == "deviceProperties" || key_ == "distributedInfo" || key_ == "baseTimeNanoseconds"
+                                  ? Scanning::kept
+                                  : Scanning::skipped,
+                              c);
         case Place::want_comma:
             if (c != ',' && c != '}') fail("not JSON: ',' was expected");
             place_ = c == ',' ? Place::want_key : Place::done;
@@ -143,8 +154,7 @@ void TraceReader::step(char c) {
             if (c != ',' && c != ']') fail("not JSON: ',' was expected");
             place_ = c == ',' ? Place::want_event : bare_list_ ? Place::done : Place::want_comma;
             return;
-        case Place::done:
-            fail("not JSON: there is text behind its end");
+        case Place::done: fail("not JSON: there is text behind its end");
     }
 }
 
@@ -199,7 +209,7 @@ bool TraceReader::scan(std::string_view text, std::size_t& at) {
     }
     depth_ = depth;
     in_string_ = in_string;
-    at = static_cast<std::size_t>(here - text.data());
+    at = index(here - text.data());
     return is_whole;
 }
 
@@ -217,16 +227,13 @@ void TraceReader::end_scan(std::string_view value) {
                  : key_ == "distributedInfo" ? distributed_info
                                              : base_time) = value;
                 [[fallthrough]];
-            case Scanning::skipped:
-                place_ = Place::want_comma;
-                return;
+            case Scanning::skipped: place_ = Place::want_comma; return;
             case Scanning::event:
                 read_event(value);
                 ++events;
                 place_ = Place::want_event_comma;
                 return;
-            case Scanning::nothing:
-                return;
+            case Scanning::nothing: return;
         }
     } catch (const std::invalid_argument& error) {
         if (what != Scanning::event) throw;
@@ -335,8 +342,7 @@ std::size_t TraceReader::read_event(std::string_view text) {
     return used;
 }
 
-std::int32_t TraceReader::shape_code(std::string_view dims, std::string_view types,
-                                     std::string_view values) {
+std::int32_t TraceReader::shape_code(std::string_view dims, std::string_view types, std::string_view values) {
     scratch_.assign(dims).append("\t").append(types).append("\t").append(values);
     return shapes.code(scratch_);
 }

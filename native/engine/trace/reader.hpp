@@ -33,7 +33,7 @@ struct TraceColumns {
     std::vector<std::int32_t> category, name, thread;
     std::vector<std::int64_t> start_ns, duration_ns;
     std::vector<std::int64_t> correlation, stream, device, bytes;  // -1 (bytes: 0) where absent
-    std::vector<std::int32_t> shape, extra;  // code 0 (of no text) where absent
+    std::vector<std::int32_t> shape, extra;                        // code 0 (of no text) where absent
 };
 
 class TraceReader {
@@ -46,17 +46,24 @@ public:
 
     TraceColumns columns;
     TextTable categories, names, threads;  // a thread is "pid\ttid", strings keep their quotes
-    TextTable shapes;  // raw "dims\ttypes\tvalues" of an operator's inputs
-    TextTable extras;  // what tells collectives and event waits apart, a JSON object
+    TextTable shapes;                      // raw "dims\ttypes\tvalues" of an operator's inputs
+    TextTable extras;                      // what tells collectives and event waits apart, a JSON object
     std::string device_properties, distributed_info, base_time;  // raw JSON
-    std::int64_t events = 0;          // objects in traceEvents
-    std::int64_t without_end = 0;     // complete events that lack a duration
-    std::int64_t begin_end = 0;       // events of begin/end pairs, not read
-    std::int64_t odd_arguments = 0;   // events whose args are no object
+    std::int64_t events = 0;                                     // objects in traceEvents
+    std::int64_t without_end = 0;                                // complete events that lack a duration
+    std::int64_t begin_end = 0;                                  // events of begin/end pairs, not read
+    std::int64_t odd_arguments = 0;                              // events whose args are no object
 
 private:
     enum class Place : std::uint8_t {
-        before, want_key, want_colon, want_value, want_comma, want_event, want_event_comma, done
+        before,
+        want_key,
+        want_colon,
+        want_value,
+        want_comma,
+        want_event,
+        want_event_comma,
+        done
     };
     enum class Scanning : std::uint8_t { nothing, key, kept, skipped, event };
 
@@ -74,7 +81,7 @@ private:
     bool bare_list_ = false;  // the file is the list of events itself
     bool saw_events_ = false;
     std::string key_;
-    std::string pending_;     // the value at hand, as far as earlier pieces brought it
+    std::string pending_;  // the value at hand, as far as earlier pieces brought it
     std::string scratch_, name_, category_, thread_, extra_;
     // Inside the value at hand:
     std::int64_t depth_ = 0;

@@ -86,12 +86,13 @@ private:
         } else {
             bound_by_turns(task, low, high);
         }
-        Instance instance{target, task.start - task.ready >= shortest_wait && high > task.ready,
-                          task.finds_room || low > task.ready, {}};
+        Instance instance{target,
+                          task.start - task.ready >= shortest_wait && high > task.ready,
+                          task.finds_room || low > task.ready,
+                          {}};
         if (!instance.is_held) return instance;
-        const auto first = std::lower_bound(by_end_.begin(), by_end_.end(), low, [&](Index t, Ns at) {
-            return tasks_[t].end < at;
-        });
+        const auto first =
+            std::lower_bound(by_end_.begin(), by_end_.end(), low, [&](Index t, Ns at) { return tasks_[t].end < at; });
         for (auto at = first; at != by_end_.end() && tasks_[*at].end <= high; ++at) {
             if (!may_precede(*at, target)) continue;
             instance.candidates.push_back(*at);
@@ -105,9 +106,8 @@ private:
 
     /// When the task became ready, told from those that took the device before and after it.
     void bound_by_turns(const DeviceTask& task, Ns& low, Ns& high) const {
-        const auto at = std::lower_bound(turns_.begin(), turns_.end(), task.start, [&](Index t, Ns when) {
-            return tasks_[t].start < when;
-        });
+        const auto at = std::lower_bound(turns_.begin(), turns_.end(), task.start,
+                                         [&](Index t, Ns when) { return tasks_[t].start < when; });
         const auto place = static_cast<Index>(at - turns_.begin());
         for (Index i = std::max(0, place - neighbours); i < place; ++i) {
             const DeviceTask& before = tasks_[turns_[i]];
@@ -174,25 +174,23 @@ private:
         int most = 0;
         for (const auto& [key, candidate] : candidates) most = std::max(most, candidate.steps);
         std::erase_if(candidates, [&](const auto& one) { return one.second.steps < most; });
-        const auto best = std::max_element(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
-            return b.second > a.second;
-        });
+        const auto best = std::max_element(candidates.begin(), candidates.end(),
+                                           [](const auto& a, const auto& b) { return b.second > a.second; });
         const double sure = confidence(candidates, best->second, held, overtaken, most);
         if (sure < least_confidence) return;
         for (const Instance& instance : instances)
             for (const Index source : instance.candidates)
-                if (key_of(source, instance.target) == best->first)
-                    found.push_back({source, instance.target, sure});
+                if (key_of(source, instance.target) == best->first) found.push_back({source, instance.target, sure});
     }
 
     /// Measured on random graphs of known edges (`docs/systems/training/evidence.md`).
     static double confidence(const std::map<std::int64_t, Candidate>& rivals, const Candidate& best, int held,
                              int overtaken, int steps) {
         const double share = static_cast<double>(steps) / held;
-        const bool is_alone_prompt = best.prompt_steps > 0 &&
-            std::count_if(rivals.begin(), rivals.end(), [&](const auto& one) {
-                return one.second.prompt_steps >= best.prompt_steps;
-            }) == 1;
+        const bool is_alone_prompt =
+            best.prompt_steps > 0 && std::count_if(rivals.begin(), rivals.end(), [&](const auto& one) {
+                                         return one.second.prompt_steps >= best.prompt_steps;
+                                     }) == 1;
         const double doubt = share < 1.0 ? 0.6 : 1.0;  // in some step something else must be true
         if (is_alone_prompt) return doubt * share * (rivals.size() == 1 ? 0.98 : 0.9);
         // Where nobody overtook it, a full device may be all there was to wait for.
@@ -208,8 +206,6 @@ private:
 
 }  // namespace
 
-std::vector<StreamWait> infer_stream_waits(std::span<const DeviceTask> tasks) {
-    return Inference(tasks).run();
-}
+std::vector<StreamWait> infer_stream_waits(std::span<const DeviceTask> tasks) { return Inference(tasks).run(); }
 
 }  // namespace gnomon

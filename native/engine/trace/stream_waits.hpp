@@ -21,12 +21,12 @@ namespace gnomon {
 struct DeviceTask {
     std::int32_t lane = 0;
     std::int64_t start = 0, end = 0;
-    std::int64_t ready = 0;       // by its launch and its own lane
-    std::int64_t asked = -1;      // when the host launched it; -1: before the trace
-    std::int64_t wait_asked = -1; // when the host first asked its stream to wait, -1: it did not
-    bool is_recorded = true;      // an event may stand for its end
-    bool finds_room = false;      // it needs next to nothing of the device
-    std::int32_t identity = -1;   // the same for the same task of another step; -1: unknown
+    std::int64_t ready = 0;        // by its launch and its own lane
+    std::int64_t asked = -1;       // when the host launched it; -1: before the trace
+    std::int64_t wait_asked = -1;  // when the host first asked its stream to wait, -1: it did not
+    bool is_recorded = true;       // an event may stand for its end
+    bool finds_room = false;       // it needs next to nothing of the device
+    std::int32_t identity = -1;    // the same for the same task of another step; -1: unknown
     std::int32_t step = -1;
 };
 
