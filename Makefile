@@ -34,6 +34,7 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	@echo "==> [1/3] packages of the core, into $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	  { echo "no virtual environment could be made; install the distribution's 'python3-venv'"; exit 1; }
+	@date +%s > $(VENV)/.began
 	@$(PIP) $(BUILD_TOOLS) $$($(BIN)/python tools/requirements.py)
 	@echo "==> [2/3] building the native core, unpacking torch"
 	@$(PIP) $$($(BIN)/python tools/requirements.py torch) & torch=$$!; \
@@ -56,8 +57,10 @@ $(VENV)/.native: $(VENV)/.core $(NATIVE)
 tour: $(VENV)/.native
 	@echo "==> [3/3] every system on bundled data"
 	@$(BIN)/gnomon tour report
+	@if [ -f $(VENV)/.began ]; then \
+	  echo "==> installed and toured in $$(($$(date +%s) - $$(cat $(VENV)/.began))) s"; rm $(VENV)/.began; fi
 
-# Cheapest first, so that a mistake is told in seconds.
+# Cheapest first, so that a mistake shows in seconds.
 test: install lint types layers native-test unit ray spark docs
 	@$(BIN)/python tests/closing_line.py $(JUNIT)/unit.xml $(JUNIT)/ray.xml $(JUNIT)/spark.xml
 
