@@ -8,8 +8,8 @@ import pytest
 from gnomon import _core
 from gnomon.datasets.batch_jobs import sample_jobs, tpch_like
 from gnomon.model.decima.network import DecimaWeights
-from gnomon.model.decima.torch_network import gradient, likelihood, select_decisions
 from gnomon.sim.cluster import Executors, run_cluster
+from tests.model.decima.torch_network import gradient, likelihood, select_decisions
 
 torch = pytest.importorskip("torch")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -28,7 +28,6 @@ def train_decima(
     rollouts: int = 8,
     arrival: float | None = None,
     start: Path | None = None,
-    gradients: Literal["native", "torch"] = "native",
     seed: int = 0,
 ) -> None:
     """Train Decima on a kind of jobs: `decima?model=FILE` then uses it.
@@ -46,7 +45,6 @@ def train_decima(
         arrival: Seconds between two jobs on average, more and less of it being tried too; so that
             half of the executors have work, unless given.
         start: Weights to begin with.
-        gradients: Whose: native code's, or PyTorch's (the same but for rounding, and slower).
         seed: Of everything.
     """
     from gnomon.datasets.batch_jobs import tpch_like_sets
@@ -68,7 +66,7 @@ def train_decima(
     # What is decided now matters for some jobs to come: 100 s and 10 s where 25 lie between two.
     training = Training(
         iterations=iterations, rollouts=rollouts, executors=executors, mean_s=mean_s,
-        memory_s=4.0 * mean_s, reach_s=0.4 * mean_s, gradients=gradients, seed=seed,
+        memory_s=4.0 * mean_s, reach_s=0.4 * mean_s, seed=seed,
     )  # fmt: skip
     began = time.monotonic()
 

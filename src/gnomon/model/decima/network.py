@@ -2,7 +2,7 @@
 
 Decima (Mao et al., "Learning scheduling algorithms for data processing clusters", SIGCOMM 2019)
 chooses the stage that free executors go to, and how many its job may hold. The network and its
-gradient are native (`native/engine/decima/`); `decima_torch` is the same in PyTorch.
+gradient are native (`native/engine/decima/`); the tests have the same in PyTorch.
 """
 
 from __future__ import annotations

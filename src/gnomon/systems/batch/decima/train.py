@@ -14,7 +14,6 @@ import os
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, get_args
 
 import msgspec
 import numpy as np
@@ -24,7 +23,6 @@ from gnomon import _core
 from gnomon.errors import InputError
 from gnomon.graph.jobs import BatchJobs, JobKinds
 from gnomon.model.decima.network import PARAMETERS, DecimaWeights
-from gnomon.model.decima.torch_network import gradient as torch_gradient
 from gnomon.sim.cluster import Executors, run_cluster
 from gnomon.systems.batch.decima.advantage import advantages
 from gnomon.table import atomic_file
@@ -32,7 +30,6 @@ from gnomon.table import atomic_file
 __all__ = ["Progress", "Training", "train_decima", "usual_arrival_s"]
 
 Floats = NDArray[np.float64]
-Gradients = Literal["native", "torch"]
 
 #: Of the executors, with `usual_arrival_s` between two jobs: what 25 s are on 100 for jobs like
 #: TPC-H's.
@@ -62,7 +59,6 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
         memory_s: Costs count e times less for every so many seconds that they come later; some
             arrivals should fit in.
         reach_s: So does what happened after a decision, beside what the state then promises.
-        gradients: Who differentiates, `native` code or `torch`.
         seed: Of everything.
     """
 
@@ -77,7 +73,6 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     decisions: int = 600
     memory_s: float = 100.0
     reach_s: float = 10.0
-    gradients: Gradients = "native"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -90,8 +85,6 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError("arrivals, learning rate or entropy are out of range")
         if not (0 < self.memory_s < 1e9 and 0 < self.reach_s < 1e9):
             raise InputError("memory and reach are seconds, more than none")
-        if self.gradients not in get_args(Gradients):
-            raise InputError(f"gradients are {' or '.join(get_args(Gradients))}")
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -194,11 +187,10 @@ def _iterate(learner: _Learner, sets: list[JobKinds], how: Training) -> tuple[_L
     worth = advantages(runs, records, memory_s=how.memory_s, reach_s=how.reach_s)
     scale = float(np.sqrt(np.mean(np.concatenate(worth.advantages) ** 2))) + 1e-9
     part = min(1.0, how.decisions * how.rollouts / sum(map(len, worth.advantages)))
-    differentiate = _core.decima_gradient if how.gradients == "native" else torch_gradient
     gradient, entropy, used = np.zeros(PARAMETERS), 0.0, 0
     for record, gained in zip(records, worth.advantages):
         some = np.sort(rng.permutation(len(gained))[: max(1, int(part * len(gained)))])
-        found, _, of_chances = differentiate(
+        found, _, of_chances = _core.decima_gradient(
             parameters, record, some, (gained[some] / scale).astype(np.float32),
             how.entropy * (1.0 - share),
         )  # fmt: skip

@@ -7,24 +7,17 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
-from gnomon.errors import MissingExtra
 from gnomon.model.decima.network import NETS
 
-__all__ = ["Likelihood", "gradient", "likelihood", "select_decisions", "torch_module"]
+__all__ = ["Likelihood", "gradient", "likelihood", "select_decisions"]
+
+torch = pytest.importorskip("torch")
 
 _SLOPE = 0.2
 Record = Mapping[str, NDArray[Any]]
-
-
-def torch_module() -> Any:
-    """PyTorch, or the line that installs it."""
-    try:
-        import torch
-    except ImportError:
-        raise MissingExtra("torch", "torch", "training Decima") from None
-    return torch
 
 
 def gradient(
@@ -36,7 +29,6 @@ def gradient(
     Of -advantage x log p - entropy_weight x entropy over some decisions; also the sums of log p
     and of entropies.
     """
-    torch = torch_module()
     leaf = torch.tensor(parameters, requires_grad=True)
     found = likelihood(leaf, select_decisions(record, decisions))
     log_chance = found.log_chance @ torch.tensor(advantage)
@@ -67,7 +59,6 @@ def likelihood(parameters: Any, record: Record) -> Likelihood:
         parameters: A tensor of Decima's 4,770, laid out as `network.NETS` says.
         record: What `DecimaOrder.record()` gives: what each decision saw and drew.
     """
-    torch = torch_module()
     seen = _Seen(torch, record)
     layers = _layers(parameters)
 
