@@ -61,11 +61,11 @@ def test_every_what_if_is_answered_and_all_of_them_together(job, capsys):
     )  # fmt: skip
     labels = found["tables"]["What if"]["columns"]["what_if"]
     assert labels == [
-        "as it is", "gemm x 0.5", "without nccl*", "no host overhead (captured as a CUDA graph)",
+        "baseline", "gemm x 0.5", "without nccl*", "no host overhead (captured as a CUDA graph)",
         "ideal network", "no overlap of communication", "communication wholly overlapped",
         "rank 1 5 ms late", "rank 0 1.5 times as slow", "all of these",
     ]  # fmt: skip
-    base = step_of(found, "as it is")
+    base = step_of(found, "baseline")
     assert step_of(found, "gemm x 0.5") == pytest.approx(base - 10, abs=0.05)
     assert step_of(found, "rank 1 5 ms late") == pytest.approx(base + 5, abs=0.01)
     assert step_of(found, "rank 0 1.5 times as slow") == pytest.approx(base, abs=0.01)
@@ -89,7 +89,7 @@ def test_what_was_asked_can_be_asked_again(job, capsys, monkeypatch):
 
 def test_without_options_the_usual_questions_are_asked(job, capsys):
     labels = answer(capsys, "training", "whatif", job)["tables"]["What if"]["columns"]["what_if"]
-    assert {"as it is", "ideal network", "all kernels twice as fast"} <= set(labels)
+    assert {"baseline", "ideal network", "all kernels twice as fast"} <= set(labels)
 
 
 @pytest.mark.parametrize(

@@ -40,11 +40,11 @@ def replay(
         path: A trace (.json, .gz or .zst), a folder of ranks, a pattern in quotes, an operation
             log (.parquet), or bundled:h200-gpt-l6.
         steps: The steps to count, by the numbers of their marks: 12, 12-14 or 12,14.
-        scale: Replay with a change, PATTERN=FACTOR, by kind or name: `--scale product=0.5`.
+        scale: Replay with a change, PATTERN=FACTOR, by kind or name: `--scale gemm=0.5`.
             Repeatable; all of them together make the step, and the table shows each alone.
         perfetto: Also write recorded and replayed timelines side by side (.pftrace or .json).
         profiler_cost: What the profiler costs, in place of what comes with gnomon (.toml).
-        traced_only: Do not let traced ranks stand in for those that were not traced.
+        traced_only: Do not use proxy ranks for those that were not traced.
         output: Where the answer goes.
     """
     from gnomon.systems.training.whatif import parse_scale
@@ -77,7 +77,7 @@ def whatif(
 ) -> None:
     """Ask what the step would take: each change on its own, and all of them together.
 
-    Answers are without the profiler's own time, and scaled to the plain steps where these were
+    Answers are without the profiler's own time, and scaled to unprofiled steps where these were
     measured. Without any option the questions worth asking of any trace are asked.
 
     Args:
@@ -94,7 +94,7 @@ def whatif(
         steps: The steps to count, by the numbers of their marks.
         perfetto: Also write recorded and changed timelines side by side (.pftrace or .json).
         profiler_cost: What the profiler costs, in place of what comes with gnomon (.toml).
-        traced_only: Do not let traced ranks stand in for those that were not traced.
+        traced_only: Do not use proxy ranks for those that were not traced.
         output: Where the answer goes.
     """
     from gnomon.systems.training import whatif as ask
@@ -166,7 +166,7 @@ def _answer(run: TrainingReplay, command: str, perfetto: Path | None, output: Ou
 def record(
     *command: Annotated[str, Parameter(required=True, help="What to run, after `--`.")],
     out: Path = Path("run"),
-    plain: int = 10,
+    unprofiled: int = 10,
     steps: int = 3,
     warmup: int = 2,
     skip: int = 3,
@@ -179,12 +179,12 @@ def record(
 
     `gnomon training record --out run -- python train.py --lr 3e-4`. Everything after `--` is the
     command, which may be torchrun. A step is a step of the first PyTorch optimizer in it. The exit
-    code is the command's own; 2 when that was 0 but no trace came of it.
+    code is the command's own; 2 when that was 0 but there is no trace.
 
     Args:
         command: What to run, after `--`.
         out: Folder for the trace and `meta.json`.
-        plain: Steps to time without the profiler.
+        unprofiled: Steps to time without the profiler.
         steps: Steps to trace.
         warmup: Steps for the profiler to warm up.
         skip: First steps to leave alone.
@@ -198,7 +198,7 @@ def record(
     from gnomon.systems.training.recording.recorder import RecordOptions
 
     options = RecordOptions(
-        skip, plain, warmup, steps, shapes=shapes, sync_events=sync_events, stack=stack
+        skip, unprofiled, warmup, steps, shapes=shapes, sync_events=sync_events, stack=stack
     )
     done = record_command(command, out, options, overwrite=overwrite)
     if done.has_stepped:

@@ -53,7 +53,7 @@ def predict(
         style: Without a trace, how the code runs it: torch, megatron, megatron-2022,
             transformers-fp32; by the layout and the GPU unless given.
         price: USD of one GPU for an hour.
-        zone: The grid for grams of carbon: DE, CAISO, PJM ... or grams a kWh.
+        zone: The grid for grams of carbon: DE, CAISO, PJM ... or g/kWh.
         steps: The steps of the trace to take apart, by the numbers of their marks.
         profiler_cost: What the profiler costs, in place of what comes with gnomon (.toml).
         perfetto: Also write base and predicted timelines side by side (.pftrace or .json).
@@ -132,7 +132,7 @@ def search(
         interleave: Chunks of layers a pipeline rank may hold. Repeatable.
         rank_by: What the best is best at: step_ms, tokens_s, cost_usd, energy_kwh, carbon_g.
         price: USD of one GPU for an hour.
-        zone: The grid for grams of carbon: DE, CAISO, PJM ... or grams a kWh.
+        zone: The grid for grams of carbon: DE, CAISO, PJM ... or g/kWh.
         on: Where to run: serial, local, local:4, ray, ray://host:port; as fits unless given.
         top: How many layouts the tables show besides the Pareto front.
         output: Where the answer goes.
@@ -186,9 +186,9 @@ def _parts(
 
     if path is not None:
         if model:
-            raise InputError("--model stands in for a trace: give one or the other")
+            raise InputError("give a trace or --model, not both")
         if style is not None:
-            raise InputError("--style is told from the trace: it is for --model")
+            raise InputError("--style is inferred from a trace: give it with --model")
         return read_recorded(
             path,
             parse_settings(base or (), "--base"),
@@ -202,8 +202,8 @@ def _parts(
         )
     if base:
         raise InputError("--base corrects what is read off a trace: put it into --model")
-    told = parse_settings(model, "--model")
-    return _modelled(told, gpu, style, settings, memory_gib), ()
+    base_settings = parse_settings(model, "--model")
+    return _modelled(base_settings, gpu, style, settings, memory_gib), ()
 
 
 def _modelled(

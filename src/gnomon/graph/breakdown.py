@@ -91,7 +91,7 @@ def breakdown(timeline: Timeline, classes: Mapping[str, Sequence[str]] | None) -
         classes = {kind: (kind,) for kind in used}
     if len(classes) > _MOST_CLASSES:
         raise InputError(
-            f"{len(classes)} classes; at most {_MOST_CLASSES} can be told apart",
+            f"{len(classes)} classes; at most {_MOST_CLASSES} can be distinguished",
             hint="give `classes` that gather several kinds",
         )
     class_of_kind = np.full(256, 255, np.uint8)

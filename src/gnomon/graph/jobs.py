@@ -70,7 +70,7 @@ class JobKinds(msgspec.Struct, frozen=True, eq=False, dict=True):
         sample_count: How many they are: at least one.
         sample_ns: The durations.
         cpu_ns: CPU time of one task of each stage; 0 is all of its duration.
-        told_ns: Mean duration of a task of each stage, where it was told; else 0.
+        given_mean_ns: Mean duration of a task of each stage, where it was given; else 0.
 
     >>> scan = Stage(4, {2: Waves(first=[10, 12], rest=[5])})
     >>> join = Stage(1, {2: Waves(first=[20])}, parents=(0,))
@@ -90,7 +90,7 @@ class JobKinds(msgspec.Struct, frozen=True, eq=False, dict=True):
     sample_ns: NDArray[np.int64]
     cpu_ns: NDArray[np.int64]
     stage_names: tuple[str, ...] = ()
-    told_ns: NDArray[np.float64] = msgspec.field(default_factory=lambda: np.zeros(0))
+    given_mean_ns: NDArray[np.float64] = msgspec.field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def build(cls, kinds: Mapping[str, Sequence[Stage]]) -> JobKinds:
@@ -156,7 +156,7 @@ class JobKinds(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def typical_ns(self) -> NDArray[np.float64]:
-        """Mean duration of a task of each stage: as told, or over its samples, each once."""
+        """Mean duration of a task of each stage: as given, or over its samples, each once."""
         sums = np.append(0.0, np.cumsum(self.sample_ns, dtype=np.float64))
         typical = np.empty(self.stage_count)
         first = self.sample_first.reshape(self.stage_count, -1)
@@ -166,7 +166,9 @@ class JobKinds(msgspec.Struct, frozen=True, eq=False, dict=True):
             total = sum(sums[begin + many] - sums[begin] for begin, many in runs)
             typical[stage] = total / sum(many for _, many in runs)
         return (
-            np.where(self.told_ns > 0.0, self.told_ns, typical) if self.told_ns.size else typical
+            np.where(self.given_mean_ns > 0.0, self.given_mean_ns, typical)
+            if self.given_mean_ns.size
+            else typical
         )
 
     def stages_of(self, kind: int) -> range:
@@ -226,7 +228,7 @@ class BatchJobs(msgspec.Struct, frozen=True, eq=False):
         after: The job that has to end before, or -1.
         application: Jobs of one application share executors, which need not be moved between
             them nor warmed up again.
-        deadline_ns: By when it should be done; the greatest int64 where that is not said.
+        deadline_ns: By when it should be done; the greatest int64 where it is not given.
         weight: For policies that share by weight.
 
     >>> kinds = JobKinds.build({"q1": [Stage(1, {1: Waves(first=[5])})]})
@@ -255,7 +257,7 @@ class BatchJobs(msgspec.Struct, frozen=True, eq=False):
         deadline_ns: ArrayLike | None = None,
         weight: ArrayLike | None = None,
     ) -> BatchJobs:
-        """Checked columns; each job is an application of its own unless told otherwise.
+        """Checked columns; each job is an application of its own unless set otherwise.
 
         Raises:
             InputError: Columns differ in length, a kind does not exist, or times go back.

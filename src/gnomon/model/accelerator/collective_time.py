@@ -1,4 +1,4 @@
-"""How long ranks take to exchange data, told from bytes, ranks and the links between them.
+"""How long ranks take to communicate, from bytes, ranks and the links between them.
 
 A collective over links of one class takes a time to start, a time a step from rank to rank, and
 its bytes over the rate of the links: the alpha-beta model of Thakur, Rabenseifner and Gropp (2005,
@@ -237,8 +237,8 @@ def _fit_factors(latency_us: Array, transfer_us: Array, measured_us: Array) -> t
     """Factors on starts and on bytes that make log errors small, near one where data is thin."""
 
     def loss(point: tuple[float, float]) -> float:
-        told = latency_us * math.exp(point[0]) + transfer_us * math.exp(point[1])
-        off = np.abs(np.log(np.maximum(told, 1e-9) / measured_us))
+        predicted_us = latency_us * math.exp(point[0]) + transfer_us * math.exp(point[1])
+        off = np.abs(np.log(np.maximum(predicted_us, 1e-9) / measured_us))
         # The prior is weak and smooth: it decides only what the samples leave open.
         return float(off.sum() + _PRIOR_SAMPLES * 0.05 * (point[0] ** 2 + point[1] ** 2))
 

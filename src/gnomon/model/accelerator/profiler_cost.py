@@ -1,4 +1,4 @@
-"""What the PyTorch profiler itself costs, event by event, told from the trace it wrote.
+"""What the PyTorch profiler itself costs, event by event, inferred from the trace it wrote.
 
 Every operator, runtime call and Python frame that the profiler records has its two ends taken
 down, and that takes time: on a host that a training step waits for, up to half of it. How much is

@@ -72,7 +72,7 @@ class TraceGraph(msgspec.Struct, frozen=True, eq=False):
         step_names: The marks.
         notes: What was cut, left out or inferred.
         gpu: The device's name.
-        inferred: Waits between streams that were told from times, with a confidence each.
+        inferred: Waits between streams that were inferred from times, with a confidence each.
         event: The trace's event behind each task, -1 for gaps; None without a trace.
         counted: The steps that answers are about; empty for all.
         marked_ns: When each step was marked to begin, a row a rank (by number), -1 where it was
@@ -150,8 +150,8 @@ def _graph(
     for code in np.flatnonzero(is_kernel).tolist():
         class_of[code] = _DEVICE + KERNEL_CLASSES.index(classify_kernel(trace.names[code]))
     kind[on_device] = class_of[trace.name[event[on_device]]]
-    kind[np.isin(event, [exchange for exchange, _ in laid.exchanges])] = (
-        _DEVICE + KERNEL_CLASSES.index("communication")
+    kind[np.isin(event, [row for row, _ in laid.communications])] = _DEVICE + KERNEL_CLASSES.index(
+        "communication"
     )
     gap = len(trace.names) + (kind == _KINDS.index("latency"))
     name = np.where(event >= 0, trace.name[event], gap)

@@ -1,4 +1,4 @@
-"""How long a step takes, told from where steps end; and how well one step foretells another."""
+"""How long a step takes, from the ends of steps; and how well one step predicts another."""
 
 from __future__ import annotations
 

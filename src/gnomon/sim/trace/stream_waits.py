@@ -2,7 +2,7 @@
 
 A recorded wait names the waiting stream, its call and the event. Which record call set that event,
 and on which stream, older profilers say; those on CUDA 12.9 and later leave both out (-1). Then
-the event's number tells the call: events are numbered as they are made, so where each is recorded
+the event's number gives the call: events are numbered as they are made, so where each is recorded
 once, the numbers follow the order of the record calls. The stream follows from what the host did
 around the call:
 
@@ -119,7 +119,7 @@ class _Source(NamedTuple):
 
 
 def _sources(acts: Sequence[_Act]) -> dict[int, _Source]:
-    """The record behind each wait, where it can be told; by places among the acts."""
+    """The record behind each wait, where it is known; by places among the acts."""
     records = [i for i, act in enumerate(acts) if act.what is _What.RECORD]
     by_correlation = {acts[i].correlation: i for i in records}
     first = _first_number(acts, records)
@@ -128,9 +128,9 @@ def _sources(acts: Sequence[_Act]) -> dict[int, _Source]:
     for i, act in enumerate(acts):
         if act.what is not _What.WAIT or act.extra is None or act.stream is None:
             continue
-        said = by_correlation.get(act.extra.record)
-        if said is not None and act.extra.stream >= 0:
-            found[i] = _Source(said, (act.stream[0], act.extra.stream))
+        record = by_correlation.get(act.extra.record)
+        if record is not None and act.extra.stream >= 0:
+            found[i] = _Source(record, (act.stream[0], act.extra.stream))
         elif first is not None and act.extra.event >= 0:
             waits[records[act.extra.event - first]].append(i)
     stream_of = _streams_of_records(acts, waits)

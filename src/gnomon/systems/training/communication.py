@@ -1,4 +1,4 @@
-"""What a rank exchanges with others: collectives, sends and receives, as its trace shows them."""
+"""Communication of one rank: collectives, sends and receives, as its trace shows them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IN_KERNEL_NAMES = re.compile(
 
 
 class Communication(msgspec.Struct, frozen=True):
-    """One exchange, seen from one rank.
+    """One communication, seen from one rank.
 
     Attributes:
         event: The trace's event.
@@ -64,7 +64,7 @@ class _Extra(msgspec.Struct):
 
 
 def communications(trace: KinetoTrace, laid: LaidOut) -> list[Communication]:
-    """All exchanges of a rank, in order of their start."""
+    """All communications of a rank, in order of their start."""
     marks = step_marks(trace)
     steps = step_of_device_events(trace, asked_at(trace, laid), marks)
     names = [*(trace.name_of(mark) for mark in marks.tolist()), ""]
@@ -73,14 +73,14 @@ def communications(trace: KinetoTrace, laid: LaidOut) -> list[Communication]:
         return names[int(steps[event])]
 
     found = [
-        _of_backend(trace, exchange, post, step_of(exchange)) for exchange, post in laid.exchanges
+        _of_backend(trace, event, post, step_of(event)) for event, post in laid.communications
     ]
-    exchanged = {exchange for exchange, _ in laid.exchanges}
+    of_backend = {event for event, _ in laid.communications}
     codes = [
         code for code, name in enumerate(trace.names) if classify_kernel(name) == "communication"
     ]
     on_device = (laid.event_class == EventClass.DEVICE) & np.isin(trace.name, codes)
-    kernels = [event for event in np.flatnonzero(on_device).tolist() if event not in exchanged]
+    kernels = [event for event in np.flatnonzero(on_device).tolist() if event not in of_backend]
     place: dict[int, int] = {}
     for event in kernels:
         lane = place.setdefault(int(laid.lane[event]), len(place))
@@ -88,13 +88,13 @@ def communications(trace: KinetoTrace, laid: LaidOut) -> list[Communication]:
     return sorted(found, key=lambda one: (one.start_ns, one.event))
 
 
-def _of_backend(trace: KinetoTrace, exchange: int, post: int, step: str) -> Communication:
-    operation = trace.name_of(exchange).partition(":")[2]
+def _of_backend(trace: KinetoTrace, event: int, post: int, step: str) -> Communication:
+    operation = trace.name_of(event).partition(":")[2]
     peer = peer_of(trace, post)
-    dims, _, _ = trace.shapes[trace.shape[exchange]].partition("\t")
+    dims, _, _ = trace.shapes[trace.shape[event]].partition("\t")
     return Communication(
-        exchange, operation, "", (), -1 if peer is None else peer, dims, step,
-        int(trace.start_ns[exchange]), int(trace.end_ns[exchange]), operation in _POINT_TO_POINT,
+        event, operation, "", (), -1 if peer is None else peer, dims, step,
+        int(trace.start_ns[event]), int(trace.end_ns[event]), operation in _POINT_TO_POINT,
     )  # fmt: skip
 
 

@@ -1,15 +1,15 @@
 """From the operation log of a whole job to a work graph that replays, waits apart from transfers.
 
-Every operation is a task on a lane of its rank. What it waited for is told from what must be and
-from what the log shows, so that no rank's lateness hides in another's duration:
+Every operation is a task on a lane of its rank. What it waited for is inferred, so
+that no rank's lateness hides in another's duration:
 
 - program order: operations of a rank that never run beside its compute block it, one after the
   other; those launched together (a send with a receive) form a batch that ends as a whole. Others
-  run beside the compute, tied to it by their data and by what had ended when they were launched;
-- meetings: a send and its receive, the ranks of a collective. They start together once the last
+  run beside the compute, linked to it by their data and by what had ended when they were launched;
+- rendezvous: a send and its receive, the ranks of a collective. They start together once the last
   has come; what is left of the time, from then to the end, is the transfer;
-- meetings that the log does not name: where the ranks of a stage go on together although they got
-  there at different times, they waited for one another (for the mean of the loss, say);
+- hidden rendezvous: where the ranks of a stage go on together although they got there at different
+  times, they waited for one another (for the mean of the loss, say);
 - what remains between the last thing waited for and the start is a `gap` task: host time, launch
   delay. Steps follow one another at fences, so each is replayed as if alone.
 
@@ -54,12 +54,12 @@ _BESIDE = 0.1
 #: How far clocks are trusted, of one rank and of two; never less than to a share of a compute.
 _JITTER_NS, _JITTER_SHARE = 1_000_000, 0.01
 _SKEW_NS, _SKEW_SHARE = 10_000_000, 0.1
-#: A meeting that the log does not name is kept in so many steps, and explains so much silence.
+#: A rendezvous that the log does not name is kept in so many steps, and explains so much silence.
 _KEPT, _EXPLAINED = 0.95, 0.5
 #: Rounds in which the times of operations that clocks have out of order must settle.
 _ROUNDS = 20
 #: Kinds of task that are not operations.
-FENCE, MEETING, GAP = "fence", "meeting", "gap"
+FENCE, RENDEZVOUS, GAP = "fence", "rendezvous", "gap"
 
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -76,7 +76,7 @@ def fence_tasks(training: TraceGraph) -> Rows:
 
 
 class _Edges:
-    """What comes before what, in rows of the log; fences and hidden meetings lie behind them."""
+    """What comes before what, in rows of the log; fences and hidden rendezvous lie behind them."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[Rows, Rows, str]] = []
@@ -92,8 +92,8 @@ class _Edges:
         return [kind for source, _, kind in self._parts for _ in range(len(source))]
 
 
-class _Meeting(msgspec.Struct, frozen=True, eq=False):
-    """A meeting that the log does not name; rows are a line a step and a column a rank.
+class _HiddenRendezvous(msgspec.Struct, frozen=True, eq=False):
+    """A rendezvous that the log does not name; rows are a line a step and a column a rank.
 
     Attributes:
         place: Whose it is.
@@ -107,14 +107,14 @@ class _Meeting(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Sizes(msgspec.Struct, frozen=True, eq=False):
-    """Times of each row from the start of its step; of fences and hidden meetings as well.
+    """Times of each row from the start of its step; of fences and hidden rendezvous as well.
 
     Attributes:
         ready: When the last thing it waits for on its rank had ended.
-        came: When it had come to its meeting.
+        came: When it had come to its rendezvous.
         began: When all had come.
         took: What it took from then on: the transfer, or all of an operation that meets nobody.
-        met: When each fence and hidden meeting was.
+        met: When each fence and hidden rendezvous was.
     """
 
     ready: Rows
@@ -151,12 +151,12 @@ class _Builder:
         self.program = np.flatnonzero(self.blocks)
         self.batch = self._order_program()
         self._order_others()
-        self.group = self._believed(self._collective_keys(self._tie_transfers()))
-        self._tie_parameters()
-        self.meetings = self._hidden_meetings()
-        self.extra = self.steps + 1 + self.steps * len(self.meetings)
-        self._tie_meetings()
-        self._tie_fences()
+        self.group = self._believed(self._collective_keys(self._link_transfers()))
+        self._link_parameters()
+        self.rendezvous = self._hidden_rendezvous()
+        self.extra = self.steps + 1 + self.steps * len(self.rendezvous)
+        self._link_rendezvous()
+        self._link_fences()
         return self._assemble(self._sizes())
 
     # -- order on one rank -------------------------------------------------------------------
@@ -210,15 +210,15 @@ class _Builder:
         by_end = self.program[np.argsort(self.clock_end[self.program], kind="stable")]
         at = self.clock_start[rows] + self.jitter_ns
         found = np.searchsorted(self.clock_end[by_end], at, side="right") - 1
-        self._tie_seen(by_end[found[found >= 0]], rows[found >= 0], "program")
+        self._link_seen(by_end[found[found >= 0]], rows[found >= 0], "program")
         # A collective is awaited behind the compute, by the first operation after its end.
         rows = rows[~self.is_transfer[rows]]
         waiting = self.program[~(self.is_compute | self.is_transfer)[self.program]]
         found = np.searchsorted(self.clock_start[waiting], self.clock_end[rows] - self.jitter_ns)
         inside = found < len(waiting)
-        self._tie_seen(rows[inside], waiting[found[inside]], "program")
+        self._link_seen(rows[inside], waiting[found[inside]], "program")
 
-    def _tie_seen(self, source: Rows, target: Rows, kind: str) -> None:
+    def _link_seen(self, source: Rows, target: Rows, kind: str) -> None:
         """Adds those edges inside a unit that the recorded times bear out.
 
         They lead forward in the order of the log, as all others of a unit do: within the jitter,
@@ -230,7 +230,7 @@ class _Builder:
 
     # -- what meets whom ---------------------------------------------------------------------
 
-    def _tie_transfers(self) -> Rows:
+    def _link_transfers(self) -> Rows:
         """Ties each send and receive to its compute; returns what the two ends have in common.
 
         That is -1 where nobody can be at the other end: logs also hold sends of the last chunk
@@ -250,7 +250,7 @@ class _Builder:
             made = np.flatnonzero(log.is_operation(compute))
             rows, match = self._match(name, made, is_inner[made])
             source, target = (match, rows) if name.endswith("send") else (rows, match)
-            self._tie_seen(source, target, "data")
+            self._link_seen(source, target, "data")
             way = COMPUTE.index(compute)
             code = ((pipeline * chunks + border) * 2 + way) * (int(micro.max()) + 1) + micro
             key[rows] = np.where(is_inner, code, -1)[match]
@@ -305,7 +305,7 @@ class _Builder:
         return key
 
     def _believed(self, key: Rows) -> Rows:
-        """Numbers the meetings that the times bear out: nobody leaves before all have come."""
+        """Numbers the rendezvous that the times bear out: nobody leaves before all have come."""
         rows = np.flatnonzero(key >= 0)
         _, number, size = np.unique(key[rows], return_inverse=True, return_counts=True)
         came, left = np.zeros(len(size), np.int64), np.full(len(size), 2**62)
@@ -314,12 +314,12 @@ class _Builder:
         is_broken = left < came - self.skew_ns
         self.alone = int(np.count_nonzero(self.is_transfer[rows] & (size[number] == 1)))
         self.broken = int(np.count_nonzero(is_broken[number]))
-        self._tie_eager(rows[is_broken[number] & self.is_transfer[rows]], key)
+        self._link_eager(rows[is_broken[number] & self.is_transfer[rows]], key)
         group = np.full(self.n, -1, np.int64)
         group[rows] = np.where(is_broken | (size == 1), -1, np.arange(len(size)))[number]
         return group
 
-    def _tie_eager(self, rows: Rows, key: Rows) -> None:
+    def _link_eager(self, rows: Rows, key: Rows) -> None:
         """A send that did not wait for its receive: the receive, once launched, waits for it."""
         is_send = self.log.is_operation("forward-send", "backward-send")[rows]
         send, receive = rows[is_send], rows[~is_send]
@@ -328,7 +328,7 @@ class _Builder:
             in_order = self.end[send] <= self.end[receive] + self.skew_ns
             self.eager = send[in_order], receive[in_order]
 
-    def _tie_parameters(self) -> None:
+    def _link_parameters(self) -> None:
         """Parameters come before the first forward of their chunk, gradients after its last."""
         log = self.log
         key: Rows = self.unit * (int(log.chunk.max()) + 2) + log.chunk.astype(np.int64) + 1
@@ -336,14 +336,14 @@ class _Builder:
         gather = np.flatnonzero(log.is_operation("params-all-gather"))
         key = np.unique(key, return_inverse=True)[1].reshape(-1)  # numbers of chunks may be huge
         first = _any_with(key, forward[::-1])[key[gather]]
-        self._tie_seen(gather[first >= 0], first[first >= 0], "data")
+        self._link_seen(gather[first >= 0], first[first >= 0], "data")
         reduce = np.flatnonzero(log.is_operation("grads-reduce-scatter", "grads-all-reduce"))
         last = _any_with(key, backward)[key[reduce]]
-        self._tie_seen(last[last >= 0], reduce[last >= 0], "data")
+        self._link_seen(last[last >= 0], reduce[last >= 0], "data")
 
-    # -- meetings that the log does not name -------------------------------------------------
+    # -- rendezvous that the log does not name -------------------------------------------------
 
-    def _hidden_meetings(self) -> list[_Meeting]:
+    def _hidden_rendezvous(self) -> list[_HiddenRendezvous]:
         """Of ranks that leave their compute at different times, yet go on together."""
         turn = self._turns()
         if turn is None:
@@ -352,11 +352,11 @@ class _Builder:
         ready = np.zeros(self.n, np.int64)
         np.maximum.at(ready, target, self.end[source])
         stage = self.log.stage[turn[0]]
-        everybody = self._meeting("job", np.full(len(stage), True), turn, ready)
+        everybody = self._rendezvous("job", np.full(len(stage), True), turn, ready)
         if everybody is not None:
             return [everybody]
-        each = (self._meeting(f"stage {s}", stage == s, turn, ready) for s in np.unique(stage))
-        return [meeting for meeting in each if meeting is not None]
+        each = (self._rendezvous(f"stage {s}", stage == s, turn, ready) for s in np.unique(stage))
+        return [rendezvous for rendezvous in each if rendezvous is not None]
 
     def _turns(self) -> Rows | None:
         """The first row of each rank behind all its compute and transfers, step by step."""
@@ -372,12 +372,14 @@ class _Builder:
             return None  # some rank ends with compute
         return np.asarray(program[turn].reshape(self.steps, ranks), np.int64)
 
-    def _meeting(self, place: str, ranks: Mask, turn: Rows, ready: Rows) -> _Meeting | None:
+    def _rendezvous(
+        self, place: str, ranks: Mask, turn: Rows, ready: Rows
+    ) -> _HiddenRendezvous | None:
         latest = ready[turn[:, ranks]].max(axis=1, keepdims=True)
         if np.count_nonzero(ranks) < 2 or not self._waits(turn[:, ranks], ready, latest):
             return None
         after = [r for r in np.flatnonzero(~ranks) if self._waits(turn[:, [r]], ready, latest)]
-        return _Meeting(place, turn[:, ranks], turn[:, np.asarray(after, np.int64)])
+        return _HiddenRendezvous(place, turn[:, ranks], turn[:, np.asarray(after, np.int64)])
 
     def _waits(self, rows: Rows, ready: Rows, latest: Rows) -> bool:
         """Whether these go on only after `latest`, and waiting for it explains their silence."""
@@ -387,18 +389,18 @@ class _Builder:
         left = np.maximum(start - np.maximum(ready[rows], latest), 0).sum()
         return bool(kept >= _KEPT and silent > 0 and left <= (1.0 - _EXPLAINED) * silent)
 
-    def _tie_meetings(self) -> None:
-        """Whatever the ranks of a hidden meeting wait for comes before it, they come after it."""
+    def _link_rendezvous(self) -> None:
+        """What the ranks of a hidden rendezvous wait for comes before it, they come after it."""
         source, target = self.edges.all()
         step = self.log.step_index
-        for number, meeting in enumerate(self.meetings):
+        for number, rendezvous in enumerate(self.rendezvous):
             first = self.n + self.steps + 1 + number * self.steps
-            before = np.isin(target, meeting.rows)
-            self.edges.add(source[before], first + step[target[before]], MEETING)
-            rows = np.concatenate([meeting.rows.ravel(), meeting.after.ravel()])
-            self.edges.add(first + step[rows], rows, MEETING)
+            before = np.isin(target, rendezvous.rows)
+            self.edges.add(source[before], first + step[target[before]], RENDEZVOUS)
+            rows = np.concatenate([rendezvous.rows.ravel(), rendezvous.after.ravel()])
+            self.edges.add(first + step[rows], rows, RENDEZVOUS)
 
-    def _tie_fences(self) -> None:
+    def _link_fences(self) -> None:
         """A step begins when everything of the one before has ended."""
         source, target = self.edges.all()
         is_first, is_last = np.ones((2, self.n + self.extra), bool)
@@ -426,15 +428,15 @@ class _Builder:
             when[: self.n] = np.maximum(self.end, began)
         is_cut = (self.start < ready - self.jitter_ns) & (self.end > self.start)
         self.cut = int(np.count_nonzero(is_cut))
-        # A batch ends as a whole: all its transfers count from the last of its meetings.
+        # A batch ends as a whole: all its transfers count from the last of its rendezvous.
         took = np.maximum(self.end - _latest(self.batch, began), 0)
         return _Sizes(ready, came, began, took, when[self.n :])
 
     def _ready(self, when: Rows, before: Rows) -> Rows:
-        """When the last thing each row waits for had ended; sets the times of hidden meetings."""
+        """When the last thing each row waits for had ended; also sets times of rendezvous."""
         source, target = self.edges.all()
-        to_meeting, to_row = target > self.n + self.steps, target < self.n
-        np.maximum.at(when, target[to_meeting], when[source[to_meeting]])
+        to_rendezvous, to_row = target > self.n + self.steps, target < self.n
+        np.maximum.at(when, target[to_rendezvous], when[source[to_rendezvous]])
         ready = np.zeros(self.n, np.int64)
         np.maximum.at(ready, target[to_row], when[source[to_row]])
         return np.maximum(ready, np.where(before >= 0, when[before], 0))
@@ -449,9 +451,9 @@ class _Builder:
 
     def _assemble(self, sizes: _Sizes) -> TraceGraph:
         log, places = self.log, _Places(self.extra, sizes.came > sizes.ready)
-        # Of fences and hidden meetings: one fence before each step and one behind the last.
+        # Of fences and hidden rendezvous: one fence before each step and one behind the last.
         every = np.arange(self.steps)
-        step = np.concatenate([every, [-1], np.tile(every, len(self.meetings))])
+        step = np.concatenate([every, [-1], np.tile(every, len(self.rendezvous))])
         begin = np.concatenate([[0], np.cumsum(log.step_ns)])
         met, at = begin[step] + sizes.met, begin[log.step_index]
         graph = self._graph(places, sizes)
@@ -467,10 +469,13 @@ class _Builder:
         )
 
     def _graph(self, places: _Places, sizes: _Sizes) -> WorkGraph:
-        log, meetings = self.log, len(self.meetings)
-        lanes = ["job/steps", *(f"{meeting.place}/meeting" for meeting in self.meetings)]
-        lane = np.repeat(np.arange(meetings + 1), [self.steps + 1, *[self.steps] * meetings])
-        kinds, names, name = [FENCE, MEETING, GAP, *log.operations], *self._names()
+        log, rendezvous = self.log, len(self.rendezvous)
+        lanes = [
+            "job/steps",
+            *(f"{rendezvous.place}/rendezvous" for rendezvous in self.rendezvous),
+        ]
+        lane = np.repeat(np.arange(rendezvous + 1), [self.steps + 1, *[self.steps] * rendezvous])
+        kinds, names, name = [FENCE, RENDEZVOUS, GAP, *log.operations], *self._names()
         kind = np.minimum(lane, 1)
         source, target = self.edges.all()
         leaves = places.leaves[np.concatenate([source, self.eager[0]])]
@@ -506,7 +511,7 @@ class _Builder:
             (self.alone, "sends and receives have nobody at the other end in the log"),
             (
                 self.broken,
-                "operations left their meeting before all had come, so they do not wait there",
+                "operations left their rendezvous before all had come, so they do not wait there",
             ),
             (self.cut, "operations began before what they follow had ended, and were cut"),
         ]
@@ -516,18 +521,18 @@ class _Builder:
                 (count, f"operations {name!r} are of an unknown kind; they meet nobody")
             )
         notes = [f"{count:,} {what}" for count, what in counted if count]
-        for meeting in self.meetings:
-            after = meeting.after.shape[1]
+        for rendezvous in self.rendezvous:
+            after = rendezvous.after.shape[1]
             more = f" ({after} more wait for them)" if after else ""
             notes.append(
-                f"behind the compute, the ranks of {meeting.place} wait for one another{more}: "
+                f"behind the compute, the ranks of {rendezvous.place} wait for one another{more}: "
                 "inferred from times"
             )
         return tuple(notes)
 
 
 class _Places:
-    """Where rows stand among the tasks: fences and meetings, then each row with its gap before it.
+    """Where rows are among the tasks: fences and rendezvous, then each row behind its gap.
 
     `enters` and `leaves` are the tasks at which edges to and from a row (or fence) begin and end.
     """
@@ -543,7 +548,7 @@ class _Places:
     def column(
         self, of_extra: ArrayLike, of_rows: NDArray[np.integer], of_gaps: ArrayLike | None = None
     ) -> Rows:
-        """A column over all tasks; gaps take after their row unless told otherwise."""
+        """A column over all tasks; gaps take after their row unless set otherwise."""
         values = np.empty(self.total, np.int64)
         values[: self.extra] = of_extra
         values[self.task] = of_rows

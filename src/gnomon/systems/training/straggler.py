@@ -5,9 +5,9 @@ straggler is any operation that takes longer than its kind usually does, on whic
 whichever step. The job without stragglers is the same graph with usual durations: the mean of its
 kind for compute, the median for communication (a transfer now and then takes very long, and a
 median does not see it), over all ranks and steps. Gaps are left out of both sides, so that the
-difference is stragglers alone; what gaps cost is told apart.
+difference is stragglers alone; what gaps cost is a figure of its own.
 
-What a group of operations adds is told by giving them alone their recorded durations back
+What a group of operations adds is found by giving them alone their recorded durations back
 (equations 2 and 4, S_t and S_w); what it explains of the slow-down, by taking theirs alone
 away (M_S for the last stage, M_W for the worst three workers of a hundred). Where we differ from
 the paper's tool: a send blocks its rank where the log shows that it did, and gaps are replayed.
@@ -47,7 +47,7 @@ __all__ = [
     "usual_durations",
 ]
 
-#: Told by the median of their kind; everything else is compute, told by the mean.
+#: Usual is the median of their kind; everything else is compute, where it is the mean.
 _COMMUNICATION = (*TRANSFERS, *COLLECTIVES, "layernorm-grads-all-reduce")
 #: The two ends of a transfer are one thing to whoever looks for a cause.
 _MERGED = {name: f"{name.split('-')[0]}-pp-comm" for name in TRANSFERS}
@@ -183,7 +183,7 @@ def usual_durations(training: TraceGraph) -> NDArray[np.int64]:
     usual = np.zeros(len(graph), np.int64)
     for code, kind in enumerate(graph.kinds):
         tasks = np.flatnonzero(graph.kind == code)
-        if kind in ("gap", "fence", "meeting") or not len(tasks):
+        if kind in ("gap", "fence", "rendezvous") or not len(tasks):
             continue
         middle = np.median if kind in _COMMUNICATION else np.mean
         usual[tasks] = round(float(middle(graph.duration_ns[tasks])))
@@ -199,10 +199,10 @@ class NoStragglers(msgspec.Struct, frozen=True):
         """The graph under this question."""
         if not set(COMPUTE) & set(graph.kinds):
             raise InputError(
-                "stragglers are told from operation logs, not from profiler traces",
+                "stragglers are found in operation logs, not in profiler traces",
                 hint="--slow-rank and --delay-rank ask about single ranks",
             )
-        keep = graph.is_kind("gap", "fence", "meeting")
+        keep = graph.is_kind("gap", "fence", "rendezvous")
         return graph.with_durations(np.where(keep, graph.duration_ns, usual_durations(training)))
 
 
@@ -224,7 +224,7 @@ def to_result(report: StragglerReport, command: str = "") -> Result:
         Figure("last_stage", "The last stage explains", 100.0 * report.last_stage.removed, "%"),
         Figure("worst_ranks", "The worst ranks explain", 100.0 * report.worst_share.removed, "%",
                note="ranks " + ", ".join(str(rank) for rank in report.worst_ranks)),
-        Figure("replay_error", "Replay against record", 100.0 * report.replay_error, "%"),
+        Figure("replay_error", "Replay error", 100.0 * report.replay_error, "%"),
     ]  # fmt: skip
     tables = [
         Table.from_rows(
@@ -298,7 +298,7 @@ class _Bench:
     def by_operation(self) -> Decomposition:
         """By kind of operation."""
         merged = [_MERGED.get(kind, kind) for kind in self.graph.kinds]
-        labels = sorted({name for name in merged if name not in ("gap", "fence", "meeting")})
+        labels = sorted({name for name in merged if name not in ("gap", "fence", "rendezvous")})
         number = np.asarray([labels.index(m) if m in labels else -1 for m in merged])
         return self.decompose(labels, number[self.graph.kind])
 

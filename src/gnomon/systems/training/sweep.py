@@ -115,7 +115,7 @@ def _figures(
     figures = [Figure("points", "Replays", len(times))]
     if span > 0:
         slope = Figure(
-            "slope_ms", "One per cent of it is worth", spread[first] / span / 100.0, "ms a step"
+            "slope_ms", "One per cent of it is worth", spread[first] / span / 100.0, "ms per step"
         )
         worth = first if spread[first] > 0 else "none of these"
         figures = [Figure("most_worth", "Most worth making faster", worth), slope, *figures]

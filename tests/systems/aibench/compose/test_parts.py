@@ -222,7 +222,7 @@ def test_steps_are_no_layers():
         ("aten::empty", "aten::empty(SymInt[] size) -> Tensor", "allocation"),
         ("aten::copy_", "aten::copy_(Tensor(a!) self, Tensor src) -> Tensor(a!)", "copy"),
         ("aten::item", "aten::item(Tensor self) -> Scalar", "copy"),
-        ("aten::mm", "aten::mm(Tensor self, Tensor mat2) -> Tensor", "product"),
+        ("aten::mm", "aten::mm(Tensor self, Tensor mat2) -> Tensor", "gemm"),
         ("aten::add_", "aten::add_(Tensor(a!) self, Tensor other) -> Tensor(a!)", "elementwise"),
         (
             "c10d::allreduce_",

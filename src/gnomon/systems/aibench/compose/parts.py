@@ -35,7 +35,7 @@ Phase = Literal["forward", "backward", "optimizer"]
 PHASES: tuple[Phase, ...] = ("forward", "backward", "optimizer")
 FAMILIES = (
     "allocation", "attention", "communication", "compiled", "copy", "elementwise", "embedding",
-    "normalisation", "optimizer", "other", "product", "reduction", "view",
+    "gemm", "normalisation", "optimizer", "other", "reduction", "view",
 )  # fmt: skip
 
 _BACKWARD_SCOPE = 1

@@ -19,14 +19,14 @@ _EXCHANGES = ("c10d::", "_c10d_functional::", "gloo:", "mpi:", "ucc:", "nccl:")
 _PIECES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("attention", ("attention", "scaled_dot_product", "multi_head")),
     ("optimizer", ("fused_adam", "fused_sgd", "fused_adagrad")),
-    ("product", ("conv", "lstm", "gru", "rnn", "matmul", "einsum")),
+    ("gemm", ("conv", "lstm", "gru", "rnn", "matmul", "einsum")),
     ("embedding", ("embedding", "gather", "scatter", "index", "sort", "topk", "nonzero")),
     ("normalisation", ("norm", "softmax")),
     ("reduction", ("pool", "loss", "logsumexp", "cumsum", "argm", "entropy")),
     ("elementwise", ("foreach", "dropout", "relu", "gelu", "upsample", "masked_fill", "clamp")),
 )
 _WORDS: tuple[tuple[str, frozenset[str]], ...] = (
-    ("product", frozenset((
+    ("gemm", frozenset((
         "mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "linear",
         "ger", "addr", "cdist",
     ))),
@@ -60,7 +60,7 @@ def operator_family(name: str) -> str:
     """The family of an operator.
 
     >>> operator_family("aten::addmm"), operator_family("aten::_log_softmax_backward_data")
-    ('product', 'normalisation')
+    ('gemm', 'normalisation')
     >>> operator_family("c10d::allreduce_"), operator_family("AddmmBackward0")
     ('communication', 'framework')
     """

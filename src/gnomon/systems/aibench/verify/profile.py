@@ -274,7 +274,7 @@ def _on_cpu(
 ) -> tuple[dict[str, float], dict[str, int]]:
     """Operators' own time by family, and how many there are."""
     families = {code: operator_family(name) for code, name in enumerate(trace.names)}
-    exchanges = [exchange for exchange, _ in laid.exchanges]
+    exchanges = [exchange for exchange, _ in laid.communications]
     rows = np.flatnonzero(trace.is_category("cpu_op"))
     rows = np.union1d(rows, np.asarray(exchanges, np.int64))
     rows = rows[steps.step[rows] >= 0]

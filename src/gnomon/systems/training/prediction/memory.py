@@ -308,7 +308,7 @@ def _feed_forward_saved(c: Configuration, style: Style, kind: str) -> float:
     norm = tokens * (4 if style.rms_norm else 8) / split
     saved = 2 * outside + norm + (tokens * c.hidden / split if style.dropout else 0)
     # Before and after the activation; with a gate also what it is multiplied with, and where the
-    # product is a kernel of its own the activation's output too.
+    # GEMM is a kernel of its own the activation's output too.
     inner = (3 if style.fused_pointwise else 4) if c.gated else 2
     if not c.experts or kind != "layer":
         return saved + inner * w * tokens * c.ffn / c.tp
@@ -324,7 +324,7 @@ def _layer_temporary(c: Configuration, style: Style, kind: str) -> float:
 
     It is at the activation of the feed-forward part: the gradient that came in waits for the
     residual, the one of the wide middle exists after and before the activation. What the second
-    product had kept is gone by then.
+    GEMM had kept is gone by then.
     """
     w, tokens = width(c.dtype), c.tokens
     full = float(w * tokens * c.hidden)
@@ -360,13 +360,13 @@ def _head_memory(c: Configuration, style: Style) -> tuple[float, float]:
     ends = 2 * w * tokens * c.hidden / split
     logits = _loss_bytes(c, style) * tokens * share + ends
     full = w * tokens * c.hidden
-    # Backward of the head's product: logits' gradient, its input gathered, the input's gradient
+    # Backward of the head's GEMM: logits' gradient, its input gathered, the input's gradient
     # before and after it is scattered, and a place for the weight's gradient.
-    product = w * tokens * share + ends + full * (2 if split > 1 else 1)
-    product += w * share * c.hidden
+    gemm = w * tokens * share + ends + full * (2 if split > 1 else 1)
+    gemm += w * share * c.hidden
     if style.loss == "fused":
-        return w * tokens * share + ends, product - (w * tokens * share + ends)
-    return max(logits, product), 0.0
+        return w * tokens * share + ends, gemm - (w * tokens * share + ends)
+    return max(logits, gemm), 0.0
 
 
 @functools.lru_cache(4096)

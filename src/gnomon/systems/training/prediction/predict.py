@@ -139,7 +139,7 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def tokens_s(self) -> float:
-        """Tokens a second of the whole job."""
+        """Tokens per second of the whole job."""
         return self.target.global_batch * self.target.seq / (self.step.mid / 1e3)
 
 
@@ -219,7 +219,7 @@ def _notes(
     sheet = sum(ms for (_, model), ms in retimed.items() if model == "roofline")
     if sheet > _MUCH * sum(retimed.values()):
         notes.append(
-            f"{100 * sheet / sum(retimed.values()):.0f} % of the device's time is told from the "
+            f"{100 * sheet / sum(retimed.values()):.0f} % of the device's time comes from the "
             f"data sheet of a {gpu.name}, not from measurements of it"
         )
     if isinstance(source, Recorded):
@@ -289,8 +289,8 @@ def _range(
     rng = np.random.default_rng(seed)
     drawn = wrong.sample_step_ms(samples, rng) / after.step_ms
     drawn = drawn * np.exp(whole * rng.standard_normal(samples))
-    told = Estimate.from_samples(drawn, _COVERAGE)
-    return Estimate(min(told.low, 1.0) * mid, mid, max(told.high, 1.0) * mid)
+    relative = Estimate.from_samples(drawn, _COVERAGE)
+    return Estimate(min(relative.low, 1.0) * mid, mid, max(relative.high, 1.0) * mid)
 
 
 def _waterfall(
@@ -341,7 +341,7 @@ _DOES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("hidden", "ffn", "heads", "kv_heads", "head_dim", "vocab", "seq", "batch"),
      "kernels sized and timed anew"),
     (("accumulation",), "passes through the layers repeated"),
-    (("tp",), "products split, all-reduces added"),
+    (("tp",), "GEMMs split, all-reduces added"),
     (("pp", "interleave"), "layers dealt out to stages, transfers and bubbles added"),
     (("dp", "network"), "gradients reduced over other ranks or links"),
 )  # fmt: skip

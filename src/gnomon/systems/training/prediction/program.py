@@ -36,7 +36,7 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     """One kernel, and the host's work up to its launch.
 
     Attributes:
-        family: What it does: product, attention, normalisation, elementwise, softmax, embedding,
+        family: What it does: gemm, attention, normalisation, elementwise, softmax, embedding,
             optimizer, copy, reduction, communication, other; `host` has no kernel.
         device_ns: Time on its lane of the device, the pause before the next kernel included.
         host_ns: The host's time from the launch before to the end of this launch.

@@ -39,7 +39,7 @@ RANKS = ("step_ms", "tokens_s", "cost_usd", "energy_j", "carbon_g")
 _BATCH = 16
 #: Fewer are done before worker processes have started.
 _FEW = 400
-#: Longer accumulations are told from two shorter ones, of so many rounds of the pipeline.
+#: Longer accumulations are extrapolated from two shorter ones, of so many rounds of the pipeline.
 _ROUNDS = (3, 4)
 
 
@@ -48,7 +48,7 @@ class Planner(Protocol):
 
     @property
     def collectives(self) -> CollectiveTimes:
-        """Times of what ranks exchange."""
+        """Times of what ranks communicate."""
         ...
 
     @property

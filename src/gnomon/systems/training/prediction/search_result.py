@@ -72,7 +72,7 @@ class _Planner(msgspec.Struct, frozen=True):
 
     @property
     def collectives(self) -> CollectiveTimes:
-        """How long ranks take to exchange something."""
+        """How long ranks take to communicate."""
         return self.source.collectives(self.configuration)
 
     def program(self, configuration: Configuration) -> Program:
@@ -141,9 +141,9 @@ def find_layouts(
         interleave: Chunks a pipeline rank may hold.
         rank_by: What the best is best at.
         price_usd_h: Of one GPU; the catalogue's unless given.
-        carbon: Grams a kilowatt-hour.
+        carbon: g/kWh.
         on: Where to run; here if there are few layouts, on local cores otherwise.
-        progress: Told how far it is.
+        progress: Shows how far it is.
     """
     _check(gpus, global_batch, micro_batch, interleave, price_usd_h, memory_gib)
     chosen = sorted({"dp", "pp", "tp", "interleave", "accumulation"} & set(settings))
@@ -157,7 +157,7 @@ def find_layouts(
     rank_by = _RANK_ALIASES.get(rank_by, rank_by)
     price = machine.price_usd_h if price_usd_h is None else price_usd_h
     if rank_by == "cost_usd" and not price:
-        raise InputError(f"no price of a {machine.name} is known: give --price, USD a GPU-hour")
+        raise InputError(f"no price of a {machine.name} is known: give --price, USD per GPU-hour")
     if rank_by == "carbon_g" and carbon is None:
         raise InputError("carbon needs a grid: give --zone")
     sequences = global_batch or gpus * configuration.batch * source.base.accumulation
@@ -285,8 +285,8 @@ def _figures(layouts: Layouts) -> list[Figure]:
     figures = [
         Figure("evaluated", "Layouts predicted", found.evaluated),
         Figure("dropped", "Layouts that do not fit", len(found.dropped),
-               note=f"in {layouts.memory_gib:g} GiB a GPU"),
-        Figure("candidates_s", "Layouts a second", round(tried / layouts.seconds, 1), "1/s",
+               note=f"in {layouts.memory_gib:g} GiB per GPU"),
+        Figure("candidates_s", "Layouts per second", round(tried / layouts.seconds, 1), "1/s",
                note=f"on {layouts.on}"),
     ]  # fmt: skip
     if found.rows and layouts.best is not None:
@@ -295,7 +295,7 @@ def _figures(layouts: Layouts) -> list[Figure]:
         figures = [
             Figure("best", f"Best by {layouts.rank_by}", words),
             Figure("best_ms", "Its step", layouts.best.step, "ms", "lower"),
-            Figure("best_tokens_s", "Its tokens a second", round(best.tokens_s, 1), "1/s",
+            Figure("best_tokens_s", "Its tokens per second", round(best.tokens_s, 1), "1/s",
                    "higher"),
             Figure("best_memory_gib", "Its peak memory", round(best.memory_bytes / _GIB, 2), "GiB",
                    "lower", f"of {layouts.memory_gib:g}"),

@@ -41,7 +41,7 @@ __all__ = [
 ]  # fmt: skip
 
 #: The host's pace varies by this much (log) from one process to the next on a shared machine, as
-#: the plain steps of host-bound recordings did; a profiler hides some of it besides.
+#: the unprofiled steps of host-bound recordings did; a profiler hides some of it besides.
 HOST_SPREAD = 0.3
 #: What no model knows: clocks under another load, a library's other choice of kernel.
 MODEL_SPREAD = 0.02
@@ -80,7 +80,7 @@ class Source(Protocol):
         """The parts of a configuration."""
 
     def collectives(self, configuration: Configuration) -> CollectiveTimes:
-        """How long its ranks take to exchange something."""
+        """How long its ranks take to communicate."""
 
     def memory(self, configuration: Configuration) -> Memory:
         """The peak of its memory."""
@@ -91,7 +91,7 @@ class Source(Protocol):
 
     @property
     def base_ms(self) -> float | None:
-        """The base step as it was measured, or told from its trace; None where nobody ran it."""
+        """The base step, measured or estimated from its trace; None where nobody ran it."""
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -104,7 +104,7 @@ class Recorded:
     Args:
         extracted: The job, taken apart.
         base_ms: Its step without the profiler.
-        style: How its code runs it; told from its kernels unless given.
+        style: How its code runs it; inferred from its kernels unless given.
         spread: How wrong `base_ms` may be (standard deviation of the log); 0 if measured.
         peak_bytes: Its peak of memory, where it was measured: what is kept for the backward pass
             is then scaled to it.
@@ -178,7 +178,7 @@ class Recorded:
         )
 
     def collectives(self, configuration: Configuration) -> CollectiveTimes:
-        """Modelled, and fitted to what the recorded job exchanged where the device is the same."""
+        """Modelled, and fitted to the recorded collectives where the device is the same."""
         key = (configuration.gpu, configuration.network)
         if key not in self._times:
             times = CollectiveTimes.of(find_gpu(configuration.gpu), configuration.network or None)
@@ -186,7 +186,7 @@ class Recorded:
                 # Groups that span nodes say nothing about the links inside one.
                 rows = [
                     (e.kind, e.bytes, e.ranks, e.us)
-                    for e in self.extracted.exchanges
+                    for e in self.extracted.collectives
                     if e.ranks <= times.node_gpus
                 ]
                 times = times.calibrated(rows)
@@ -195,13 +195,13 @@ class Recorded:
 
     def memory(self, configuration: Configuration) -> Memory:
         """Derived from what is kept, and scaled to the recorded peak where that is known."""
-        told = stage_memory(configuration, self.style)
+        memory = stage_memory(configuration, self.style)
         activations, logits = self._kept
         return msgspec.structs.replace(
-            told,
-            activations=told.activations * activations,
-            logits=told.logits * logits,
-            temporary=told.temporary * activations,
+            memory,
+            activations=memory.activations * activations,
+            logits=memory.logits * logits,
+            temporary=memory.temporary * activations,
         )
 
     def _machine(self, gpu: str) -> Machine:
@@ -352,8 +352,8 @@ def read_recorded(
         )  # fmt: skip
     extracted = extract(run.job, dict(overrides or {}), run.source, run.training.gpu, cost)
     step = run.unprofiled.estimate
-    told = run.unprofiled.measured_ms is None
-    wrong = math.log(step.high / step.low) / (2 * _TAIL) if told and step.low > 0 else 0.0
+    is_guess = run.unprofiled.measured_ms is None and step.low > 0
+    wrong = math.log(step.high / step.low) / (2 * _TAIL) if is_guess else 0.0
     peak = read_measured(Path(run.source)).peak_bytes
     source = Recorded(
         extracted, step.mid, spread=wrong, peak_bytes=peak,

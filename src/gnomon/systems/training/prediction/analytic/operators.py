@@ -45,12 +45,12 @@ __all__ = [
     "find_style",
 ]
 
-#: How much longer a product takes whose widths are multiples of only so many two-byte numbers:
+#: How much longer a GEMM takes whose widths are multiples of only so many two-byte numbers:
 #: loads of 8, 4 and 2 bytes rather than 16. Told from the heads of unpadded vocabularies in
 #: vTrain's A100 table (50257 over 1, 4 and 8 ranks).
-#: Products of a group run less well than one product of the same work: the median of 32 groups of
+#: GEMMs of a group run less well than one GEMM of the same work: the median of 32 groups of
 #: 20 to 64 experts with up to 1,232 tokens each (forward and input gradients) whose efficiency on
-#: a B200 SimuMax publishes, against that of its plain products.
+#: a B200 SimuMax publishes, against that of its plain GEMMs.
 _SLOWER = {"": 1.0, "4": 1.8, "2": 2.4, "1": 2.9, "grouped": 1.2}
 _Key = tuple[str, str, tuple[float, ...]]
 
@@ -143,13 +143,13 @@ def _around(work: Work, style: Style) -> tuple[float, float]:
 
 def _amounts(work: Work, dtype_bytes: int) -> tuple[float, float]:
     """Bytes moved and operations done."""
-    if work.family == "product":
+    if work.family == "gemm":
         m, n, k, batch = work.sizes
         return dtype_bytes * batch * (m * k + k * n + m * n), 2.0 * m * n * k * batch
     if work.family == "attention":
         batch, heads, rows, columns, inner, values, shared = work.sizes
-        products = 2.5 if work.detail == "backward" else 1.0
-        flops = products * batch * heads * rows * columns * (inner + values)
+        gemms = 2.5 if work.detail == "backward" else 1.0
+        flops = gemms * batch * heads * rows * columns * (inner + values)
         return dtype_bytes * batch * (heads * rows + shared * columns) * (inner + values), flops
     return work.sizes[0], 0.0
 
@@ -182,9 +182,9 @@ class _Times:
                 self._us[family, detail, key] = float(us)
 
     def _ask(self, family: str, detail: str, columns: np.ndarray) -> np.ndarray:
-        if family == "product":
+        if family == "gemm":
             m, n, k, batch = columns
-            return _SLOWER[detail] * self._kernels.product_us(m, n, k, batch, self.dtype)
+            return _SLOWER[detail] * self._kernels.gemm_us(m, n, k, batch, self.dtype)
         if family == "attention":
             batch, heads, rows, keys, inner, values, shared = columns
             return self._kernels.attention_us(

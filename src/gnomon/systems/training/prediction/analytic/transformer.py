@@ -1,9 +1,9 @@
 """The operators of a transformer's training step, part by part, as one rank runs them.
 
-What is here are sizes, not times: products with their three sizes, attention with its heads,
+What is here are sizes, not times: GEMMs with their three sizes, attention with its heads,
 kernels that move so many bytes, collectives over so many ranks. `operators` puts times to them.
 
-The order of operators, and what tensor parallelism exchanges, follow Shoeybi et al. 2019
+The order of operators, and what tensor parallelism communicates, follow Shoeybi et al. 2019
 (section 3) and, for sequence parallelism and selective recomputation, Korthikanti et al. 2022
 (sections 4.2 and 5).
 """
@@ -27,7 +27,7 @@ from gnomon.systems.training.prediction.memory import (
 __all__ = ["Work", "list_work"]
 
 #: A copy between layouts moves its bytes this much slower than a plain one (measured on an H200:
-#: 0.9 to 1.1 TB/s of 4.2, the gradients of heads going back to their product).
+#: 0.9 to 1.1 TB/s of 4.2, the gradients of heads going back to their GEMM).
 STRIDED = 4.0
 #: The same for a copy that widens numbers (1.9 TB/s of 4.2).
 WIDENING = 2.2
@@ -37,7 +37,7 @@ MIXED = 3.0
 #: Passes over the activation's width of a tanh-GELU written out in eight operators, and of their
 #: gradients.
 _WRITTEN_OUT = (18.0, 21.0)
-#: The lane on which tensor-parallel exchanges run beside products.
+#: The lane on which tensor-parallel communications run beside GEMMs.
 TENSOR_LANE = "tensor"
 
 
@@ -45,13 +45,13 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     """One kernel's sizes.
 
     Attributes:
-        family: product, attention, one of the kinds of memory-bound work, or communication.
-        sizes: product: m, n, k, batch. attention: batch, heads, seq_q, seq_k, head_dim, v_dim,
+        family: gemm, attention, one of the kinds of memory-bound work, or communication.
+        sizes: gemm: m, n, k, batch. attention: batch, heads, seq_q, seq_k, head_dim, v_dim,
             kv_heads. communication: bytes, members, and of how many ranks side by side one is a
             member. Else: bytes, rows.
-        detail: Kind of collective; "backward" for attention's gradient; for a product the number
+        detail: Kind of collective; "backward" for attention's gradient; for a GEMM the number
             of elements that its matrices' widths are multiples of, where that is too few for
-            whole loads of 16 bytes, or "grouped" where a batch's products have matrices of their
+            whole loads of 16 bytes, or "grouped" where a batch's GEMMs have matrices of their
             own.
         launches: Launches that the host makes for it.
         wait_us: What the device waits before it.
@@ -110,8 +110,8 @@ def _memory(name: str, bytes_: float, family: str = "elementwise", rows: float =
     return Work(name, family, (bytes_, rows))
 
 
-def _product(name: str, m: float, n: float, k: float, batch: float = 1.0, align: str = "") -> Work:
-    return Work(name, "product", (m, n, k, batch), align)
+def _gemm(name: str, m: float, n: float, k: float, batch: float = 1.0, align: str = "") -> Work:
+    return Work(name, "gemm", (m, n, k, batch), align)
 
 
 def _alignment(c: Configuration, *widths: float) -> str:
@@ -158,14 +158,14 @@ def _norm_backward(c: Configuration, style: Style, name: str) -> _Works:
 
 
 def _enter(c: Configuration, style: Style, name: str) -> _Works:
-    """Before a product whose columns are shared out: tokens come together."""
+    """Before a GEMM whose columns are shared out: tokens come together."""
     if c.tp > 1 and style.sequence_parallel:
         s = _Sizes.of(c, style)
         yield _collective(f"gather {name}", "all-gather", s.w * s.tokens * c.hidden, c.tp)
 
 
 def _leave(c: Configuration, style: Style, name: str) -> _Works:
-    """After a product whose rows are shared out: sums come together."""
+    """After a GEMM whose rows are shared out: sums come together."""
     if c.tp > 1:
         s = _Sizes.of(c, style)
         kind = "reduce-scatter" if style.sequence_parallel else "all-reduce"
@@ -202,12 +202,12 @@ def _weight_gradient(c: Configuration, style: Style, name: str, out: float, into
                      rows: float, batch: float = 1.0, bias: bool = True) -> _Works:  # fmt: skip
     w = width(c.dtype)
     align = "grouped" if batch > 1 else _alignment(c, out, into)
-    yield _product(f"{name} weight gradient", out, into, rows, batch, align)
+    yield _gemm(f"{name} weight gradient", out, into, rows, batch, align)
     if style.bias and bias:
         yield _memory(f"{name} bias gradient", w * rows * out, "reduction")
     size = out * into * batch
     if style.fused_gradients:
-        # The product adds to what is there: one more reading, and the wider writing.
+        # The GEMM adds to what is there: one more reading, and the wider writing.
         extra = 2 * style.gradient_bytes - w
         yield Work(f"{name} accumulate", "copy", (extra * size, 0.0), launches=0.0)
     elif c.accumulation > 1:
@@ -217,9 +217,9 @@ def _weight_gradient(c: Configuration, style: Style, name: str, out: float, into
 def _column_backward(
     c: Configuration, style: Style, name: str, out: float, into: float, *, bias: bool = True
 ) -> _Works:
-    """Backward of a product whose columns are shared out over tensor-parallel ranks.
+    """Backward of a GEMM whose columns are shared out over tensor-parallel ranks.
 
-    The exchange of the input's gradient runs beside the weight's gradient, and so does the
+    The communication of the input's gradient runs beside the weight's gradient, and so does the
     gathering of the input that sequence parallelism needs again.
     """
     s = _Sizes.of(c, style)
@@ -228,7 +228,7 @@ def _column_backward(
     beside = style.overlap_tensor
     if shares and style.sequence_parallel:
         yield _collective(f"gather {name} again", "all-gather", full, c.tp, beside=beside)
-    yield _product(f"{name} input gradient", s.tokens, into, out, 1.0, _alignment(c, out, into))
+    yield _gemm(f"{name} input gradient", s.tokens, into, out, 1.0, _alignment(c, out, into))
     if shares:
         kind = "reduce-scatter" if style.sequence_parallel else "all-reduce"
         yield _collective(f"reduce {name} gradient", kind, full, c.tp, beside=beside)
@@ -239,7 +239,7 @@ def _row_backward(c: Configuration, style: Style, name: str, out: float, into: f
     s = _Sizes.of(c, style)
     if c.tp > 1 and style.sequence_parallel:
         yield _collective(f"gather {name} gradient", "all-gather", s.w * s.tokens * out, c.tp)
-    yield _product(f"{name} input gradient", s.tokens, into, out)
+    yield _gemm(f"{name} input gradient", s.tokens, into, out)
     yield from _weight_gradient(
         c, style, name, out, into, s.tokens, bias=not style.fused_pointwise
     )
@@ -260,26 +260,26 @@ def _scores(c: Configuration) -> tuple[float, float]:
 def _attention_forward(c: Configuration, style: Style) -> _Works:
     s = _Sizes.of(c, style)
     pairs, square = _scores(c)
-    yield from _exchange_sequence(c, style, (c.heads + 2 * c.kv_heads) * c.head_dim, "queries")
+    yield from _all_to_all_sequence(c, style, (c.heads + 2 * c.kv_heads) * c.head_dim, "queries")
     if style.fused_attention:
         yield Work("attention", "attention", _attention_sizes(c), "forward")
     else:
-        yield _product("scores", c.seq, c.seq, _query_width(c), pairs)
+        yield _gemm("scores", c.seq, c.seq, _query_width(c), pairs)
         if not style.fused_softmax:
             yield _memory("scale", 2 * s.w * pairs * square)
             yield _memory("mask", (2 * s.w + 1) * pairs * square)
         yield _memory("softmax", 2 * s.w * pairs * square, "softmax", pairs * c.seq)
         if style.dropout:
             yield _memory("attention dropout", (2 * s.w + 1) * pairs * square)
-        yield _product("values", c.seq, c.v_dim, c.seq, pairs)
+        yield _gemm("values", c.seq, c.v_dim, c.seq, pairs)
         yield _memory("merge heads", 2 * s.w * s.tokens * c.heads * c.v_dim / c.tp, "copy")
-    yield from _exchange_sequence(c, style, c.heads * c.v_dim, "attention")
+    yield from _all_to_all_sequence(c, style, c.heads * c.v_dim, "attention")
 
 
 def _attention_backward(c: Configuration, style: Style) -> _Works:
     s = _Sizes.of(c, style)
     pairs, square = _scores(c)
-    yield from _exchange_sequence(c, style, c.heads * c.v_dim, "attention gradient")
+    yield from _all_to_all_sequence(c, style, c.heads * c.v_dim, "attention gradient")
     if style.fused_attention:
         yield Work("attention gradient", "attention", _attention_sizes(c), "backward")
         if style.packed_heads:
@@ -287,8 +287,8 @@ def _attention_backward(c: Configuration, style: Style) -> _Works:
             yield _memory("stack heads gradient", packed, "copy")
             yield _memory("reorder heads gradient", packed, "copy")
     else:
-        yield _product("values gradient", c.seq, c.v_dim, c.seq, pairs)
-        yield _product("chances gradient", c.seq, c.seq, c.v_dim, pairs)
+        yield _gemm("values gradient", c.seq, c.v_dim, c.seq, pairs)
+        yield _gemm("chances gradient", c.seq, c.seq, c.v_dim, pairs)
         if style.dropout:
             dropped = MIXED * (2 * s.w + 1) * pairs * square
             yield _memory("attention dropout gradient", dropped)
@@ -298,11 +298,11 @@ def _attention_backward(c: Configuration, style: Style) -> _Works:
         if not style.fused_softmax:
             yield _memory("mask gradient", (2 * s.w + 1) * pairs * square)
             yield _memory("scale gradient", 2 * s.w * pairs * square)
-        yield _product("queries gradient", c.seq, _query_width(c), c.seq, pairs)
-        yield _product("keys gradient", c.seq, _query_width(c), c.seq, pairs)
+        yield _gemm("queries gradient", c.seq, _query_width(c), c.seq, pairs)
+        yield _gemm("keys gradient", c.seq, _query_width(c), c.seq, pairs)
         merged = 2 * s.w * s.tokens * (c.heads + 2 * c.kv_heads) * c.head_dim / c.tp
         yield _memory("split heads gradient", merged, "copy")
-    yield from _exchange_sequence(
+    yield from _all_to_all_sequence(
         c, style, (c.heads + 2 * c.kv_heads) * c.head_dim, "queries gradient"
     )
 
@@ -317,12 +317,12 @@ def _attention_sizes(c: Configuration) -> tuple[float, ...]:
     return (c.batch, heads, c.seq, c.seq, _query_width(c), c.v_dim, shared)
 
 
-def _exchange_sequence(c: Configuration, style: Style, wide: int, name: str) -> _Works:
+def _all_to_all_sequence(c: Configuration, style: Style, wide: int, name: str) -> _Works:
     """Context parallelism: parts of sequences become parts of heads, or back."""
     if c.cp > 1:
         s = _Sizes.of(c, style)
         bytes_ = s.w * s.tokens * wide / c.tp
-        yield _collective(f"exchange {name}", "all-to-all", bytes_, c.cp, stride=c.tp)
+        yield _collective(f"all-to-all {name}", "all-to-all", bytes_, c.cp, stride=c.tp)
         yield _memory(f"reorder {name}", 4 * bytes_, "copy")
 
 
@@ -340,16 +340,16 @@ def _rotary(c: Configuration, style: Style, name: str) -> _Works:
 def _queries_forward(c: Configuration, style: Style) -> _Works:
     s = _Sizes.of(c, style)
     if not c.kv_rank:
-        yield _product("qkv", s.tokens, (c.heads + 2 * c.kv_heads) * c.head_dim / c.tp, c.hidden)
+        yield _gemm("qkv", s.tokens, (c.heads + 2 * c.kv_heads) * c.head_dim / c.tp, c.hidden)
         return
-    for name, out, into, normed in _latent_products(c):
-        yield _product(name, s.tokens, out, into)
+    for name, out, into, normed in _latent_gemms(c):
+        yield _gemm(name, s.tokens, out, into)
         if normed:
             yield _memory(f"{name} norm", 2 * s.w * s.tokens * normed, "normalisation", s.tokens)
 
 
-def _latent_products(c: Configuration) -> list[tuple[str, float, float, int]]:
-    """Products of latent attention: name, outputs, inputs, width of the norm that follows."""
+def _latent_gemms(c: Configuration) -> list[tuple[str, float, float, int]]:
+    """GEMMs of latent attention: name, outputs, inputs, width of the norm that follows."""
     query = c.heads * _query_width(c) / c.tp
     queries = (
         [("query down", c.q_rank, c.hidden, c.q_rank), ("query up", query, c.q_rank, 0)]
@@ -369,11 +369,11 @@ def _queries_backward(c: Configuration, style: Style) -> _Works:
         out = (c.heads + 2 * c.kv_heads) * c.head_dim / c.tp
         yield from _column_backward(c, style, "qkv", out, c.hidden)
         return
-    for name, out, into, normed in reversed(_latent_products(c)):
+    for name, out, into, normed in reversed(_latent_gemms(c)):
         if normed:
             moved = 5 * s.w * s.tokens * normed
             yield _memory(f"{name} norm gradient", moved, "normalisation", s.tokens)
-        yield _product(f"{name} input gradient", s.tokens, into, out)
+        yield _gemm(f"{name} input gradient", s.tokens, into, out)
         yield from _weight_gradient(c, style, name, out, into, s.tokens)
 
 
@@ -413,9 +413,9 @@ def _activation_backward(
 
 def _dense_forward(c: Configuration, style: Style, ffn: float, name: str = "") -> _Works:
     s = _Sizes.of(c, style)
-    yield _product(f"{name}up", s.tokens, (2 if c.gated else 1) * ffn / c.tp, c.hidden)
+    yield _gemm(f"{name}up", s.tokens, (2 if c.gated else 1) * ffn / c.tp, c.hidden)
     yield from _activation(c, style, s.tokens, ffn / c.tp, f"{name}activation")
-    yield _product(f"{name}down", s.tokens, c.hidden, ffn / c.tp)
+    yield _gemm(f"{name}down", s.tokens, c.hidden, ffn / c.tp)
 
 
 def _dense_backward(c: Configuration, style: Style, ffn: float, name: str = "") -> _Works:
@@ -432,20 +432,20 @@ def _experts_forward(c: Configuration, style: Style) -> _Works:
     s = _Sizes.of(c, style)
     routed, here, each = _routing(c, style)
     moved = 2 * s.w * routed * c.hidden
-    yield _product("router", s.outside, c.experts, c.hidden)
+    yield _gemm("router", s.outside, c.experts, c.hidden)
     yield Work("choose experts", "softmax", (20 * s.outside * c.experts, s.outside), launches=12)
     yield _memory("sort tokens", moved, "copy")
-    yield from _exchange_tokens(c, s.w * routed * c.hidden, "tokens to experts")
+    yield from _all_to_all_tokens(c, s.w * routed * c.hidden, "tokens to experts")
     if here > 1:
         yield _memory("sort by expert", moved, "copy")
     wide = (2 if c.gated else 1) * c.expert_ffn
-    up = _product("expert up", each, wide, c.hidden, here, "grouped")
+    up = _gemm("expert up", each, wide, c.hidden, here, "grouped")
     yield msgspec.structs.replace(up, wait_us=style.pause_routing_us)
     yield from _activation(c, style, routed, c.expert_ffn, "expert activation")
-    yield _product("expert down", each, c.hidden, c.expert_ffn, here, "grouped")
+    yield _gemm("expert down", each, c.hidden, c.expert_ffn, here, "grouped")
     if here > 1:
         yield _memory("unsort by expert", moved, "copy")
-    yield from _exchange_tokens(c, s.w * routed * c.hidden, "tokens from experts")
+    yield from _all_to_all_tokens(c, s.w * routed * c.hidden, "tokens from experts")
     yield _memory("unsort tokens", moved, "copy")
     if c.shared_ffn:
         yield from _dense_forward(c, style, c.shared_ffn, "shared ")
@@ -460,23 +460,23 @@ def _experts_backward(c: Configuration, style: Style) -> _Works:
     if c.shared_ffn:
         yield from _dense_backward(c, style, c.shared_ffn, "shared ")
     yield _memory("unsort tokens gradient", moved, "copy")
-    yield from _exchange_tokens(c, s.w * routed * c.hidden, "gradients to experts")
+    yield from _all_to_all_tokens(c, s.w * routed * c.hidden, "gradients to experts")
     if here > 1:
         yield _memory("unsort by expert gradient", moved, "copy")
-    down = _product("expert down input gradient", each, c.expert_ffn, c.hidden, here, "grouped")
+    down = _gemm("expert down input gradient", each, c.expert_ffn, c.hidden, here, "grouped")
     yield msgspec.structs.replace(down, wait_us=style.pause_routing_us)
     yield from _weight_gradient(
         c, style, "expert down", c.hidden, c.expert_ffn, each, here, bias=False
     )
     yield from _activation_backward(c, style, routed, c.expert_ffn, "expert activation")
-    yield _product("expert up input gradient", each, c.hidden, wide, here, "grouped")
+    yield _gemm("expert up input gradient", each, c.hidden, wide, here, "grouped")
     yield from _weight_gradient(c, style, "expert up", wide, c.hidden, each, here, bias=False)
     if here > 1:
         yield _memory("sort by expert gradient", moved, "copy")
-    yield from _exchange_tokens(c, s.w * routed * c.hidden, "gradients from experts")
+    yield from _all_to_all_tokens(c, s.w * routed * c.hidden, "gradients from experts")
     yield _memory("sort tokens gradient", moved, "copy")
     yield Work("router gradient", "softmax", (20 * s.outside * c.experts, s.outside), launches=10)
-    yield _product("router input gradient", s.outside, c.hidden, c.experts)
+    yield _gemm("router input gradient", s.outside, c.hidden, c.experts)
     yield from _weight_gradient(c, style, "router", c.experts, c.hidden, s.outside, bias=False)
 
 
@@ -487,7 +487,7 @@ def _routing(c: Configuration, style: Style) -> tuple[float, float, float]:
     return routed, float(here), max(1.0, routed / here)
 
 
-def _exchange_tokens(c: Configuration, bytes_: float, name: str) -> _Works:
+def _all_to_all_tokens(c: Configuration, bytes_: float, name: str) -> _Works:
     if c.ep > 1:
         yield _collective(name, "all-to-all", bytes_, c.ep, stride=c.tp)
 
@@ -501,7 +501,7 @@ def _layer_forward(c: Configuration, style: Style, kind: str) -> _Works:
     yield from _queries_forward(c, style)
     yield from _rotary(c, style, "rotary")
     yield from _attention_forward(c, style)
-    yield _product("projection", c.tokens, c.hidden, c.heads * c.v_dim / c.tp)
+    yield _gemm("projection", c.tokens, c.hidden, c.heads * c.v_dim / c.tp)
     yield from _leave(c, style, "attention")
     yield from _add_residual(c, style, "attention")
     yield _norm(c, style, "feed-forward norm")
@@ -532,7 +532,7 @@ def _layer_backward(c: Configuration, style: Style, kind: str) -> _Works:
 
 
 def _joined(works: _Works) -> _Works:
-    """These, the first of which waits for what tensor parallelism exchanges beside."""
+    """These, the first of which waits for what tensor parallelism communicates beside."""
     for number, work in enumerate(works):
         yield msgspec.structs.replace(work, joins=(TENSOR_LANE,)) if not number else work
 
@@ -571,7 +571,7 @@ def _embedding_backward(c: Configuration, style: Style) -> _Works:
     yield _memory("words gradient clear", table, "copy")
     yield Work("words gradient", "embedding", (3 * size, s.tokens), launches=6)
     if style.tied_head and c.pp == 1:
-        yield _memory("words gradient tie", 3 * table)
+        yield _memory("words gradient link", 3 * table)
     elif c.accumulation > 1 or style.fused_gradients:
         yield _memory("words gradient accumulate", table + 2 * style.gradient_bytes / s.w * table)
 
@@ -581,7 +581,7 @@ def _head_forward(c: Configuration, style: Style) -> _Works:
     yield _norm(c, style, "last norm")
     yield from _enter(c, style, "head")
     vocab = _vocab(c, style)
-    yield _product("head", s.tokens, vocab, c.hidden, 1.0, _alignment(c, vocab, c.hidden))
+    yield _gemm("head", s.tokens, vocab, c.hidden, 1.0, _alignment(c, vocab, c.hidden))
     logits = s.tokens * vocab
     if style.loss == "fused":
         yield _memory("loss", 3 * s.w * logits, "softmax", s.tokens)

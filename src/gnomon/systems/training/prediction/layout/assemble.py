@@ -1,7 +1,7 @@
 """Assemble: put the parts of a program together into the graph of a step, for its layout.
 
 One rank a pipeline stage is played: ranks that differ only in data, tensor, context or expert
-parallelism do the same at the same time, and what they exchange are tasks of modelled length.
+parallelism do the same at the same time, and what they communicate are tasks of modelled length.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gnomon.systems.training.prediction.layout.blocks import (
     GRADIENTS,
     SEND,
     Blocks,
-    Exchanges,
+    LayoutTimes,
     gradient_buckets,
 )
 from gnomon.systems.training.prediction.layout.schedule import Slots, lay_slots, split_layers
@@ -142,7 +142,7 @@ def assemble(
     """The graph of a step of a program, in the layout of its configuration.
 
     Lanes of a rank: `host`, `compute`, those beside it that pieces name, `gradients` for what
-    data-parallel ranks exchange, `send` for what goes to the next or the previous stage.
+    data-parallel ranks communicate, `send` for what goes to the next or the previous stage.
 
     Args:
         fine: A task for every kernel and launch; otherwise a few for each part of a pass, which
@@ -196,8 +196,8 @@ def _blocks(
     split = split_layers(c.layers, c.pp, c.interleave, first=first_layers, last=last_layers)
     if len(program.layer_kinds) != c.layers:
         raise InputError(f"{len(program.layer_kinds)} kinds of layers for {c.layers} layers")
-    exchanges = Exchanges(program, collectives, node_gpus or collectives.node_gpus)
-    return Blocks(program, exchanges, split, fine=fine)
+    times = LayoutTimes(program, collectives, node_gpus or collectives.node_gpus)
+    return Blocks(program, times, split, fine=fine)
 
 
 # -- laying blocks ---------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def _lay_steps(blocks: Blocks, accumulation: int, options: _Options) -> Assemble
     duration = records["duration_ns"][skeleton.pick]
     spread = records["spread"][skeleton.pick]
     if len(skeleton.send):
-        time, wrong = blocks.exchanges.sends()
+        time, wrong = blocks.times.sends()
         duration[skeleton.send] = time[skeleton.border]
         spread[skeleton.send] = wrong[skeleton.border]
     words = blocks.words
@@ -282,7 +282,7 @@ def _lay_skeleton(blocks: Blocks, slots: Slots, options: _Options) -> _Skeleton:
     laid = lay([block.tape for block in blocks.blocks], np.tile(which, steps))
     base = laid.base.reshape(steps, len(which))
     length = np.asarray([len(block.tape) for block in blocks.blocks])[which]
-    ties = _ties(blocks, slots, which, base, options.blocking_sends)
+    links = _links(blocks, slots, which, base, options.blocking_sends)
     tasks = laid.tasks
     # Layers were counted from the first of each chunk; ends count the rank's layers.
     layer_base = np.concatenate(
@@ -293,7 +293,7 @@ def _lay_skeleton(blocks: Blocks, slots: Slots, options: _Options) -> _Skeleton:
     ).astype(np.int32)
     send, border = _sends(blocks, slots, which, base)
     return _Skeleton(
-        _to_graph(blocks, laid, np.tile(np.repeat(rank, length), steps), ties),
+        _to_graph(blocks, laid, np.tile(np.repeat(rank, length), steps), links),
         laid.pick,
         np.repeat(np.arange(steps, dtype=np.int32), int(length.sum())),
         np.ascontiguousarray(tasks["part"]),
@@ -325,7 +325,7 @@ def _sends(
     return (base[:, sending] + send[sending]).reshape(-1), np.tile(border, len(base))
 
 
-def _ties(
+def _links(
     blocks: Blocks,
     slots: Slots,
     which: NDArray[np.int64],
@@ -381,12 +381,12 @@ def _to_graph(
     blocks: Blocks,
     laid: Laid,
     ranks: NDArray[np.int32],
-    ties: tuple[NDArray[np.int64], NDArray[np.int64]],
+    links: tuple[NDArray[np.int64], NDArray[np.int64]],
 ) -> WorkGraph:
     words, tasks, edges = blocks.words, laid.tasks, laid.edges
     c = blocks.program.configuration
     lanes = [f"rank {r}/{_lane_name(lane)}" for r in range(c.pp) for lane in words.lanes]
-    edge_kind = np.concatenate([edges["kind"], np.full(len(ties[0]), TRANSFER, np.uint8)])
+    edge_kind = np.concatenate([edges["kind"], np.full(len(links[0]), TRANSFER, np.uint8)])
     names = _Names(list(words.labels), c.layers)
     code = tasks["label"].astype(np.int64) * (c.layers + 1) + tasks["layer"] + 1
     return WorkGraph.from_columns(
@@ -395,8 +395,8 @@ def _to_graph(
         Dictionary(tasks["kind"], list(words.kinds)),
         Dictionary(code, names),
         (
-            np.concatenate([edges["source"], ties[0]]),
-            np.concatenate([edges["target"], ties[1]]),
+            np.concatenate([edges["source"], links[0]]),
+            np.concatenate([edges["target"], links[1]]),
             Dictionary(edge_kind, EDGE_KINDS),
         ),
         lanes=lanes,

@@ -31,7 +31,7 @@ from gnomon.systems.training.prediction.layout.tape import (
 from gnomon.systems.training.prediction.memory import expert_copies
 from gnomon.systems.training.prediction.program import Part, Program
 
-__all__ = ["GRADIENTS", "SEND", "Block", "Blocks", "Exchanges", "gradient_buckets"]
+__all__ = ["GRADIENTS", "SEND", "Block", "Blocks", "LayoutTimes", "gradient_buckets"]
 
 GRADIENTS, SEND = "gradients", "send"
 _TALK = "communication"
@@ -63,8 +63,8 @@ def _parameters(program: Program, kind: str, experts: bool) -> float:
     return own if experts else program.parameters.get(kind, 0.0) - own
 
 
-class Exchanges:
-    """Times of what ranks exchange in this layout.
+class LayoutTimes:
+    """Times of what ranks communicate in this layout.
 
     Attributes:
         copies: Ranks that hold the same parameters: of all but experts, and of experts.
@@ -114,7 +114,7 @@ def _experts_per_node(c: Configuration, node_gpus: int) -> int:
 
 
 class Block:
-    """A tape with the places that other blocks are tied to."""
+    """A tape with the places that other blocks are linked to."""
 
     def __init__(self, tape: Tape, send: int = -1) -> None:
         self.tape, self.send, self.first = tape, send, tape.first
@@ -126,9 +126,9 @@ class Blocks:
     """Makes each distinct block of a program once."""
 
     def __init__(
-        self, program: Program, exchanges: Exchanges, split: Sequence[int], *, fine: bool
+        self, program: Program, times: LayoutTimes, split: Sequence[int], *, fine: bool
     ) -> None:
-        self.program, self.exchanges, self.split, self.fine = program, exchanges, split, fine
+        self.program, self.times, self.split, self.fine = program, times, split, fine
         self.words = Words()
         self.words.lanes |= {GRADIENTS: 2, SEND: 3}
         self.layer_of = np.concatenate([[0], np.cumsum(split)])
@@ -192,7 +192,7 @@ class Blocks:
 
     @property
     def _overlaps(self) -> bool:
-        return self.program.overlap_gradients and self.exchanges.reduces(self.program)
+        return self.program.overlap_gradients and self.times.reduces(self.program)
 
     def _keep(self, block: Block) -> int:
         self.blocks.append(block)
@@ -237,7 +237,7 @@ class Blocks:
         full: dict[int, list[tuple[bool, float]]] = {}
         kinds = [n.split(".")[0] for n in names]
         for experts in (False, True) if reduces else ():
-            if self.exchanges.copies[experts] > 1:
+            if self.times.copies[experts] > 1:
                 for done, size in gradient_buckets(self.program, kinds, experts=experts):
                     full.setdefault(done, []).append((experts, size))
         before = 0
@@ -303,7 +303,7 @@ class Blocks:
         if key not in self._collectives:
             whose = f"experts' {what}" if experts else what
             write = Writer(self.words, what)
-            time, spread = self.exchanges.gradient(kind, size, experts)
+            time, spread = self.times.gradient(kind, size, experts)
             group = f"{_TALK}, {kind}"
             write.task(GRADIENTS, time, _TALK, f"{kind} of {whose}", group, spread, size)
             self._collectives[key] = write.build(hangs=True)
@@ -340,7 +340,7 @@ class Blocks:
         found = []
         for experts in (False, True):
             number = sum(_parameters(self.program, kind, experts) for kind, _ in held)
-            if number > 0 and self.exchanges.copies[experts] > 1:
+            if number > 0 and self.times.copies[experts] > 1:
                 found.append((experts, number))
         return found
 

@@ -1,7 +1,7 @@
 """Tape: a stretch of one rank's step as task records, ready to be laid one after another.
 
 A tape refers to lanes by role ("host", "compute", ...), not by rank, so that one tape serves every
-rank and micro-batch that runs the same. Tapes need no ties to one another: what comes before on a
+rank and micro-batch that runs the same. Tapes need no links to one another: what comes before on a
 lane is settled by lane order, and where one lane waits for another a record of no length (a fence)
 on the awaited lane stands for all work it was given so far.
 """
@@ -119,7 +119,7 @@ class Writer:
         return len(self._tasks) - 1
 
     def fence(self, lane: str) -> int:
-        """A record without length: what it is tied to waits for the lane's work so far."""
+        """A record without length: what it is linked to waits for the lane's work so far."""
         return self.task(lane, 0.0, FENCE, f"wait for {lane}")
 
     def edge(self, source: int, target: int, kind: int) -> None:

@@ -4,7 +4,7 @@ A step is passes: forward or backward, of one micro-batch, between two messages 
 The layers of a pass are what comes again in it back to back and holds an attention (`repeats`).
 What stands before the layers of a forward pass is the embedding, what stands after them is the
 head with its loss; in a backward pass the other way round. A pipeline's stages hold some of it
-only. What ranks exchange is in none of it: that is put together anew.
+only. What ranks communicate is in none of it: that is put together anew.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.errors import InputError
-from gnomon.systems.training.prediction.recorded.growth import product_sizes
+from gnomon.systems.training.prediction.recorded.growth import gemm_sizes
 from gnomon.systems.training.prediction.recorded.repeats import Repeat, find_repeats
 from gnomon.systems.training.prediction.recorded.units import FAMILIES, Phase, Units
 
@@ -29,7 +29,7 @@ _MESSAGES = ("send", "recv")
 _ALIKE = 0.8
 #: The share of a layer that has to be there for a stretch to be one.
 _MOST_OF_IT = 0.6
-#: What may follow a layer's last product: it adds, drops out, casts.
+#: What may follow a layer's last GEMM: it adds, drops out, casts.
 _TRAILS = tuple(FAMILIES.index(family) for family in ("elementwise", "copy", "other"))
 _NORMALISATION = FAMILIES.index("normalisation")
 _EMBEDDING = FAMILIES.index("embedding")
@@ -59,8 +59,8 @@ class CutRank(msgspec.Struct, frozen=True, eq=False):
         units: The units.
         slots: Passes through the layers.
         optimizer: Units of the optimiser, a row of places a step.
-        gradients: Units that exchange gradients.
-        in_layers: Units that exchange something inside the layers of forward passes.
+        gradients: Units that communicate gradients.
+        in_layers: Units that communicate inside the layers of forward passes.
         steps: The steps that were taken apart.
         layers: How many a rank holds.
     """
@@ -94,7 +94,7 @@ class CutRank(msgspec.Struct, frozen=True, eq=False):
         """Whether the rank is the last of its pipeline: it computes the loss, whatever that is."""
         if not self.sends:
             return True
-        ends = self.units.is_family("softmax", "product")
+        ends = self.units.is_family("softmax", "gemm")
         return any(slot.is_forward and ends[slot.after].any() for slot in self.slots)
 
     @property
@@ -105,7 +105,7 @@ class CutRank(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def sends(self) -> bool:
-        """Whether it exchanges messages with other stages."""
+        """Whether it sends messages to other stages."""
         return bool(_messages(self.units).any())
 
 
@@ -136,7 +136,7 @@ def cut_rank(units: Units, where: str, steps: Sequence[int] = ()) -> CutRank:
         )  # fmt: skip
     held = Counter(len(slot.layers) for slot in slots if slot.is_forward)
     most = max(held, key=lambda n: held[n]) if held else 0
-    gradients, in_layers = _exchanges(units, cutter.talk & np.isin(units.step, chosen), slots)
+    gradients, in_layers = _communication(units, cutter.talk & np.isin(units.step, chosen), slots)
     return CutRank(
         units, tuple(slots), tuple(optimizer), gradients, in_layers, chosen, most
     )  # fmt: skip
@@ -164,17 +164,17 @@ def _messages(units: Units) -> NDArray[np.bool_]:
     """Messages between two ranks, as a pipeline sends them."""
     talk = units.is_family("communication")
     names = [name.lower() for name in units.name]
-    told = np.asarray([any(word in name for word in _MESSAGES) for name in names], bool)
-    return np.asarray(talk & told)
+    is_message = np.asarray([any(word in name for word in _MESSAGES) for name in names], bool)
+    return np.asarray(talk & is_message)
 
 
-def _exchanges(
+def _communication(
     units: Units, talk: NDArray[np.bool_], slots: Sequence[Slot]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Units that exchange gradients, and those that exchange inside layers of forward passes.
+    """Units that communicate gradients, and those that do so inside layers of forward passes.
 
-    Tensor parallelism exchanges the same sizes in both passes; all else that is exchanged after
-    a forward pass is gradients.
+    Tensor parallelism communicates the same sizes in both passes; all else after a forward pass
+    is gradients.
     """
     inside = np.zeros(len(units), bool)
     for slot in slots:
@@ -197,7 +197,7 @@ class _Cutter:
     """Finds passes and their layers in one rank's units.
 
     Attributes:
-        talk: Units that exchange something, messages of a pipeline left out.
+        talk: Units that communicate, messages of a pipeline left out.
     """
 
     def __init__(self, units: Units, where: str) -> None:
@@ -206,7 +206,7 @@ class _Cutter:
         self._anchor = _anchors(units)
         self._message = _messages(units)
         self.talk = units.is_family("communication") & ~self._message
-        # Products outside the layers of a forward pass come again in the backward pass.
+        # GEMMs outside the layers of a forward pass come again in the backward pass.
         self._ends: set[tuple[int, int, int]] = set()
 
     def slots(self, step: int, places: NDArray[np.int64]) -> list[Slot]:
@@ -247,7 +247,7 @@ class _Cutter:
     def _without_blips(
         self, parts: Sequence[NDArray[np.int64]]
     ) -> list[tuple[NDArray[np.int64], int]]:
-        """Joins what no name tells to belong to the backward pass that it stands in."""
+        """Joins what no name tells to belong to the backward pass around it."""
         rows: list[tuple[NDArray[np.int64], int]] = []
         for number, part in enumerate(parts):
             phase = int(self._units.phase[part[0]])
@@ -274,7 +274,7 @@ class _Cutter:
         self._check_kinds(layers, between, is_forward)
         layers += odd
         if is_forward:
-            self._ends |= {sizes for _, sizes in self._products(rest)}
+            self._ends |= {sizes for _, sizes in self._gemms(rest)}
         layers.sort(key=lambda layer: int(layer[0]))
         return Slot(
             step, is_forward, rest[rest < every[0]], tuple(layers), rest[rest > every[0]]
@@ -338,8 +338,8 @@ class _Cutter:
         inside = (at >= 0) & (at < len(free))
         ours, theirs = usual[inside], free[at[inside]]
         same = units.family[ours] == units.family[theirs]
-        # Products are of the same sizes, lest a head's is taken for a layer's.
-        same &= ~units.is_family("product")[ours] | (units.token[ours] == units.token[theirs])
+        # GEMMs are of the same sizes, lest a head's is taken for a layer's.
+        same &= ~units.is_family("gemm")[ours] | (units.token[ours] == units.token[theirs])
         if same.sum() < _MOST_OF_IT * len(usual):
             return free[:0]
         kept = np.flatnonzero(same)
@@ -356,7 +356,7 @@ class _Cutter:
         alike = min(2 * (bags[0] & bag).total() / (bags[0] + bag).total() for bag in bags)
         if alike < _ALIKE or len(set(calls)) > 1 or (is_forward and max(calls) > 1):
             raise self._several_kinds()
-        if self._units.is_family("product")[between].any():
+        if self._units.is_family("gemm")[between].any():
             raise self._several_kinds()
         names = [self._units.operator_name(unit) for unit in between.tolist()]
         if is_forward and any(name.endswith("embedding") for name in names):
@@ -373,24 +373,24 @@ class _Cutter:
         )
 
     def _lone_layer(self, places: NDArray[np.int64], is_forward: bool) -> NDArray[np.int64]:
-        """A layer that stands alone: what its products are tells where it begins and ends."""
+        """A layer that stands alone: what its GEMMs are tells where it begins and ends."""
         begin, end = self._lone_forward(places) if is_forward else self._lone_backward(places)
         held = np.flatnonzero(self._anchor[places])
         return places[min(begin, int(held[0])) : max(end, int(held[-1]) + 1)]
 
     def _lone_forward(self, places: NDArray[np.int64]) -> tuple[int, int]:
-        """From the norm before the first product to what is added after the last onto hidden."""
+        """From the norm before the first GEMM to what is added after the last onto hidden."""
         family = self._units.family[places]
-        products = self._products(places)
+        gemms = self._gemms(places)
         anchor = int(np.flatnonzero(self._anchor[places])[0])
-        if not products:
+        if not gemms:
             return 0, len(places)
-        start, (tokens, _, hidden) = products[0]
+        start, (tokens, _, hidden) = gemms[0]
         into_hidden = [
-            at for at, sizes in products if at > anchor and sizes[:2] == (tokens, hidden)
+            at for at, sizes in gemms if at > anchor and sizes[:2] == (tokens, hidden)
         ]  # fmt: skip
         end = into_hidden[-1] + 1 if into_hidden else anchor + 1
-        has_head = any(at >= end for at, _ in products)
+        has_head = any(at >= end for at, _ in gemms)
         while end < len(places) and (family[end] in _TRAILS or not has_head):
             end += 1
         embedded = np.flatnonzero(family[:start] == _EMBEDDING)
@@ -399,23 +399,23 @@ class _Cutter:
         return (begin + int(norms[-1]) if len(norms) and begin else begin), end
 
     def _lone_backward(self, places: NDArray[np.int64]) -> tuple[int, int]:
-        """From the first product that is not the head's to the embedding."""
+        """From the first GEMM that is not the head's to the embedding."""
         family = self._units.family[places]
-        products = self._products(places)
-        own = [at for at, sizes in products if not self._is_of_ends(sizes)]
-        has_head = any(self._is_of_ends(sizes) for _, sizes in products)
+        gemms = self._gemms(places)
+        own = [at for at, sizes in gemms if not self._is_of_ends(sizes)]
+        has_head = any(self._is_of_ends(sizes) for _, sizes in gemms)
         begin = own[0] if own and has_head else 0
         after = own[-1] if own else begin
         embedded = np.flatnonzero(family[after:] == _EMBEDDING)
         return begin, after + int(embedded[0]) if len(embedded) else len(places)
 
-    def _products(self, places: NDArray[np.int64]) -> list[tuple[int, tuple[int, int, int]]]:
-        """Rows, columns and inner size of each product with weights, by place in a row."""
+    def _gemms(self, places: NDArray[np.int64]) -> list[tuple[int, tuple[int, int, int]]]:
+        """Rows, columns and inner size of each GEMM with weights, by place in a row."""
         found = []
-        is_product = self._units.is_family("product")
+        is_gemm = self._units.is_family("gemm")
         for at, unit in enumerate(places.tolist()):
-            if is_product[unit]:
-                sizes = product_sizes(self._units.operator_name(unit), self._units.shapes(unit))
+            if is_gemm[unit]:
+                sizes = gemm_sizes(self._units.operator_name(unit), self._units.shapes(unit))
                 if sizes is not None and sizes[3] == 1:
                     found.append((at, sizes[:3]))
         return found

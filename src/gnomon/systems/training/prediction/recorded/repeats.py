@@ -31,7 +31,7 @@ def find_repeats(
 ) -> list[Repeat]:
     """Stretches that follow one another unchanged, each with at least one anchor in it.
 
-    Anchors keep short patterns out: three products in a row are no layers, but what holds an
+    Anchors keep short patterns out: three GEMMs in a row are no layers, but what holds an
     attention may be one. Short periods are looked for first, and what they cover is not
     looked at again, so that a layer is found rather than two of them.
 

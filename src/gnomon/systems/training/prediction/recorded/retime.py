@@ -3,7 +3,7 @@
 A kernel that stays as it is keeps its measured time. One that changes takes its measured time
 times what a model says of the new size relative to the old one: the model's own error in level
 cancels, only its error in slope stays, and it grows with the distance. Pieces that the recorded
-job does not have (what tensor parallelism exchanges, gradients that accumulate) are the model's
+job does not have (what tensor parallelism communicates, gradients that accumulate) are the model's
 alone.
 """
 
@@ -109,10 +109,10 @@ class Retimer:
     def _overlaps(self, target: Configuration) -> bool:
         """Reductions run beside the backward pass as recorded; where that says nothing, as
         data-parallel wrappers have it: beside it unless there is a pipeline."""
-        base, told = self.recorded.configuration, self.recorded.overlap_gradients
-        if told is None or (base.pp > 1 and target.pp == 1):
+        base, overlaps = self.recorded.configuration, self.recorded.overlap_gradients
+        if overlaps is None or (base.pp > 1 and target.pp == 1):
             return target.pp == 1
-        return told
+        return overlaps
 
     def _passes(
         self, target: Configuration, machine: Machine, collectives: CollectiveTimes
@@ -123,7 +123,7 @@ class Retimer:
         )
         if same not in self._sized:
             self._sized[same] = {
-                name: self._with_exchanges(
+                name: self._with_all_reduces(
                     name, self._part(name, part, same, machine), part, same, collectives
                 )
                 for name, part in self.recorded.parts.items()
@@ -169,7 +169,7 @@ class Retimer:
             spread=math.hypot(spread, own_spread),
         )
 
-    def _with_exchanges(
+    def _with_all_reduces(
         self,
         name: str,
         pieces: Sequence[Piece],
@@ -177,9 +177,9 @@ class Retimer:
         target: Configuration,
         collectives: CollectiveTimes,
     ) -> Part:
-        """Adds what tensor parallelism exchanges where the recorded job did not."""
+        """Adds what tensor parallelism communicates where the recorded job did not."""
         base = self.recorded.configuration
-        # One rank's share can be recorded alone: then it has nobody to exchange with.
+        # One rank's share can be recorded alone: then it has nobody to communicate with.
         alone = base.tp > 1 and target.tp == base.tp and not self.recorded.talks_in_layers
         if target.tp == 1 or alone:
             return tuple(pieces)
@@ -194,12 +194,12 @@ class Retimer:
             spread=collectives.spread("all-reduce", target.tp > collectives.node_gpus),
         )  # fmt: skip
         out: list[Piece] = []
-        last = {g.group: i for i, g in enumerate(part.growths) if g.exchange}
+        last = {g.group: i for i, g in enumerate(part.growths) if g.all_reduce}
         if name == "embedding.forward":
             return (*pieces, summed)
         for place, (piece, growth) in enumerate(zip(pieces, part.growths, strict=True)):
             out.append(piece)
-            if growth.exchange and last[growth.group] == place:
+            if growth.all_reduce and last[growth.group] == place:
                 out.append(summed)
         return tuple(out)
 
@@ -266,10 +266,10 @@ def _model_us(
     sizes = [tuple(size.under(base, target) for size in growth.sizes) for growth in growths]
     out = np.zeros(len(growths))
     kernels = machine.kernels
-    product = [i for i, g in enumerate(growths) if g.kind == "product"]
-    if product:
-        m, n, k, batch = np.asarray([sizes[i] for i in product]).T
-        out[product] = kernels.product_us(m, n, k, batch, target.dtype)
+    gemm = [i for i, g in enumerate(growths) if g.kind == "gemm"]
+    if gemm:
+        m, n, k, batch = np.asarray([sizes[i] for i in gemm]).T
+        out[gemm] = kernels.gemm_us(m, n, k, batch, target.dtype)
     for backward in (False, True):
         chosen = [
             i for i, g in enumerate(growths) if g.kind == "attention" and g.backward is backward

@@ -26,7 +26,7 @@ from gnomon.sim.trace.graph import HOST_KINDS, TraceGraph
 __all__ = ["FAMILIES", "Phase", "Shapes", "Units", "find_units"]
 
 FAMILIES = (
-    "product", "attention", "normalisation", "softmax", "elementwise", "reduction", "embedding",
+    "gemm", "attention", "normalisation", "softmax", "elementwise", "reduction", "embedding",
     "optimizer", "copy", "communication", "other",
 )  # fmt: skip
 #: What operators do, by words in their names; the first that fits counts.
@@ -34,7 +34,7 @@ _OPERATORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("communication", ("c10d", "nccl", "gloo", "_c10d_functional", "record_param_comms")),
     ("attention", ("attention", "flash_attn", "fmha")),
     ("optimizer", ("adam", "sgd", "lamb", "adagrad", "muon")),
-    ("product", ("mm", "matmul", "linear", "conv")),
+    ("gemm", ("mm", "matmul", "linear", "conv")),
     ("normalisation", ("layer_norm", "rms_norm", "group_norm", "layernorm", "rmsnorm")),
     ("softmax", ("softmax", "nll_loss", "cross_entropy")),
     ("embedding", ("embedding", "index_select", "gather", "scatter", "index_put")),
@@ -45,7 +45,7 @@ _OPERATORS: tuple[tuple[str, tuple[str, ...]], ...] = (
 _REGIONS = ("CompiledFunction", "Torch-Compiled Region", "## Call CompiledFxGraph")
 #: A fused kernel is named after all that went into it, but it multiplies no matrices.
 _FUSED = re.compile(r"triton_(?!tem)")
-_NOT_FUSED = ("communication", "attention", "optimizer", "product")
+_NOT_FUSED = ("communication", "attention", "optimizer", "gemm")
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -119,11 +119,11 @@ class Units(msgspec.Struct, frozen=True, eq=False, dict=True):
         """A number that is the same for units that do the same on the same shapes."""
         has = self.like >= 0
         event = np.maximum(self.like, 0)
-        # Kernels of no operator are told apart by their own names.
+        # Kernels of no operator are distinguished by their own names.
         own = np.unique(np.asarray(self.name, np.str_), return_inverse=True)[1].reshape(-1)
         name = np.where(has, self.trace.name[event], -1 - own)
         shape = np.where(has, self.trace.shape[event], -1)
-        # Several kernels of one operator are told apart by their place in it.
+        # Several kernels of one operator are distinguished by their place in it.
         nth = np.arange(len(self)) - self._first_of_operator
         rows = np.stack([name, shape, self.phase, nth], axis=1)
         return np.asarray(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1), np.int64)
@@ -164,7 +164,7 @@ def family_of(operator: str, kernel: str) -> str:
     """What a kernel of an operator does; the operator's name tells more where there is one.
 
     >>> family_of("aten::addmm", "nvjet_tst_128x256")
-    'product'
+    'gemm'
     >>> family_of("aten::addmm", "Memset (Device)")
     'copy'
     >>> family_of("", "triton_red_fused__log_softmax_addmm_3")
@@ -270,7 +270,7 @@ class _Chain:
         return operators[-1] if operators else event
 
     def phase(self, event: int) -> tuple[int, int]:
-        """The phase that the names around an event tell, and the event that told it (-1: none)."""
+        """The phase that the names around an event give, and the event that gave it (-1: none)."""
         known = self._phase.get(event)
         if known is None:
             name = self._trace.name_of(event)
@@ -377,7 +377,7 @@ def _after_others(
 ) -> NDArray[np.bool_]:
     """Whether a task of the lane that computes waited for work of another one.
 
-    Communication does not count: what ranks exchange is put together anew.
+    Communication does not count: what ranks communicate is put together anew.
     """
     source = np.repeat(np.arange(len(graph)), np.diff(graph.edge_offset))
     target = graph.edge_target
@@ -393,7 +393,7 @@ def _after_others(
 
 
 def _settle_phases(phase: NDArray[np.int8], step: NDArray[np.int32]) -> NDArray[np.int8]:
-    """What no name told: after the last backward unit of a step comes the optimiser."""
+    """What no name gives: after the last backward unit of a step comes the optimiser."""
     settled = phase.copy()
     for number in np.unique(step).tolist():
         own = np.flatnonzero(step == number)
@@ -446,7 +446,7 @@ def _operators(
 def _behind(chain: _Chain, event: int) -> int:
     """The operator that tells what a unit of the host does: an attention as a whole, if it is one.
 
-    Without a kernel of its own an attention is products and a softmax, which belong together.
+    Without a kernel of its own an attention is GEMMs and a softmax, which belong together.
     """
     if event < 0:
         return -1
