@@ -13,10 +13,8 @@ print(f"recorded: {source.base.short()}: {source.base_ms:.1f} ms")
 for settings in ({"layers": 12}, {"layers": 12, "tp": 2}, {"layers": 12, "tp": 2, "dp": 8}):
     prediction = predict(source, settings)
     words = " ".join(f"{name}={value}" for name, value in settings.items())
+    step, gib = prediction.step, prediction.memory.total / 2**30
     fits = "fits" if prediction.fits else f"{prediction.over_gib:.1f} GiB too many"
-    print(
-        f"{words:22} {prediction.step.mid:6.1f} ms ({prediction.step.low:.0f} to {prediction.step.high:.0f}), "
-        f"{prediction.memory.total / 2**30:5.2f} GiB, {fits}"
-    )
+    print(f"{words:22} {step.mid:6.1f} ms ({step.low:.0f} to {step.high:.0f}), {gib:5.2f} GiB, {fits}")
     for row in prediction.waterfall:
         print(f"    {row.change:20} {row.delta_ms:+7.2f} ms")

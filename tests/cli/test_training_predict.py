@@ -76,7 +76,7 @@ def test_what_does_not_fit_is_an_answer_of_its_own(capsys):
         (["predict", TRACE, "--set", "gpu=abacus"], "abacus"),
         (["predict", TRACE, "--set", "dp=16,network=string"], "string"),
         (["predict", TRACE, "--base", "layers=0"], "layers has to be at least 1"),
-        (["predict", TRACE, "--model", MODEL], "one or the other"),
+        (["predict", TRACE, "--model", MODEL], "a trace or --model"),
         (["predict", TRACE, "--zone", "Atlantis"], "no grid zone is called 'Atlantis'"),
         (["predict", "--model", "layers=3", "--gpu", "a100"], "needs hidden, heads, seq, batch"),
         (["predict", "--model", MODEL], "needs --gpu"),

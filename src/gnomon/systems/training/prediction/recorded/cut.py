@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.errors import InputError
+from gnomon.graph.repeats import Repeat, find_repeats
 from gnomon.systems.training.prediction.recorded.growth import gemm_sizes
-from gnomon.systems.training.prediction.recorded.repeats import Repeat, find_repeats
 from gnomon.systems.training.prediction.recorded.units import FAMILIES, Phase, Units
 
 __all__ = ["CutRank", "Slot", "Template", "cut_rank", "is_score_softmax", "median_part"]

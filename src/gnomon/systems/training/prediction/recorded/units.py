@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.graph import WorkGraph
+from gnomon.graph.nesting import enclosing
 from gnomon.graph.workgraph import LAUNCH
 from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.model.accelerator.kernel_class import classify_kernel
@@ -203,20 +204,9 @@ def _parents(trace: KinetoTrace) -> NDArray[np.int64]:
     """The event around each operator, annotation and runtime call; -1 for none."""
     kinds = ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver")
     rows = np.flatnonzero(trace.is_category(*kinds))
-    rows = rows[np.lexsort((-trace.end_ns[rows], trace.start_ns[rows], trace.thread[rows]))]
+    around = enclosing(trace.start_ns[rows], trace.end_ns[rows], trace.thread[rows])
     parent = np.full(len(trace), -1, np.int64)
-    thread, end = trace.thread[rows].tolist(), trace.end_ns[rows].tolist()
-    start = trace.start_ns[rows].tolist()
-    open_: list[tuple[int, int]] = []
-    last = -1
-    for place, event in enumerate(rows.tolist()):
-        if thread[place] != last:
-            open_, last = [], thread[place]
-        while open_ and (open_[-1][1] < end[place] or open_[-1][1] <= start[place]):
-            open_.pop()
-        if open_:
-            parent[event] = open_[-1][0]
-        open_.append((event, end[place]))
+    parent[rows] = np.where(around >= 0, rows[around], -1)
     return parent
 
 
