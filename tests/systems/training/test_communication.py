@@ -69,9 +69,9 @@ def test_the_larger_side_of_a_gather_is_its_size():
 @pytest.mark.parametrize(
     ("name", "operation"),
     [
-        ("ncclKernel_ReduceScatter_RING_LL_Sum_float", "ReduceScatter"),
-        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "SendRecv"),
-        ("ncclDevKernel_AllGather_RING", "AllGather"),
+        ("ncclKernel_ReduceScatter_RING_LL_Sum_float", "reduce_scatter"),
+        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "send"),
+        ("ncclDevKernel_AllGather_RING", "all_gather"),
         ("rcclGenericKernel", "communication"),
         ("void deep_ep::intranode::dispatch<4, 768, 8192>", "dispatch"),
     ],

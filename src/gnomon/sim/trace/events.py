@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.ingest.profiler.kineto import KinetoTrace
+from gnomon.model.accelerator.collective_names import CPU_BACKENDS
 
 __all__ = ["EventClass", "EventFlag", "LaidOut", "lay_out", "peer_of", "step_marks"]
 
@@ -62,7 +63,6 @@ class LaidOut(NamedTuple):
 _HOST = ("cpu_op",)
 _CALLS = ("cuda_runtime", "cuda_driver")
 _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-_COMMUNICATION = re.compile(r"(gloo|mpi|ucc):")
 _BLOCKING_COPIES = ("cudaMemcpy", "hipMemcpy", "hipMemcpyWithStream")
 
 
@@ -183,7 +183,7 @@ def _communications(trace: KinetoTrace) -> list[tuple[int, int]]:
     operation = {
         code: _plain(name.partition(":")[2])
         for code, name in enumerate(trace.names)
-        if _COMMUNICATION.match(name)
+        if name.startswith(CPU_BACKENDS)
     }
     if not operation:
         return []

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from gnomon.ingest.profiler.kineto import KinetoTrace
+from gnomon.model.accelerator.collective_names import collective_kind
 from gnomon.model.accelerator.kernel_class import classify_kernel
 from gnomon.sim.trace.events import EventClass, LaidOut, peer_of, step_marks
 from gnomon.sim.trace.marks import asked_at, step_of_device_events
@@ -15,10 +16,8 @@ from gnomon.sim.trace.marks import asked_at, step_of_device_events
 __all__ = ["Communication", "communications"]
 
 _POINT_TO_POINT = ("send", "recv")
-#: Longest names first: ReduceScatter is no Reduce.
-_IN_KERNEL_NAMES = re.compile(
-    r"AllReduce|ReduceScatter|AllGather|AllToAll|SendRecv|Broadcast|Reduce|dispatch|combine", re.I
-)
+#: Kernels of expert parallelism, which are no collectives by name.
+_EXPERT_KERNELS = ("dispatch", "combine")
 
 
 class Communication(msgspec.Struct, frozen=True):
@@ -107,8 +106,9 @@ def _of_kernel(trace: KinetoTrace, event: int, lane: int, step: str) -> Communic
     except msgspec.DecodeError:
         extra = _Extra()
     if not extra.collective:
-        named = _IN_KERNEL_NAMES.search(trace.name_of(event))
-        operation = named.group(0) if named else "communication"
+        name = trace.name_of(event)
+        experts = (word for word in _EXPERT_KERNELS if word in name.lower())
+        operation = collective_kind(name) or next(experts, "communication")
         return Communication(event, operation, f"stream {lane}", (), -1, "", step, start, end)
     peer = -1
     if extra.collective in _POINT_TO_POINT:

@@ -16,6 +16,7 @@ from gnomon import report
 from gnomon.datasets import bundled
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
+from gnomon.model.accelerator.operator_family import FRAMEWORK
 from gnomon.systems.aibench.verify.check import check_bench, clone_profile, original_profile
 from gnomon.systems.aibench.verify.check_result import to_result, to_script
 from gnomon.systems.aibench.verify.clone_run import (
@@ -25,7 +26,6 @@ from gnomon.systems.aibench.verify.clone_run import (
     run_clone,
 )
 from gnomon.systems.aibench.verify.comparison import Row, Tolerance, compare_profiles
-from gnomon.systems.aibench.verify.operator_family import FRAMEWORK
 from gnomon.systems.aibench.verify.profile import STAND_IN, UNNAMED, Profile
 from tests.sim.trace.traces import write_trace
 from tests.systems.aibench.verify.test_profile import GPU, H200, lagging_steps

@@ -17,9 +17,7 @@ from gnomon.systems.training.prediction.recorded.collectives import timed_collec
 from gnomon.systems.training.prediction.recorded.cut import cut_rank
 from gnomon.systems.training.prediction.recorded.extract import extract
 from gnomon.systems.training.prediction.recorded.units import (
-    FAMILIES,
     Phase,
-    family_of,
     find_units,
     parse_shapes,
 )
@@ -104,28 +102,6 @@ def test_parts_add_up_to_the_recorded_step():
         for name, part in one.parts.items()
     )
     assert parts + one.step_ns[1] == pytest.approx(whole, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("operator", "kernel", "family"),
-    [
-        ("aten::addmm", "nvjet_tst", "gemm"),
-        ("aten::addmm", "Memset (Device)", "copy"),
-        ("aten::_scaled_dot_product_flash_attention", "flash_fwd", "attention"),
-        ("aten::native_layer_norm", "vectorized_layer_norm_kernel", "normalisation"),
-        ("aten::_log_softmax", "cunn_SoftMaxForward", "softmax"),
-        ("aten::embedding_dense_backward", "radix_sort", "embedding"),
-        ("aten::gelu", "vectorized_elementwise_kernel", "elementwise"),
-        ("aten::sum", "reduce_kernel", "reduction"),
-        ("aten::_fused_adamw_", "multi_tensor_apply_kernel<FusedOptimizer>", "optimizer"),
-        ("", "ncclDevKernel_AllReduce", "communication"),
-        ("c10d::send", "", "communication"),
-        ("", "some_triton_thing", "elementwise"),
-    ],
-)  # fmt: skip
-def test_families(operator, kernel, family):
-    assert family_of(operator, kernel) == family
-    assert family in FAMILIES
 
 
 def test_shapes_of_lists_are_flattened():

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 
 import msgspec
 import numpy as np
 
+from gnomon.model.accelerator.collective_names import MODEL_KINDS, collective_kind
 from gnomon.sim.trace.events import lay_out
 from gnomon.systems.training.communication import Communication, communications
 from gnomon.systems.training.job import RankPart, TrainingJob
 from gnomon.systems.training.prediction.recorded.units import parse_shapes
 
-__all__ = ["TimedCollective", "collective_kind", "timed_collectives", "unmet_messages"]
+__all__ = ["TimedCollective", "model_kind", "timed_collectives", "unmet_messages"]
 
-#: What backends call a collective, in the words of `model.collective_time`.
-_KINDS = (
-    ("allreduce", "all-reduce"),
-    ("reducescatter", "reduce-scatter"),
-    ("allgather", "all-gather"),
-    ("alltoall", "all-to-all"),
-    ("broadcast", "broadcast"),
-    ("send", "send"),
-    ("recv", "send"),
-)
 _WIDTHS = {
     "bfloat16": 2,
     "half": 2,
@@ -94,14 +84,13 @@ def unmet_messages(job: TrainingJob) -> float:
     return 1.0 - found / sent if sent else 0.0
 
 
-def collective_kind(text: str) -> str:
-    """What a backend's words for a collective mean; "" for none we know.
+def model_kind(name: str) -> str:
+    """What the models call a collective of this name; "" for none they know.
 
-    >>> collective_kind("ncclDevKernel_AllGather_RING_LL"), collective_kind("c10d::allreduce_")
+    >>> model_kind("ncclDevKernel_AllGather_RING_LL"), model_kind("c10d::allreduce_")
     ('all-gather', 'all-reduce')
     """
-    plain = re.sub(r"[^a-z]", "", text.lower())
-    return next((ours for theirs, ours in _KINDS if theirs in plain), "")
+    return MODEL_KINDS.get(collective_kind(name) or "", "")
 
 
 def _by_event(part: RankPart) -> dict[int, Communication]:
@@ -129,7 +118,7 @@ def _alone(part: RankPart) -> list[TimedCollective]:
 def _timed(one: Communication | None, ranks: int, us: float) -> TimedCollective | None:
     if one is None or us <= 0:
         return None
-    kind = collective_kind(one.operation)
+    kind = model_kind(one.operation)
     size = _bytes(one.size)
     if not kind or not size:
         return None

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 from gnomon.graph.repeats import Repeat, find_repeats
+from gnomon.model.accelerator.operator_family import WORK_FAMILIES
 from gnomon.systems.training.prediction.recorded.growth import gemm_sizes
-from gnomon.systems.training.prediction.recorded.units import FAMILIES, Phase, Units
+from gnomon.systems.training.prediction.recorded.units import Phase, Units
 
 __all__ = ["CutRank", "Slot", "Template", "cut_rank", "is_score_softmax", "median_part"]
 
@@ -30,9 +31,9 @@ _ALIKE = 0.8
 #: The share of a layer that has to be there for a stretch to be one.
 _MOST_OF_IT = 0.6
 #: What may follow a layer's last GEMM: it adds, drops out, casts.
-_TRAILS = tuple(FAMILIES.index(family) for family in ("elementwise", "copy", "other"))
-_NORMALISATION = FAMILIES.index("normalisation")
-_EMBEDDING = FAMILIES.index("embedding")
+_TRAILS = tuple(WORK_FAMILIES.index(family) for family in ("elementwise", "copy", "other"))
+_NORMALISATION = WORK_FAMILIES.index("normalisation")
+_EMBEDDING = WORK_FAMILIES.index("embedding")
 
 
 class Slot(msgspec.Struct, frozen=True, eq=False):

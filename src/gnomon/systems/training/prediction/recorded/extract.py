@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 from gnomon.ingest.profiler.kineto import KinetoTrace
+from gnomon.model.accelerator.operator_family import WORK_FAMILIES
 from gnomon.model.accelerator.profiler_cost import ProfilerCost
 from gnomon.sim.trace.graph import TraceGraph
 from gnomon.sim.trace.unprofiled import without_profiler
@@ -21,7 +22,7 @@ from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.program import Piece
 from gnomon.systems.training.prediction.recorded.collectives import (
     TimedCollective,
-    collective_kind,
+    model_kind,
     timed_collectives,
     unmet_messages,
 )
@@ -46,7 +47,6 @@ from gnomon.systems.training.prediction.recorded.infer import (
     linears_of,
 )
 from gnomon.systems.training.prediction.recorded.units import (
-    FAMILIES,
     Phase,
     Shapes,
     Units,
@@ -234,7 +234,7 @@ def _check_layer_collectives(
 ) -> None:
     """Inside layers only tensor parallelism may communicate, and shapes have to show it."""
     kinds = {
-        collective_kind(f"{rank.units.name[unit]} {rank.units.operator_name(unit)}")
+        model_kind(f"{rank.units.name[unit]} {rank.units.operator_name(unit)}")
         for rank in ranks
         for unit in rank.in_layers.tolist()
     }
@@ -323,7 +323,7 @@ def _recorded(
     roles = Roles(linears, base.tokens)
     pieces, growths = [], []
     for place, unit in enumerate(template.place.tolist()):
-        family = FAMILIES[units.family[unit]]
+        family = WORK_FAMILIES[units.family[unit]]
         if template.waits[place] and (place > 0 or name != "embedding.forward"):
             pieces.append(WAIT)
             growths.append(Growth("fixed"))
@@ -356,7 +356,7 @@ def _usual_shapes(units: Units, unit: int, part: str, base: Configuration) -> Sh
     """What a kernel of no operator works on, most likely: a compiler's are all activations."""
     if units.operator[unit] >= 0 or not units.on_gpu:
         return ()
-    of_logits = part.startswith("head") and FAMILIES[units.family[unit]] == "softmax"
+    of_logits = part.startswith("head") and WORK_FAMILIES[units.family[unit]] == "softmax"
     return ((base.tokens, base.vocab // base.tp if of_logits else base.hidden),)
 
 
@@ -389,7 +389,7 @@ def _optimizer(ranks: Sequence[CutRank]) -> RecordedPart:
         units = rank.units
         for place in rank.optimizer:
             for unit in place.tolist():
-                row = shares.setdefault(FAMILIES[units.family[unit]], [0.0, 0.0])
+                row = shares.setdefault(WORK_FAMILIES[units.family[unit]], [0.0, 0.0])
                 row[0] += float(units.device_ns[unit])
                 row[1] += float(units.host_ns[unit])
     runs = sum(len(rank.optimizer) for rank in ranks)

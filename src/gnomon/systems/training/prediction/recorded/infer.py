@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gnomon.errors import InputError
+from gnomon.model.accelerator.operator_family import WORK_FAMILIES
 from gnomon.systems.training.prediction.recorded.cut import CutRank, Template, is_score_softmax
 from gnomon.systems.training.prediction.recorded.growth import (
     Linear,
@@ -17,7 +18,7 @@ from gnomon.systems.training.prediction.recorded.growth import (
     gemm_sizes,
     name_linears,
 )
-from gnomon.systems.training.prediction.recorded.units import FAMILIES, Units
+from gnomon.systems.training.prediction.recorded.units import Units
 
 __all__ = ["contradictions", "infer_values", "linears_of"]
 
@@ -120,9 +121,9 @@ def linears_of(units: Units, layer: Template, hidden: int) -> list[Linear]:
     if not gemms:
         return []
     family = units.family[layer.place]
-    marks = np.flatnonzero(family == FAMILIES.index("attention"))
+    marks = np.flatnonzero(family == WORK_FAMILIES.index("attention"))
     if not len(marks):
-        marks = np.flatnonzero(family == FAMILIES.index("softmax"))
+        marks = np.flatnonzero(family == WORK_FAMILIES.index("softmax"))
     at = marks[0] if len(marks) else gemms[0][0] + 1
     ahead = [sizes for place, sizes in gemms if place < at]
     behind = [sizes for place, sizes in gemms if place > at]

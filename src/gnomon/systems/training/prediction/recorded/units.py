@@ -8,7 +8,6 @@ forward pass, the backward pass or the optimiser, and how long it takes when nob
 from __future__ import annotations
 
 import itertools
-import re
 from enum import IntEnum
 from functools import cached_property
 
@@ -20,34 +19,14 @@ from gnomon.graph import WorkGraph
 from gnomon.graph.nesting import enclosing
 from gnomon.graph.workgraph import LAUNCH
 from gnomon.ingest.profiler.kineto import KinetoTrace
-from gnomon.model.accelerator.kernel_class import classify_kernel
+from gnomon.model.accelerator.operator_family import WORK_FAMILIES, work_family
 from gnomon.sim import replay
 from gnomon.sim.trace.graph import HOST_KINDS, TraceGraph
 
-__all__ = ["FAMILIES", "Phase", "Shapes", "Units", "find_units"]
-
-FAMILIES = (
-    "gemm", "attention", "normalisation", "softmax", "elementwise", "reduction", "embedding",
-    "optimizer", "copy", "communication", "other",
-)  # fmt: skip
-#: What operators do, by words in their names; the first that fits counts.
-_OPERATORS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("communication", ("c10d", "nccl", "gloo", "_c10d_functional", "record_param_comms")),
-    ("attention", ("attention", "flash_attn", "fmha")),
-    ("optimizer", ("adam", "sgd", "lamb", "adagrad", "muon")),
-    ("gemm", ("mm", "matmul", "linear", "conv")),
-    ("normalisation", ("layer_norm", "rms_norm", "group_norm", "layernorm", "rmsnorm")),
-    ("softmax", ("softmax", "nll_loss", "cross_entropy")),
-    ("embedding", ("embedding", "index_select", "gather", "scatter", "index_put")),
-    ("reduction", ("sum", "mean", "norm")),
-)  # fmt: skip
+__all__ = ["Phase", "Shapes", "Units", "find_units"]
 
 #: What stands around whole regions that a compiler made: its shapes are those of all of the model.
 _REGIONS = ("CompiledFunction", "Torch-Compiled Region", "## Call CompiledFxGraph")
-#: A fused kernel is named after all that went into it, but it multiplies no matrices.
-_FUSED = re.compile(r"triton_(?!tem)")
-_NOT_FUSED = ("communication", "attention", "optimizer", "gemm")
-
 Shapes = tuple[tuple[int, ...], ...]
 
 
@@ -70,7 +49,7 @@ class Units(msgspec.Struct, frozen=True, eq=False, dict=True):
         host_ns: The host's time from the unit before up to this one; 0 on a CPU.
         operator: The event of the operator behind it, with shapes where any has; -1 for none.
         phase: A `Phase`.
-        family: A code into `FAMILIES`.
+        family: A code into `WORK_FAMILIES`.
         like: The event whose name and shapes tell which units do the same; -1 for none.
         side: It runs on a stream beside the one that computes.
         waits: The host waited for the device before it.
@@ -98,7 +77,7 @@ class Units(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def is_family(self, *families: str) -> NDArray[np.bool_]:
         """Which units belong to one of these families."""
-        return np.isin(self.family, [FAMILIES.index(family) for family in families])
+        return np.isin(self.family, [WORK_FAMILIES.index(family) for family in families])
 
     def operator_name(self, unit: int) -> str:
         """The name of the operator behind a unit."""
@@ -161,30 +140,6 @@ def _flat(value: object) -> list[tuple[int, ...]]:
     return [shape for item in value for shape in _flat(item)]
 
 
-def family_of(operator: str, kernel: str) -> str:
-    """What a kernel of an operator does; the operator's name tells more where there is one.
-
-    >>> family_of("aten::addmm", "nvjet_tst_128x256")
-    'gemm'
-    >>> family_of("aten::addmm", "Memset (Device)")
-    'copy'
-    >>> family_of("", "triton_red_fused__log_softmax_addmm_3")
-    'softmax'
-    """
-    by_kernel = classify_kernel(kernel) if kernel else "other"
-    if by_kernel in ("communication", "copy", "optimizer"):
-        return by_kernel
-    small = (operator or kernel).lower()
-    fused = _FUSED.match(small)
-    if operator or fused:
-        for family, words in _OPERATORS:
-            if any(word in small for word in words) and not (fused and family in _NOT_FUSED):
-                return family
-        if fused:
-            return "elementwise"
-    return by_kernel if by_kernel in FAMILIES and by_kernel != "other" else "elementwise"
-
-
 def find_units(trace: KinetoTrace, training: TraceGraph, graph: WorkGraph) -> Units:
     """The units of one rank.
 
@@ -240,7 +195,7 @@ class _Chain:
     def attention(self, event: int) -> int:
         """The innermost attention with shapes around an event; -1 for none."""
         for e in self._operators_of(event):
-            if self._has_sizes(e) and family_of(self._trace.name_of(e), "") == "attention":
+            if self._has_sizes(e) and work_family(self._trace.name_of(e), "") == "attention":
                 return e
         return -1
 
@@ -298,13 +253,13 @@ def _kernels(
     phase = np.asarray([chain.phase(c)[0] for c in call.tolist()], np.int8)
     names = tuple(str(graph.names[n]) for n in graph.name[task].tolist())
     family = [
-        family_of(trace.name_of(op) if op >= 0 else "", name)
+        work_family(trace.name_of(op) if op >= 0 else "", name)
         for op, name in zip(operator.tolist(), names, strict=True)
     ]
     step = training.step[task]
     return Units(
         trace, task, step, _with_pause(graph, task), host_ns, names, operator,
-        _settle_phases(phase, step), np.asarray([FAMILIES.index(f) for f in family], np.int8),
+        _settle_phases(phase, step), np.asarray([WORK_FAMILIES.index(f) for f in family], np.int8),
         operator, _beside(graph, task), _after_waits(graph, training, launcher[task]),
         _after_others(graph, task, device), True,
     )  # fmt: skip
@@ -428,7 +383,7 @@ def _operators(
     none = np.zeros(len(first), bool)
     return Units(
         trace, tasks[longest], step, whole, np.zeros(len(first)), names, operator,
-        _settle_phases(phase, step), np.asarray([FAMILIES.index(f) for f in family], np.int8),
+        _settle_phases(phase, step), np.asarray([WORK_FAMILIES.index(f) for f in family], np.int8),
         outer[first], none, none, none, False,
     )  # fmt: skip
 
@@ -454,9 +409,9 @@ def _no_units(trace: KinetoTrace) -> Units:
 
 
 def _operator_family(operator: str, outer: str) -> str:
-    if family_of(outer, "") == "communication":
+    if work_family(outer, "") == "communication":
         return "communication"
-    return family_of(operator, "")
+    return work_family(operator, "")
 
 
 def _longest(
