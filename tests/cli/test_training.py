@@ -172,3 +172,13 @@ def test_a_trace_of_operators_alone(tmp_path, capsys):
     found = answer(capsys, "training", "replay", path)
     assert found["breakdown_ms"]["exposed_compute"] == pytest.approx(0.15)
     assert found["breakdown_ms"]["idle"] == pytest.approx(0.05)
+
+
+def test_a_file_of_profiler_costs_is_recorded(tmp_path, capsys):
+    costs = tmp_path / "costs.toml"
+    costs.write_text("operator = 2.0\n")
+    words = ["training", "replay", "bundled:h200-gpt-l6", "--profiler-cost", str(costs), "--json"]
+    assert main(words) == 0
+    manifest = json.loads(capsys.readouterr().out)["manifest"]
+    assert manifest["command"].endswith("--profiler-cost costs.toml")
+    assert [file["name"] for file in manifest["inputs"]] == ["kineto.json.gz", "costs.toml"]

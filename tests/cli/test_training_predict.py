@@ -149,3 +149,34 @@ def test_a_search_in_which_nothing_fits(capsys):
     assert answer["evaluated"] == 0
     assert answer["best"] is None
     assert answer["dropped"]
+
+
+def again(capsys, manifest):
+    return asked(capsys, *manifest["command"].split()[2:])
+
+
+def test_what_a_search_and_a_prediction_record_makes_them_again(capsys):
+    first = asked(
+        capsys, "search", "--model", MODEL, "--gpu", "a100", "--gpus", "4", "--top", "2",
+        "--price", "2", "--on", "serial",
+    )  # fmt: skip
+    assert "--top 2" in first["manifest"]["command"]
+    assert first["manifest"]["seed"] == 0  # of the range of the best
+    second = again(capsys, first["manifest"])
+    assert [second[key] for key in ("rows", "best", "pareto")] == [
+        first[key] for key in ("rows", "best", "pareto")
+    ]
+    assert second["manifest"] == first["manifest"]
+    predicted = asked(capsys, "predict", "--model", MODEL, "--gpu", "a100", "--set", "dp=2")
+    assert again(capsys, predicted["manifest"]) == predicted
+
+
+def test_a_seed_that_was_chosen_is_recorded():
+    from gnomon.datasets import bundled
+    from gnomon.systems.training.prediction.predict import predict
+    from gnomon.systems.training.prediction.predict_result import to_result
+    from gnomon.systems.training.prediction.source import read_recorded
+
+    source, _ = read_recorded(bundled("h200-gpt-l6"))
+    prediction = predict(source, {"layers": 8}, samples=20, seed=7, explain=False)
+    assert to_result(prediction).manifest.seed == 7

@@ -53,7 +53,7 @@ def replay(
     options = _options(steps, profiler_cost, traced_only)
     options += [f"--scale {shlex.quote(text)}" for text in scale or ()]
     run = _replayed(path, None, changes, steps, profiler_cost, traced_only)
-    _answer(run, spell("gnomon training replay", path, *options), perfetto, output)
+    _answer(run, spell("gnomon training replay", path, *options), perfetto, profiler_cost, output)
 
 
 @app.command
@@ -119,7 +119,7 @@ def whatif(
     ]
     options = _options(steps, profiler_cost, traced_only) + [option for option, _ in asked]
     run = _replayed(path, None, [c for _, c in asked], steps, profiler_cost, traced_only)
-    _answer(run, spell("gnomon training whatif", path, *options), perfetto, output)
+    _answer(run, spell("gnomon training whatif", path, *options), perfetto, profiler_cost, output)
 
 
 def _options(steps: str | None, profiler_cost: Path | None, traced_only: bool) -> list[str]:
@@ -150,7 +150,9 @@ def _replayed(
     )
 
 
-def _answer(run: TrainingReplay, command: str, perfetto: Path | None, output: Output) -> None:
+def _answer(
+    run: TrainingReplay, command: str, perfetto: Path | None, cost: Path | None, output: Output
+) -> None:
     import resource
 
     from gnomon.systems.training import to_result
@@ -159,7 +161,8 @@ def _answer(run: TrainingReplay, command: str, perfetto: Path | None, output: Ou
     timelines = {"recorded": run.training.recorded, "replayed": run.timeline}
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     extra = to_script(run) | {"peak_mb": round(peak_mb, 1)} if output.json else None
-    show(to_result(run, command), output, perfetto=perfetto, timelines=timelines, extra=extra)
+    result = to_result(run, command, settings=cost)
+    show(result, output, perfetto=perfetto, timelines=timelines, extra=extra)
 
 
 @app.command

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["predict", "search"]
 
 _Texts = Annotated[list[str] | None, Parameter(negative=())]
+_TOP = 20
 
 
 def predict(
@@ -108,7 +109,7 @@ def search(
     price: float | None = None,
     zone: str | None = None,
     on: str | None = None,
-    top: int = 20,
+    top: int = _TOP,
     output: Output = Output(),  # noqa: B008
 ) -> int:
     """Search how to lay a job out over GPUs: tensor x pipeline x data parallel x micro-batch.
@@ -161,6 +162,7 @@ def search(
         "search", path, gpus=gpus, memory=memory, set=set, base=base, model=model, gpu=gpu,
         network=network, style=style, global_batch=global_batch, micro_batch=micro_batch,
         interleave=interleave, rank_by=rank_by, price=price, zone=zone,
+        top=top if top != _TOP else None,
     )  # fmt: skip
     extra = to_script(found) if output.json else None
     show(to_result(found, command, top=top, sources=files), output, extra=extra)

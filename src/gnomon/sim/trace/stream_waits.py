@@ -34,7 +34,7 @@ Stream = tuple[int, int]  # device and number
 _MOST_FORKS = 64
 
 
-class _Extra(msgspec.Struct):
+class _WaitArguments(msgspec.Struct):
     stream: int = msgspec.field(default=-1, name="wait_on_stream")
     record: int = msgspec.field(default=-1, name="wait_on_cuda_event_record_corr_id")
     event: int = msgspec.field(default=-1, name="wait_on_cuda_event_id")
@@ -54,7 +54,7 @@ class _Act(NamedTuple):
     stream: Stream | None  # of a launch or wait; None for a record
     events: tuple[int, ...] = ()  # what a launch launched
     correlation: int = -1  # of a record
-    extra: _Extra | None = None  # of a wait
+    extra: _WaitArguments | None = None  # of a wait
 
 
 def recorded_waits(
@@ -102,13 +102,13 @@ def _stream(trace: KinetoTrace, event: int) -> Stream:
     return int(trace.device[event]), int(trace.stream[event])
 
 
-def _extra(trace: KinetoTrace, event: int) -> _Extra:
+def _extra(trace: KinetoTrace, event: int) -> _WaitArguments:
     try:
         return msgspec.json.decode(
-            trace.extras[trace.extra[event]] or "{}", type=_Extra, strict=False
+            trace.extras[trace.extra[event]] or "{}", type=_WaitArguments, strict=False
         )
     except msgspec.DecodeError:
-        return _Extra()
+        return _WaitArguments()
 
 
 class _Source(NamedTuple):

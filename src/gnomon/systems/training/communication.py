@@ -50,7 +50,7 @@ class Communication(msgspec.Struct, frozen=True):
     sequence: int = -1
 
 
-class _Extra(msgspec.Struct):
+class _CollectiveArguments(msgspec.Struct):
     collective: str = msgspec.field(default="", name="Collective name")
     dtype: str = ""
     elements_in: int = msgspec.field(default=0, name="In msg nelems")
@@ -101,10 +101,10 @@ def _of_kernel(trace: KinetoTrace, event: int, lane: int, step: str) -> Communic
     start, end = int(trace.start_ns[event]), int(trace.end_ns[event])
     try:
         extra = msgspec.json.decode(
-            trace.extras[trace.extra[event]] or "{}", type=_Extra, strict=False
+            trace.extras[trace.extra[event]] or "{}", type=_CollectiveArguments, strict=False
         )
     except msgspec.DecodeError:
-        extra = _Extra()
+        extra = _CollectiveArguments()
     if not extra.collective:
         name = trace.name_of(event)
         experts = (word for word in _EXPERT_KERNELS if word in name.lower())

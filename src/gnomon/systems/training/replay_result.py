@@ -39,8 +39,14 @@ _OWN_CLASSES = 7
 _MOST_BINS = 2000
 
 
-def to_result(run: TrainingReplay, command: str = "") -> Result:
-    """Everything there is to say about a replayed job."""
+def to_result(run: TrainingReplay, command: str = "", *, settings: Path | None = None) -> Result:
+    """Everything there is to say about a replayed job.
+
+    Args:
+        run: The job.
+        command: What asked for it.
+        settings: A file of the profiler's cost that was read besides the traces.
+    """
     window, steps = run.window()
     sides = compute_and_communication(window)
     parts, answers = _by_rank(run, sides, steps), _what_if(run)
@@ -61,7 +67,7 @@ def to_result(run: TrainingReplay, command: str = "") -> Result:
             {"changes": [change.label for change in run.changes]},
             None,
             __version__,
-            [hash_input(source) for source in run.sources],
+            [hash_input(file) for file in (*run.sources, settings) if file],
         ),
     )
 

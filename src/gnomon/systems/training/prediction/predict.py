@@ -101,6 +101,7 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
         base_line, line: Both steps, replayed.
         factor: What replays are multiplied by to agree with the measured base.
         parameters: Of the whole model; `active_parameters` are those a token is multiplied with.
+        seed: Of the samples behind the range.
     """
 
     base: Configuration
@@ -117,6 +118,7 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
     parameters: float
     active_parameters: float
     notes: tuple[str, ...] = ()
+    seed: int = 0
 
     @property
     def fits(self) -> bool:
@@ -194,7 +196,7 @@ def predict(
         retimed=retimed, base_line=_last_step(before, before_line),
         line=_last_step(after, line), factor=factor, parameters=everything,
         active_parameters=active,
-        notes=_notes(source, target, own_ms, after, far, retimed),
+        notes=_notes(source, target, own_ms, after, far, retimed), seed=seed,
     )  # fmt: skip
 
 

@@ -59,7 +59,7 @@ def to_result(
         manifest=Manifest(
             command,
             {"base": msgspec.structs.asdict(p.base), "target": msgspec.structs.asdict(p.target)},
-            0,
+            p.seed,
             __version__,
             [hash_input(source) for source in sources],
         ),

@@ -260,7 +260,7 @@ def to_result(
         manifest=Manifest(
             command,
             {"configuration": msgspec.structs.asdict(layouts.configuration)},
-            None,
+            layouts.best.seed if layouts.best else None,
             __version__,
             [hash_input(source) for source in sources],
         ),

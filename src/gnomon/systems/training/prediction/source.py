@@ -33,7 +33,7 @@ from gnomon.systems.training.prediction.memory import (
 )
 from gnomon.systems.training.prediction.program import Program
 from gnomon.systems.training.prediction.recorded.extract import Extracted, extract
-from gnomon.systems.training.prediction.recorded.retime import Machine, Retimer
+from gnomon.systems.training.prediction.recorded.retime import DeviceModels, Retimer
 
 __all__ = [
     "Modelled", "Recorded", "Source", "factor_of", "put_together", "read_recorded", "style_of",
@@ -128,9 +128,9 @@ class Recorded:
         self._base_ms = base_ms
         self._spread = spread
         self._kept = _kept_shares(stage_memory(configuration, self.style), peak_bytes)
-        self._machines: dict[str, Machine] = {}
+        self._devices: dict[str, DeviceModels] = {}
         self._times: dict[tuple[str, str], CollectiveTimes] = {}
-        self._retimer = Retimer(self.extracted, self._machine(known), self.style)
+        self._retimer = Retimer(self.extracted, self._device(known), self.style)
         if host_bound:
             self._keep_pace()
 
@@ -162,7 +162,7 @@ class Recorded:
             if abs(math.log(own_ms / self._base_ms)) < _ON_PACE:
                 break
             scale *= self._base_ms / own_ms
-            machine = self._machine(self.base.gpu)
+            machine = self._device(self.base.gpu)
             self._retimer = Retimer(self.extracted, machine, self.style, scale)
 
     def program(self, configuration: Configuration) -> Program:
@@ -174,7 +174,7 @@ class Recorded:
                 hint="predict without one: --model ... --gpu ...",
             )
         return self._retimer.program(
-            configuration, self._machine(configuration.gpu), self.collectives(configuration)
+            configuration, self._device(configuration.gpu), self.collectives(configuration)
         )
 
     def collectives(self, configuration: Configuration) -> CollectiveTimes:
@@ -204,10 +204,10 @@ class Recorded:
             temporary=memory.temporary * activations,
         )
 
-    def _machine(self, gpu: str) -> Machine:
-        if gpu not in self._machines:
-            self._machines[gpu] = Machine.of(find_gpu(gpu))
-        return self._machines[gpu]
+    def _device(self, gpu: str) -> DeviceModels:
+        if gpu not in self._devices:
+            self._devices[gpu] = DeviceModels.of(find_gpu(gpu))
+        return self._devices[gpu]
 
 
 def _kept_shares(base: Memory, peak_bytes: float | None) -> tuple[float, float]:
@@ -267,7 +267,7 @@ class Modelled:
         self._base = msgspec.structs.replace(base, gpu=find_gpu(base.gpu).name)
         self.style = style
         self._memory_gib = memory_gib
-        self._machines: dict[str, Machine] = {}
+        self._devices: dict[str, DeviceModels] = {}
 
     @property
     def base(self) -> Configuration:
@@ -293,7 +293,7 @@ class Modelled:
         """The parts of a configuration, every kernel timed by a model."""
         return build_program(
             configuration,
-            self._machine(configuration.gpu).kernels,
+            self._device(configuration.gpu).kernels,
             self.collectives(configuration),
             self.fitting(configuration),
         )
@@ -310,13 +310,13 @@ class Modelled:
         """The style with as little recomputed as fits, where it may recompute."""
         if self.style.name not in _RECOMPUTING:
             return self.style
-        room_gib = self._memory_gib or self._machine(configuration.gpu).gpu.memory_gib
+        room_gib = self._memory_gib or self._device(configuration.gpu).gpu.memory_gib
         return least_recompute(configuration, self.style, room_gib * 2**30)
 
-    def _machine(self, gpu: str) -> Machine:
-        if gpu not in self._machines:
-            self._machines[gpu] = Machine.of(find_gpu(gpu))
-        return self._machines[gpu]
+    def _device(self, gpu: str) -> DeviceModels:
+        if gpu not in self._devices:
+            self._devices[gpu] = DeviceModels.of(find_gpu(gpu))
+        return self._devices[gpu]
 
 
 def usual_style(gpu: str, *, splits_layers: bool) -> Style:

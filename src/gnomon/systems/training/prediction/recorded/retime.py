@@ -26,7 +26,7 @@ from gnomon.systems.training.prediction.program import Part, Piece, Program
 from gnomon.systems.training.prediction.recorded.extract import WAIT, Extracted, RecordedPart
 from gnomon.systems.training.prediction.recorded.growth import Growth
 
-__all__ = ["Machine", "Retimer"]
+__all__ = ["DeviceModels", "Retimer"]
 
 #: A kernel's time varies by this much from one run of a process to the next (log): clocks, and
 #: what shares the machine. Seen between the workloads recorded on one H200.
@@ -43,14 +43,14 @@ _FARTHEST = 2.0
 _SAME = 1e-9
 
 
-class Machine(msgspec.Struct, frozen=True):
+class DeviceModels(msgspec.Struct, frozen=True):
     """Models of one kind of device."""
 
     gpu: Gpu
     kernels: KernelTimes
 
     @classmethod
-    def of(cls, gpu: Gpu) -> Machine:
+    def of(cls, gpu: Gpu) -> DeviceModels:
         """The models for a device."""
         return cls(gpu, KernelTimes.of(gpu))
 
@@ -66,7 +66,7 @@ class Retimer:
     """
 
     def __init__(
-        self, recorded: Extracted, base: Machine, style: Style, host_scale: float = 1.0
+        self, recorded: Extracted, base: DeviceModels, style: Style, host_scale: float = 1.0
     ) -> None:
         self.recorded = recorded
         self._style = style
@@ -79,7 +79,7 @@ class Retimer:
         }
 
     def program(
-        self, target: Configuration, machine: Machine, collectives: CollectiveTimes
+        self, target: Configuration, machine: DeviceModels, collectives: CollectiveTimes
     ) -> Program:
         """The parts of another configuration on a device."""
         recorded = self.recorded
@@ -115,7 +115,7 @@ class Retimer:
         return overlaps
 
     def _passes(
-        self, target: Configuration, machine: Machine, collectives: CollectiveTimes
+        self, target: Configuration, machine: DeviceModels, collectives: CollectiveTimes
     ) -> dict[str, Part]:
         """Forward and backward parts. Layouts that only deal them out differently share them."""
         same = msgspec.structs.replace(
@@ -132,7 +132,7 @@ class Retimer:
         return self._sized[same]
 
     def _part(
-        self, name: str, part: RecordedPart, target: Configuration, machine: Machine
+        self, name: str, part: RecordedPart, target: Configuration, machine: DeviceModels
     ) -> list[Piece]:
         base = self.recorded.configuration
         then_us = _model_us(part.growths, base, target, machine)
@@ -151,7 +151,7 @@ class Retimer:
         ratio: float,
         own_spread: float,
         target: Configuration,
-        machine: Machine,
+        machine: DeviceModels,
     ) -> Piece:
         if growth.kind == "fixed" or abs(ratio - 1.0) < _SAME:
             return msgspec.structs.replace(piece, spread=own_spread)
@@ -203,7 +203,7 @@ class Retimer:
                 out.append(summed)
         return tuple(out)
 
-    def _accumulate(self, what: str, target: Configuration, machine: Machine) -> Part:
+    def _accumulate(self, what: str, target: Configuration, machine: DeviceModels) -> Part:
         """Gradients added to those of the micro-batches before: read twice, written once."""
         pieces = self.recorded.parts[f"{what}.backward"].pieces
         moved = 3 * self._style.gradient_bytes * parameter_counts(target, self._style)[what]
@@ -223,7 +223,7 @@ class Retimer:
         )  # fmt: skip
 
     def _optimizer(
-        self, target: Configuration, machine: Machine, parameters: Mapping[str, float]
+        self, target: Configuration, machine: DeviceModels, parameters: Mapping[str, float]
     ) -> dict[str, Part]:
         """The optimiser's time goes with the parameters, its host's with the tensors."""
         recorded = self.recorded
@@ -259,7 +259,7 @@ class Retimer:
 
 
 def _model_us(
-    growths: Iterable[Growth], base: Configuration, target: Configuration, machine: Machine
+    growths: Iterable[Growth], base: Configuration, target: Configuration, machine: DeviceModels
 ) -> list[float]:
     """What the models say each piece takes; 0 for what does not change."""
     growths = list(growths)
