@@ -43,13 +43,13 @@ from gnomon.errors import InputError
 from gnomon.model.accelerator.collective_time import CollectiveTimes
 from gnomon.model.accelerator.kernel_time import KernelTimes
 from gnomon.sim.sample import sample_ends
-from gnomon.systems.training.prediction.analytic.operators import (
+from gnomon.systems.training.prediction.analytic.operators import build_program
+from gnomon.systems.training.prediction.analytic.style import (
     MEGATRON,
     MEGATRON_2022,
     TORCH,
     TRANSFORMERS_FP32,
     Style,
-    build_program,
 )
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.layout.assemble import Assembled, assemble

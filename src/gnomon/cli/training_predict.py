@@ -215,7 +215,7 @@ def _modelled(
     changes: dict[str, Any],
     memory_gib: float | None,
 ) -> Parts:
-    from gnomon.systems.training.prediction.analytic.operators import find_style
+    from gnomon.systems.training.prediction.analytic.style import find_style
     from gnomon.systems.training.prediction.configuration import Configuration
     from gnomon.systems.training.prediction.source import Modelled, usual_style
 

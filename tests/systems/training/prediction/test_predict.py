@@ -9,7 +9,7 @@ import pytest
 
 from gnomon.datasets import bundled
 from gnomon.errors import InputError
-from gnomon.systems.training.prediction.analytic.operators import TORCH
+from gnomon.systems.training.prediction.analytic.style import TORCH
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.predict import predict
 from gnomon.systems.training.prediction.predict_result import to_result, to_script

@@ -15,7 +15,7 @@ import pytest
 
 from gnomon.cli import main
 from gnomon.errors import InputError
-from gnomon.systems.training.prediction.analytic.operators import TORCH
+from gnomon.systems.training.prediction.analytic.style import TORCH
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.predict import predict
 from gnomon.systems.training.prediction.source import Modelled, read_recorded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, Unpack
+from typing import Unpack
 
 import msgspec
 import numpy as np
@@ -18,11 +18,11 @@ from gnomon.parallel import Options, pmap
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.layout.assemble import Assembled, assemble_rounds
 from gnomon.systems.training.prediction.program import Program
+from gnomon.systems.training.prediction.source import Source
 
 __all__ = [
     "Dropped",
     "Found",
-    "Planner",
     "QuickStep",
     "Row",
     "Space",
@@ -41,32 +41,6 @@ _BATCH = 16
 _FEW = 400
 #: Longer accumulations are extrapolated from two shorter ones, of so many rounds of the pipeline.
 _ROUNDS = (3, 4)
-
-
-class Planner(Protocol):
-    """What a search asks of a configuration: its program and its memory. It has to pickle."""
-
-    @property
-    def collectives(self) -> CollectiveTimes:
-        """Times of what ranks communicate."""
-        ...
-
-    @property
-    def blocking_sends(self) -> bool:
-        """Whether stages wait for what they send, see `assemble`."""
-        ...
-
-    def program(self, configuration: Configuration) -> Program:
-        """The step of a configuration in parts."""
-        ...
-
-    def memory_bytes(self, configuration: Configuration) -> float:
-        """What the fullest rank holds at its fullest moment."""
-        ...
-
-    def whole_step_ms(self, configuration: Configuration, played_ms: float) -> float:
-        """The step, given the played one: brought to a measured base, say."""
-        ...
 
 
 class Space(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +131,7 @@ class _Terms(msgspec.Struct, frozen=True):
 
 
 def search(
-    planner: Planner,
+    source: Source,
     configuration: Configuration,
     space: Space,
     *,
@@ -166,6 +140,7 @@ def search(
     price_usd_h: float | None = None,
     carbon_g_per_kwh: float = 0.0,
     rank_by: str = "step_ms",
+    factor: float = 1.0,
     **options: Unpack[Options],
 ) -> Found:
     """Predicts every layout of a space, and ranks those that fit.
@@ -174,12 +149,14 @@ def search(
     in which it computes.
 
     Args:
+        source: Gives the program, the collectives and the memory of a layout. It has to pickle.
         configuration: The model; its own layout does not matter, save context and expert
             parallelism, which stay.
         gpu: The catalogue's entry of `configuration.gpu` where not given; memory, price and power
             come from it.
         carbon_g_per_kwh: Of the electricity.
         rank_by: One of `RANKS`.
+        factor: What replayed steps are multiplied by, to agree with a measured base.
         options: How the map over candidates runs, see `gnomon.parallel.pmap`. Few candidates stay
             in this process unless `on` is given.
     """
@@ -196,7 +173,7 @@ def search(
     # and come first, so that workers end together.
     layouts.sort(key=lambda c: (-c.pp, c.tp, c.batch, c.dp, c.interleave))
     batches = [layouts[i : i + _BATCH] for i in range(0, len(layouts), _BATCH)]
-    judge = functools.partial(_judge_all, planner, terms)
+    judge = functools.partial(_judge_all, source, source.collectives(configuration), terms, factor)
     if len(layouts) < _FEW:
         options.setdefault("on", "serial")
     judged = [one for batch in pmap(judge, batches, **options) for one in batch]
@@ -289,20 +266,29 @@ def _layout(
 
 
 def _judge_all(
-    planner: Planner, terms: _Terms, layouts: Sequence[Configuration]
+    source: Source,
+    collectives: CollectiveTimes,
+    terms: _Terms,
+    factor: float,
+    layouts: Sequence[Configuration],
 ) -> list[Row | Dropped]:
-    return [_judge(planner, terms, layout) for layout in layouts]
+    return [_judge(source, collectives, terms, factor, layout) for layout in layouts]
 
 
-def _judge(planner: Planner, terms: _Terms, layout: Configuration) -> Row | Dropped:
-    needs = planner.memory_bytes(layout)
+def _judge(
+    source: Source,
+    collectives: CollectiveTimes,
+    terms: _Terms,
+    factor: float,
+    layout: Configuration,
+) -> Row | Dropped:
+    needs = source.memory(layout).total
     if needs > terms.memory_bytes:
         over = needs - terms.memory_bytes
         return Dropped(layout, f"needs {needs / _GIB:.1f} GiB, {over / _GIB:.1f} too many", over)
-    step = quick_step(
-        planner.program(layout), planner.collectives, blocking_sends=planner.blocking_sends
-    )
-    step_ms = planner.whole_step_ms(layout, step.step_ms)
+    blocking = source.style.blocking_pipeline
+    step = quick_step(source.program(layout), collectives, blocking_sends=blocking)
+    step_ms = step.step_ms * factor
     seconds = step_ms / 1e3
     utilisation = step.utilisation * min(1.0, step.step_ms / step_ms) if step_ms else 0.0
     power_w = terms.idle_w + utilisation * (terms.power_w - terms.idle_w)

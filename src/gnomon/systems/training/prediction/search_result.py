@@ -11,19 +11,17 @@ import msgspec
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
-from gnomon.model.accelerator.collective_time import CollectiveTimes
 from gnomon.model.accelerator.gpu import Gpu, find_gpu
 from gnomon.parallel import Progress
 from gnomon.report import Chart, Figure, Manifest, Result, ScatterChart, hash_input
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.predict import Prediction, predict
-from gnomon.systems.training.prediction.program import Program
-from gnomon.systems.training.prediction.search import Dropped, Found, Planner, Row, Space, search
+from gnomon.systems.training.prediction.search import Dropped, Found, Row, Space, search
 from gnomon.systems.training.prediction.source import Source, factor_of
 from gnomon.table import Table
 from gnomon.version import __version__
 
-__all__ = ["Layouts", "find_layouts", "planner_of", "to_result", "to_script"]
+__all__ = ["Layouts", "find_layouts", "to_result", "to_script"]
 
 _GIB = 2**30
 _MICRO_BATCHES = (1, 2, 4, 8, 16)
@@ -54,36 +52,6 @@ class Layouts(msgspec.Struct, frozen=True, eq=False):
     has_price: bool
 
 
-class _Planner(msgspec.Struct, frozen=True):
-    """A source of parts, as the search asks for them."""
-
-    source: Source
-    configuration: Configuration
-    factor: float
-
-    @property
-    def blocking_sends(self) -> bool:
-        """Whether stages wait for what they send."""
-        return self.source.blocking_sends
-
-    def whole_step_ms(self, configuration: Configuration, played_ms: float) -> float:
-        """The played step, brought to the measured base."""
-        return played_ms * self.factor
-
-    @property
-    def collectives(self) -> CollectiveTimes:
-        """How long ranks take to communicate."""
-        return self.source.collectives(self.configuration)
-
-    def program(self, configuration: Configuration) -> Program:
-        """The parts of a layout."""
-        return self.source.program(configuration)
-
-    def memory_bytes(self, configuration: Configuration) -> float:
-        """The peak of a rank's memory."""
-        return self.source.memory(configuration).total
-
-
 #: Columns are called otherwise than what they are ranked by.
 _RANK_ALIASES = {"energy_kwh": "energy_j"}
 
@@ -107,11 +75,6 @@ def _check(
         raise InputError(f"a price of {price_usd_h} USD; give zero or more")
     if memory_gib is not None and not 0 < memory_gib < math.inf:
         raise InputError(f"a memory of {memory_gib} GiB; give more than none")
-
-
-def planner_of(source: Source, configuration: Configuration) -> Planner:
-    """What a search asks, answered from a source of parts."""
-    return _Planner(source, configuration, factor_of(source))
 
 
 def find_layouts(
@@ -168,7 +131,7 @@ def find_layouts(
     where: dict[str, Any] = {} if on is None else {"on": on}
     begun = time.perf_counter()
     found = search(
-        planner_of(source, configuration), configuration, space, gpu=machine,
+        source, configuration, space, gpu=machine, factor=factor_of(source),
         memory_gib=memory_gib, price_usd_h=price_usd_h,
         carbon_g_per_kwh=carbon.mid if carbon else 0.0, rank_by=rank_by, progress=progress,
         **where,

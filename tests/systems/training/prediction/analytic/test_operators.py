@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from gnomon.model.accelerator.collective_time import CollectiveTimes
 from gnomon.model.accelerator.kernel_time import KernelTimes
-from gnomon.systems.training.prediction.analytic.operators import (
+from gnomon.systems.training.prediction.analytic.operators import build_program
+from gnomon.systems.training.prediction.analytic.style import (
     MEGATRON,
     MEGATRON_2022,
     STYLES,
     TORCH,
-    build_program,
 )
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.layout.assemble import assemble

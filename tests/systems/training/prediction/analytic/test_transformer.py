@@ -10,7 +10,8 @@ from gnomon.systems.training.prediction.analytic.style import (
     STYLES,
     TORCH,
 )
-from gnomon.systems.training.prediction.analytic.transformer import TENSOR_LANE, list_work
+from gnomon.systems.training.prediction.analytic.transformer import list_work
+from gnomon.systems.training.prediction.analytic.work import TENSOR_LANE
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.program import PARTS
 

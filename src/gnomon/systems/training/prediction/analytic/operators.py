@@ -14,18 +14,9 @@ import numpy as np
 
 from gnomon.model.accelerator.collective_time import CollectiveTimes
 from gnomon.model.accelerator.kernel_time import KernelTimes
-from gnomon.systems.training.prediction.analytic.style import (
-    MEGATRON,
-    MEGATRON_2022,
-    STYLES,
-    TORCH,
-    TRANSFORMERS_FP32,
-    Style,
-    find_style,
-    last_of,
-    width,
-)
-from gnomon.systems.training.prediction.analytic.transformer import Work, list_work
+from gnomon.systems.training.prediction.analytic.style import Style, last_of, width
+from gnomon.systems.training.prediction.analytic.transformer import list_work
+from gnomon.systems.training.prediction.analytic.work import Work
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.memory import (
     expert_counts,
@@ -34,16 +25,7 @@ from gnomon.systems.training.prediction.memory import (
 )
 from gnomon.systems.training.prediction.program import Part, Piece, Program
 
-__all__ = [
-    "MEGATRON",
-    "MEGATRON_2022",
-    "STYLES",
-    "TORCH",
-    "TRANSFORMERS_FP32",
-    "Style",
-    "build_program",
-    "find_style",
-]
+__all__ = ["build_program"]
 
 #: How much longer a GEMM takes whose widths are multiples of only so many two-byte numbers:
 #: loads of 8, 4 and 2 bytes rather than 16. Told from the heads of unpadded vocabularies in
@@ -63,6 +45,7 @@ def build_program(
 ) -> Program:
     """The step of a configuration as parts, every kernel timed by a model.
 
+    >>> from gnomon.systems.training.prediction.analytic.style import TORCH
     >>> c = Configuration(layers=2, hidden=512, heads=8, seq=256, batch=2)
     >>> program = build_program(c, KernelTimes.of("H200"), CollectiveTimes.of("H200"), TORCH)
     >>> program.parts["layer.forward"][1].name

@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 
 from gnomon.model.accelerator.collective_time import CollectiveTimes
-from gnomon.model.accelerator.gpu import Gpu
 from gnomon.model.accelerator.kernel_time import KernelTimes
 from gnomon.systems.training.prediction.analytic.style import Style, width
 from gnomon.systems.training.prediction.configuration import Configuration
@@ -26,7 +25,7 @@ from gnomon.systems.training.prediction.program import Part, Piece, Program
 from gnomon.systems.training.prediction.recorded.extract import WAIT, Extracted, RecordedPart
 from gnomon.systems.training.prediction.recorded.growth import Growth
 
-__all__ = ["DeviceModels", "Retimer"]
+__all__ = ["Retimer"]
 
 #: A kernel's time varies by this much from one run of a process to the next (log): clocks, and
 #: what shares the machine. Seen between the workloads recorded on one H200.
@@ -43,30 +42,18 @@ _FARTHEST = 2.0
 _SAME = 1e-9
 
 
-class DeviceModels(msgspec.Struct, frozen=True):
-    """Models of one kind of device."""
-
-    gpu: Gpu
-    kernels: KernelTimes
-
-    @classmethod
-    def of(cls, gpu: Gpu) -> DeviceModels:
-        """The models for a device."""
-        return cls(gpu, KernelTimes.of(gpu))
-
-
 class Retimer:
     """Sizes a recorded job for other configurations.
 
     Args:
         recorded: The recorded job.
-        base: Models of the device it ran on.
+        base: Kernel times of the device it ran on.
         style: How its code keeps its parameters.
         host_scale: What the host's times are multiplied by.
     """
 
     def __init__(
-        self, recorded: Extracted, base: DeviceModels, style: Style, host_scale: float = 1.0
+        self, recorded: Extracted, base: KernelTimes, style: Style, host_scale: float = 1.0
     ) -> None:
         self.recorded = recorded
         self._style = style
@@ -79,16 +66,16 @@ class Retimer:
         }
 
     def program(
-        self, target: Configuration, machine: DeviceModels, collectives: CollectiveTimes
+        self, target: Configuration, kernels: KernelTimes, collectives: CollectiveTimes
     ) -> Program:
         """The parts of another configuration on a device."""
         recorded = self.recorded
-        parts = dict(self._passes(target, machine, collectives))
+        parts = dict(self._passes(target, kernels, collectives))
         if target.accumulation > 1 and recorded.configuration.accumulation == 1:
             for what in ("layer", "embedding", "head"):
-                parts[f"{what}.backward"] += self._accumulate(what, target, machine)
+                parts[f"{what}.backward"] += self._accumulate(what, target, kernels)
         parameters = parameter_counts(target, self._style)
-        parts |= self._optimizer(target, machine, parameters)
+        parts |= self._optimizer(target, kernels, parameters)
         if self._host_scale != 1.0:
             parts = {name: self._paced(part) for name, part in parts.items()}
         return Program(
@@ -115,7 +102,7 @@ class Retimer:
         return overlaps
 
     def _passes(
-        self, target: Configuration, machine: DeviceModels, collectives: CollectiveTimes
+        self, target: Configuration, kernels: KernelTimes, collectives: CollectiveTimes
     ) -> dict[str, Part]:
         """Forward and backward parts. Layouts that only deal them out differently share them."""
         same = msgspec.structs.replace(
@@ -124,7 +111,7 @@ class Retimer:
         if same not in self._sized:
             self._sized[same] = {
                 name: self._with_all_reduces(
-                    name, self._part(name, part, same, machine), part, same, collectives
+                    name, self._part(name, part, same, kernels), part, same, collectives
                 )
                 for name, part in self.recorded.parts.items()
                 if name != "optimizer"
@@ -132,13 +119,13 @@ class Retimer:
         return self._sized[same]
 
     def _part(
-        self, name: str, part: RecordedPart, target: Configuration, machine: DeviceModels
+        self, name: str, part: RecordedPart, target: Configuration, kernels: KernelTimes
     ) -> list[Piece]:
         base = self.recorded.configuration
-        then_us = _model_us(part.growths, base, target, machine)
+        then_us = _model_us(part.growths, base, target, kernels)
         own = math.hypot(MEASURED_SPREAD, _STEADY_SHARE * part.spread)
         return [
-            self._piece(piece, growth, then / now if now > 0 else 1.0, own, target, machine)
+            self._piece(piece, growth, then / now if now > 0 else 1.0, own, target, kernels)
             for piece, growth, now, then in zip(
                 part.pieces, part.growths, self._now_us[name], then_us, strict=True
             )
@@ -151,21 +138,21 @@ class Retimer:
         ratio: float,
         own_spread: float,
         target: Configuration,
-        machine: DeviceModels,
+        kernels: KernelTimes,
     ) -> Piece:
         if growth.kind == "fixed" or abs(ratio - 1.0) < _SAME:
             return msgspec.structs.replace(piece, spread=own_spread)
         family = growth.kind if growth.kind != "memory" else growth.family
-        spread = machine.kernels.spread(family, target.dtype)
-        if machine.gpu.name == self._base.gpu.name:
+        spread = kernels.spread(family, target.dtype)
+        if kernels.gpu.name == self._base.gpu.name:
             spread *= _RATIO_SHARE * min(abs(math.log(ratio)) / _FAR, _FARTHEST)
         else:
             # Two models of two devices: neither's error in level cancels.
-            spread = math.hypot(spread, self._base.kernels.spread(family, target.dtype))
+            spread = math.hypot(spread, self._base.spread(family, target.dtype))
         return msgspec.structs.replace(
             piece,
             device_ns=piece.device_ns * ratio,
-            model=machine.kernels.source(family, target.dtype),
+            model=kernels.source(family, target.dtype),
             spread=math.hypot(spread, own_spread),
         )
 
@@ -203,12 +190,11 @@ class Retimer:
                 out.append(summed)
         return tuple(out)
 
-    def _accumulate(self, what: str, target: Configuration, machine: DeviceModels) -> Part:
+    def _accumulate(self, what: str, target: Configuration, kernels: KernelTimes) -> Part:
         """Gradients added to those of the micro-batches before: read twice, written once."""
         pieces = self.recorded.parts[f"{what}.backward"].pieces
         moved = 3 * self._style.gradient_bytes * parameter_counts(target, self._style)[what]
         share = (target.accumulation - 1) / target.accumulation
-        kernels = machine.kernels
         # A launch a tensor: weights, as many biases, and the norms.
         tensors = 1 if what != "layer" else 2 * len(self.recorded.linears) + 4
         host_ns = float(np.median([p.host_ns for p in pieces])) if pieces else 0.0
@@ -223,7 +209,7 @@ class Retimer:
         )  # fmt: skip
 
     def _optimizer(
-        self, target: Configuration, machine: DeviceModels, parameters: Mapping[str, float]
+        self, target: Configuration, kernels: KernelTimes, parameters: Mapping[str, float]
     ) -> dict[str, Part]:
         """The optimiser's time goes with the parameters, its host's with the tensors."""
         recorded = self.recorded
@@ -233,7 +219,7 @@ class Retimer:
         device_ns = sum(p.device_ns for p in recorded.parts["optimizer"].pieces)
         host_ns = sum(p.host_ns for p in recorded.parts["optimizer"].pieces)
         everything /= base.pp  # what was recorded is the mean of a pipeline's ranks
-        bandwidth = self._base.gpu.memory_gb_s / machine.gpu.memory_gb_s
+        bandwidth = self._base.gpu.memory_gb_s / kernels.gpu.memory_gb_s
         parts: dict[str, Part] = {}
         tensors = {"embedding": 0.1, "head": 0.1, "layer": 1.0}
         units = sum(tensors[k] * (base.layers if k == "layer" else 1) for k in tensors) / base.pp
@@ -259,13 +245,12 @@ class Retimer:
 
 
 def _model_us(
-    growths: Iterable[Growth], base: Configuration, target: Configuration, machine: DeviceModels
+    growths: Iterable[Growth], base: Configuration, target: Configuration, kernels: KernelTimes
 ) -> list[float]:
     """What the models say each piece takes; 0 for what does not change."""
     growths = list(growths)
     sizes = [tuple(size.under(base, target) for size in growth.sizes) for growth in growths]
     out = np.zeros(len(growths))
-    kernels = machine.kernels
     gemm = [i for i, g in enumerate(growths) if g.kind == "gemm"]
     if gemm:
         m, n, k, batch = np.asarray([sizes[i] for i in gemm]).T
