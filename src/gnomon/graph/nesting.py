@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from gnomon.graph.column_types import Codes, Flags, Ints
 
 __all__ = ["enclosing"]
 
 
-def enclosing(
-    start_ns: NDArray[np.int64],
-    end_ns: NDArray[np.int64],
-    thread: NDArray[np.int32],
-    holds: NDArray[np.bool_] | None = None,
-) -> NDArray[np.int64]:
+def enclosing(start_ns: Ints, end_ns: Ints, thread: Codes, holds: Flags | None = None) -> Ints:
     """The place of the innermost event around each one on its thread; -1 for none.
 
     An event that another does not hold whole is not in it: a clock's grain makes neighbours

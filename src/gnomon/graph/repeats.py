@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from gnomon.graph.column_types import Codes, Flags, Ints
 
 __all__ = ["Repeat", "find_repeats", "longest_repeat"]
 
@@ -31,9 +32,7 @@ class Repeat(NamedTuple):
         return self.start + self.period * self.times
 
 
-def find_repeats(
-    token: NDArray[np.int64], anchor: NDArray[np.bool_], longest: int = _LONGEST
-) -> list[Repeat]:
+def find_repeats(token: Ints, anchor: Flags, longest: int = _LONGEST) -> list[Repeat]:
     """Stretches that follow one another unchanged, each with at least one anchor in it.
 
     Anchors keep short patterns out: three GEMMs in a row are no layers, but what holds an
@@ -67,7 +66,7 @@ def find_repeats(
     return sorted(found)
 
 
-def longest_repeat(token: NDArray[np.int32]) -> Repeat | None:
+def longest_repeat(token: Codes) -> Repeat | None:
     """The repetition that covers most places; of several the shortest period, then the first.
 
     >>> longest_repeat(np.array([9, 1, 2, 1, 2, 1, 2, 1, 7], np.int32))
@@ -89,7 +88,7 @@ def longest_repeat(token: NDArray[np.int32]) -> Repeat | None:
     return best
 
 
-def _runs(same: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _runs(same: Flags) -> tuple[Ints, Ints]:
     """Where `same` holds for some places in a row: first places and lengths."""
     edge = np.diff(np.concatenate([[False], same, [False]]).astype(np.int8))
     start = np.flatnonzero(edge == 1)

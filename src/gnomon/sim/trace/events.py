@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gnomon.graph.column_types import Codes, Flags, Ints
 from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.model.accelerator.collective_names import CPU_BACKENDS
 
@@ -52,8 +53,8 @@ class LaidOut(NamedTuple):
 
     event_class: NDArray[np.uint8]
     flags: NDArray[np.uint8]
-    lane: NDArray[np.int32]
-    correlation: NDArray[np.int64]
+    lane: Codes
+    correlation: Ints
     lanes: tuple[str, ...]
     host_lanes: int
     #: Communication of a CPU backend, with the call that asked for it (-1: before the window).
@@ -91,7 +92,7 @@ def lay_out(trace: KinetoTrace) -> LaidOut:
     return LaidOut(event_class, flags, lane, correlation, lanes, host_lanes, tuple(communications))
 
 
-def step_marks(trace: KinetoTrace) -> NDArray[np.int64]:
+def step_marks(trace: KinetoTrace) -> Ints:
     """The events that mark the profiler's steps."""
     codes = [code for code, name in enumerate(trace.names) if name.startswith("ProfilerStep#")]
     return np.flatnonzero(np.isin(trace.name, codes) & trace.is_category("user_annotation"))
@@ -125,7 +126,7 @@ def _flags(name: str) -> int:
 
 def _lanes(
     trace: KinetoTrace, event_class: NDArray[np.uint8], communications: list[tuple[int, int]]
-) -> tuple[NDArray[np.int32], tuple[str, ...], int]:
+) -> tuple[Codes, tuple[str, ...], int]:
     """Threads, then streams, then what CPU backends communicate; each in order of appearance."""
     lane = np.zeros(len(trace), np.int32)
     on_host = np.isin(event_class, (EventClass.HOST, EventClass.CALL, EventClass.MARK))
@@ -145,12 +146,7 @@ def _lanes(
     return lane, (*names, *of_communication), host_lanes
 
 
-def _number(
-    key: NDArray[np.int32] | NDArray[np.int64],
-    where: NDArray[np.bool_],
-    lane: NDArray[np.int32],
-    first: int = 0,
-) -> list[int]:
+def _number(key: Codes | Ints, where: Flags, lane: Codes, first: int = 0) -> list[int]:
     """Numbers distinct keys by first appearance into `lane`; the keys in that order."""
     rows = np.flatnonzero(where)
     values, at, inverse = np.unique(key[rows], return_index=True, return_inverse=True)

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.graph import Timeline
+from gnomon.graph.column_types import Codes, Flags, Ints
 from gnomon.sim import replay
 from gnomon.sim.trace.graph import TraceGraph
 
@@ -59,8 +59,8 @@ class _Borders(NamedTuple):
     """Begin and end of each step, a row a rank; end -1 where the rank did nothing in it."""
 
     ranks: list[int]
-    begin_ns: NDArray[np.int64]
-    end_ns: NDArray[np.int64]
+    begin_ns: Ints
+    end_ns: Ints
 
     def spans(self, row: int | None = None) -> list[_Span]:
         """The steps of one rank, or of all together."""
@@ -223,9 +223,7 @@ def held_out(training: TraceGraph, kinds: Sequence[str] = ("gap",)) -> list[Step
     return rows
 
 
-def _places(
-    training: TraceGraph, chosen: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _places(training: TraceGraph, chosen: Ints) -> tuple[Ints, Ints]:
     """What each chosen task is (lane, itself, neighbours), and which of its like in its step."""
     graph = training.graph
     name = graph.name.astype(np.int64)
@@ -244,13 +242,7 @@ def _places(
     return place.astype(np.int64), occurrence
 
 
-def _from_others(
-    place: NDArray[np.int64],
-    occurrence: NDArray[np.int64],
-    step: NDArray[np.int32],
-    duration: NDArray[np.int64],
-    mine: NDArray[np.bool_],
-) -> NDArray[np.int64]:
+def _from_others(place: Ints, occurrence: Ints, step: Codes, duration: Ints, mine: Flags) -> Ints:
     """For each of mine the median of the others: of the same occurrence, else of the place."""
     most = int(occurrence.max(initial=0)) + 1
     exact = _medians(place * most + occurrence, duration, ~mine)
@@ -264,9 +256,7 @@ def _from_others(
     )
 
 
-def _medians(
-    key: NDArray[np.int64], value: NDArray[np.int64], where: NDArray[np.bool_]
-) -> dict[int, int]:
+def _medians(key: Ints, value: Ints, where: Flags) -> dict[int, int]:
     rows = np.flatnonzero(where)
     order = rows[np.lexsort((value[rows], key[rows]))]
     keys, first, count = np.unique(key[order], return_index=True, return_counts=True)

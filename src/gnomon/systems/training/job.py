@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.errors import GraphError, InputError, SimulationError
 from gnomon.graph import Timeline, WorkGraph, connect, merge, regroup
+from gnomon.graph.column_types import Codes, Ints
 from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.sim import replay
 from gnomon.sim.trace.events import lay_out
@@ -81,11 +81,11 @@ class Rendezvous(msgspec.Struct, frozen=True, eq=False):
         sent, received: Tasks of messages that were sent before anybody asked for them.
     """
 
-    task: NDArray[np.int64]
-    group: NDArray[np.int64]
-    transfer_ns: NDArray[np.int64]
-    sent: NDArray[np.int64]
-    received: NDArray[np.int64]
+    task: Ints
+    group: Ints
+    transfer_ns: Ints
+    sent: Ints
+    received: Ints
 
     @staticmethod
     def none() -> Rendezvous:
@@ -321,7 +321,7 @@ def _without_circles(parts: Sequence[RankPart], rendezvous: Rendezvous) -> tuple
     return rendezvous, dropped
 
 
-def _tasks_of_events(part: RankPart) -> NDArray[np.int64]:
+def _tasks_of_events(part: RankPart) -> Ints:
     """The job's task of each device event of a rank."""
     training = part.training
     assert training.event is not None
@@ -367,7 +367,7 @@ def _step_names(parts: Sequence[RankPart]) -> tuple[str, ...]:
     return tuple(sorted(names, key=number))
 
 
-def _marked(parts: Sequence[RankPart], names: Sequence[str]) -> NDArray[np.int64] | None:
+def _marked(parts: Sequence[RankPart], names: Sequence[str]) -> Ints | None:
     """When each rank's steps were marked to begin."""
     if not names:
         return None
@@ -379,7 +379,7 @@ def _marked(parts: Sequence[RankPart], names: Sequence[str]) -> NDArray[np.int64
     return marked
 
 
-def _renumbered(training: TraceGraph, names: Sequence[str]) -> NDArray[np.int32]:
+def _renumbered(training: TraceGraph, names: Sequence[str]) -> Codes:
     number = np.asarray([names.index(name) for name in training.step_names] or [-1], np.int32)
     return np.where(training.step >= 0, number[training.step], np.int32(-1)).astype(np.int32)
 

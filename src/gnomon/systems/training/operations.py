@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gnomon.graph import Timeline, WorkGraph
+from gnomon.graph.column_types import Codes, Flags, Ints
 from gnomon.graph.timeline import covered_until, union_of_spans
 from gnomon.ingest.profiler.operation_log import OperationLog
 from gnomon.sim.trace.graph import TraceGraph
@@ -61,16 +62,13 @@ _ROUNDS = 20
 #: Kinds of task that are not operations.
 FENCE, RENDEZVOUS, GAP = "fence", "rendezvous", "gap"
 
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-
 
 def build_operations_graph(log: OperationLog) -> TraceGraph:
     """Builds the graph of a whole job; steps follow one another."""
     return _Builder(log).build()
 
 
-def fence_tasks(training: TraceGraph) -> Rows:
+def fence_tasks(training: TraceGraph) -> Ints:
     """The fences between steps: the begin of each, and the end of the last."""
     return np.flatnonzero(training.graph.is_kind(FENCE))
 
@@ -79,12 +77,12 @@ class _Edges:
     """What comes before what, in rows of the log; fences and hidden rendezvous lie behind them."""
 
     def __init__(self) -> None:
-        self._parts: list[tuple[Rows, Rows, str]] = []
+        self._parts: list[tuple[Ints, Ints, str]] = []
 
-    def add(self, source: Rows, target: Rows, kind: str) -> None:
+    def add(self, source: Ints, target: Ints, kind: str) -> None:
         self._parts.append((source, target, kind))
 
-    def all(self) -> tuple[Rows, Rows]:
+    def all(self) -> tuple[Ints, Ints]:
         source, target, _ = zip(*self._parts)
         return np.concatenate(source), np.concatenate(target)
 
@@ -102,8 +100,8 @@ class _HiddenRendezvous(msgspec.Struct, frozen=True, eq=False):
     """
 
     place: str
-    rows: Rows
-    after: Rows
+    rows: Ints
+    after: Ints
 
 
 class _Sizes(msgspec.Struct, frozen=True, eq=False):
@@ -117,11 +115,11 @@ class _Sizes(msgspec.Struct, frozen=True, eq=False):
         met: When each fence and hidden rendezvous was.
     """
 
-    ready: Rows
-    came: Rows
-    began: Rows
-    took: Rows
-    met: Rows
+    ready: Ints
+    came: Ints
+    began: Ints
+    took: Ints
+    met: Ints
 
 
 class _Builder:
@@ -137,7 +135,7 @@ class _Builder:
         # A unit is one rank in one step: its rows lie together, in order of their start. On one
         # clock on which units follow one another, all are sorted and searched at once.
         fresh = (np.diff(log.step) != 0) | (np.diff(log.rank) != 0)
-        self.unit: Rows = np.concatenate([[0], np.cumsum(fresh)]).astype(np.int64)
+        self.unit: Ints = np.concatenate([[0], np.cumsum(fresh)]).astype(np.int64)
         self.units = int(self.unit[-1]) + 1
         shift = self.unit * (int(self.end.max()) + 2 * _SKEW_NS)
         self.clock_start, self.clock_end = self.start + shift, self.end + shift
@@ -161,7 +159,7 @@ class _Builder:
 
     # -- order on one rank -------------------------------------------------------------------
 
-    def _blocking(self) -> Mask:
+    def _blocking(self) -> Flags:
         """Rows of the program itself: compute, and kinds that do not run beside compute."""
         log, compute = self.log, self.is_compute
         begin, end = union_of_spans(self.clock_start[compute], self.clock_end[compute])
@@ -172,7 +170,7 @@ class _Builder:
         shared = np.bincount(log.operation, weights=beside, minlength=count)
         return compute | (shared <= _BESIDE * total)[log.operation]
 
-    def _lanes(self) -> tuple[NDArray[np.int32], list[str]]:
+    def _lanes(self) -> tuple[Codes, list[str]]:
         """Compute, each way of transfer, collectives; what does not block has its own."""
         log = self.log
         labels = ["compute", "collectives", *(o.replace("-", " ") for o in log.operations)]
@@ -182,7 +180,7 @@ class _Builder:
         names = [f"rank {u // len(labels)}/{labels[u % len(labels)]}" for u in used.tolist()]
         return lane.astype(np.int32), names
 
-    def _order_program(self) -> Rows:
+    def _order_program(self) -> Ints:
         """Batches follow one another on each rank. Returns the batch of each row, or -1."""
         rows = self.program
         start, end = self.clock_start[rows], self.clock_end[rows]
@@ -218,7 +216,7 @@ class _Builder:
         inside = found < len(waiting)
         self._link_seen(rows[inside], waiting[found[inside]], "program")
 
-    def _link_seen(self, source: Rows, target: Rows, kind: str) -> None:
+    def _link_seen(self, source: Ints, target: Ints, kind: str) -> None:
         """Adds those edges inside a unit that the recorded times bear out.
 
         They lead forward in the order of the log, as all others of a unit do: within the jitter,
@@ -230,7 +228,7 @@ class _Builder:
 
     # -- what meets whom ---------------------------------------------------------------------
 
-    def _link_transfers(self) -> Rows:
+    def _link_transfers(self) -> Ints:
         """Ties each send and receive to its compute; returns what the two ends have in common.
 
         That is -1 where nobody can be at the other end: logs also hold sends of the last chunk
@@ -256,7 +254,7 @@ class _Builder:
             key[rows] = np.where(is_inner, code, -1)[match]
         return key
 
-    def _match(self, name: str, made: Rows, is_inner: Mask) -> tuple[Rows, Rows]:
+    def _match(self, name: str, made: Ints, is_inner: Flags) -> tuple[Ints, Ints]:
         """The transfers of one kind that have a compute, and the compute of each.
 
         Both come in the same order. A log has a transfer for each compute that needs one, or for
@@ -280,7 +278,7 @@ class _Builder:
         match[fits & ~by_need] = made[among_all[fits & ~by_need]]
         return rows[fits], match[fits]
 
-    def _is_launched(self, name: str, rows: Rows, made: Rows) -> Mask:
+    def _is_launched(self, name: str, rows: Ints, made: Ints) -> Flags:
         """Neither a receive after all compute has begun, nor a send before any has ended."""
         if name.endswith("recv"):
             last = np.full(self.units, -(2**62))
@@ -290,7 +288,7 @@ class _Builder:
         np.minimum.at(first, self.unit[made], self.end[made])
         return np.asarray(self.end[rows] >= first[self.unit[rows]] - self.jitter_ns)
 
-    def _collective_keys(self, key: Rows) -> Rows:
+    def _collective_keys(self, key: Ints) -> Ints:
         """What the ranks of each collective have in common, beside the keys that there are."""
         log = self.log
         scopes = {
@@ -304,7 +302,7 @@ class _Builder:
             key[rows] = int(key.max()) + 1 + code
         return key
 
-    def _believed(self, key: Rows) -> Rows:
+    def _believed(self, key: Ints) -> Ints:
         """Numbers the rendezvous that the times bear out: nobody leaves before all have come."""
         rows = np.flatnonzero(key >= 0)
         _, number, size = np.unique(key[rows], return_inverse=True, return_counts=True)
@@ -319,7 +317,7 @@ class _Builder:
         group[rows] = np.where(is_broken | (size == 1), -1, np.arange(len(size)))[number]
         return group
 
-    def _link_eager(self, rows: Rows, key: Rows) -> None:
+    def _link_eager(self, rows: Ints, key: Ints) -> None:
         """A send that did not wait for its receive: the receive, once launched, waits for it."""
         is_send = self.log.is_operation("forward-send", "backward-send")[rows]
         send, receive = rows[is_send], rows[~is_send]
@@ -331,7 +329,7 @@ class _Builder:
     def _link_parameters(self) -> None:
         """Parameters come before the first forward of their chunk, gradients after its last."""
         log = self.log
-        key: Rows = self.unit * (int(log.chunk.max()) + 2) + log.chunk.astype(np.int64) + 1
+        key: Ints = self.unit * (int(log.chunk.max()) + 2) + log.chunk.astype(np.int64) + 1
         forward, backward = (np.flatnonzero(log.is_operation(name)) for name in COMPUTE)
         gather = np.flatnonzero(log.is_operation("params-all-gather"))
         key = np.unique(key, return_inverse=True)[1].reshape(-1)  # numbers of chunks may be huge
@@ -358,7 +356,7 @@ class _Builder:
         each = (self._rendezvous(f"stage {s}", stage == s, turn, ready) for s in np.unique(stage))
         return [rendezvous for rendezvous in each if rendezvous is not None]
 
-    def _turns(self) -> Rows | None:
+    def _turns(self) -> Ints | None:
         """The first row of each rank behind all its compute and transfers, step by step."""
         program = self.program[~self.log.is_operation("gc")[self.program]]
         unit, at = self.unit[program], np.arange(len(program))
@@ -373,7 +371,7 @@ class _Builder:
         return np.asarray(program[turn].reshape(self.steps, ranks), np.int64)
 
     def _rendezvous(
-        self, place: str, ranks: Mask, turn: Rows, ready: Rows
+        self, place: str, ranks: Flags, turn: Ints, ready: Ints
     ) -> _HiddenRendezvous | None:
         latest = ready[turn[:, ranks]].max(axis=1, keepdims=True)
         if np.count_nonzero(ranks) < 2 or not self._waits(turn[:, ranks], ready, latest):
@@ -381,7 +379,7 @@ class _Builder:
         after = [r for r in np.flatnonzero(~ranks) if self._waits(turn[:, [r]], ready, latest)]
         return _HiddenRendezvous(place, turn[:, ranks], turn[:, np.asarray(after, np.int64)])
 
-    def _waits(self, rows: Rows, ready: Rows, latest: Rows) -> bool:
+    def _waits(self, rows: Ints, ready: Ints, latest: Ints) -> bool:
         """Whether these go on only after `latest`, and waiting for it explains their silence."""
         start = self.start[rows]
         kept = np.mean(np.all(start >= latest - self.jitter_ns, axis=1))
@@ -432,7 +430,7 @@ class _Builder:
         took = np.maximum(self.end - _latest(self.batch, began), 0)
         return _Sizes(ready, came, began, took, when[self.n :])
 
-    def _ready(self, when: Rows, before: Rows) -> Rows:
+    def _ready(self, when: Ints, before: Ints) -> Ints:
         """When the last thing each row waits for had ended; also sets times of rendezvous."""
         source, target = self.edges.all()
         to_rendezvous, to_row = target > self.n + self.steps, target < self.n
@@ -441,7 +439,7 @@ class _Builder:
         np.maximum.at(ready, target[to_row], when[source[to_row]])
         return np.maximum(ready, np.where(before >= 0, when[before], 0))
 
-    def _before_on_lane(self) -> Rows:
+    def _before_on_lane(self) -> Ints:
         """The row before each on its lane in the same step, or -1."""
         order = np.argsort(self.lane, kind="stable")
         same = (np.diff(self.lane[order]) == 0) & (np.diff(self.log.step[order]) == 0)
@@ -492,7 +490,7 @@ class _Builder:
             meta={"source": log.source, "job": log.layout.name},
         )
 
-    def _names(self) -> tuple[list[str], Rows]:
+    def _names(self) -> tuple[list[str], Ints]:
         """Names of tasks, and which of them each row has."""
         log = self.log
         span = int(log.sequence.max()) + 2
@@ -537,7 +535,7 @@ class _Places:
     `enters` and `leaves` are the tasks at which edges to and from a row (or fence) begin and end.
     """
 
-    def __init__(self, extra: int, has_gap: Mask) -> None:
+    def __init__(self, extra: int, has_gap: Flags) -> None:
         self.extra, self.total = extra, extra + len(has_gap) + int(np.count_nonzero(has_gap))
         self.rows = np.flatnonzero(has_gap)
         self.task = extra + np.arange(len(has_gap)) + np.cumsum(has_gap)
@@ -547,7 +545,7 @@ class _Places:
 
     def column(
         self, of_extra: ArrayLike, of_rows: NDArray[np.integer], of_gaps: ArrayLike | None = None
-    ) -> Rows:
+    ) -> Ints:
         """A column over all tasks; gaps take after their row unless set otherwise."""
         values = np.empty(self.total, np.int64)
         values[: self.extra] = of_extra
@@ -557,12 +555,12 @@ class _Places:
         return values
 
 
-def _spell(texts: list[str], codes: Rows) -> list[str]:
+def _spell(texts: list[str], codes: Ints) -> list[str]:
     spelled: list[str] = np.asarray(texts, object)[codes].tolist()
     return spelled
 
 
-def _count_within(key: Rows) -> Rows:
+def _count_within(key: Ints) -> Ints:
     """How many rows before each have the same key.
 
     >>> _count_within(np.array([7, 7, 3, 7, 3])).tolist()
@@ -575,14 +573,14 @@ def _count_within(key: Rows) -> Rows:
     return nth
 
 
-def _any_with(key: Rows, rows: Rows) -> Rows:
+def _any_with(key: Ints, rows: Ints) -> Ints:
     """The last of the chosen rows with each key, -1 where there is none."""
     found = np.full(int(key.max()) + 1, -1, np.int64)
     found[key[rows]] = rows
     return found
 
 
-def _latest(group: Rows, when: Rows) -> Rows:
+def _latest(group: Ints, when: Ints) -> Ints:
     """The latest time in each row's group; its own where it is in none."""
     rows = np.flatnonzero(group >= 0)
     latest = np.full(int(group.max(initial=-1)) + 1, -(2**62))

@@ -19,26 +19,14 @@ from gnomon.ingest.profiler.operation_log import looks_like_operation_log, read_
 from gnomon.model.accelerator.profiler_cost import ProfilerCost
 from gnomon.sim import replay
 from gnomon.sim.trace.graph import TraceGraph
-from gnomon.sim.trace.steps import (
-    StepRow,
-    count_only,
-    steady_window,
-    step_estimate,
-    step_rows,
-)
+from gnomon.sim.trace.steps import StepRow, count_only, steady_window, step_estimate, step_rows
 from gnomon.sim.trace.unprofiled import UnprofiledStep, unprofiled_job
 from gnomon.systems.training.job import TrainingJob, build_job, link_ranks
 from gnomon.systems.training.operations import build_operations_graph
 from gnomon.systems.training.sources import find_traces, read_traces
 from gnomon.systems.training.whatif import Change, WhatIfRow, play, usual_questions
 
-__all__ = [
-    "TrainingReplay",
-    "as_shown",
-    "read_job",
-    "replay_changed",
-    "replay_trace",
-]
+__all__ = ["TrainingReplay", "as_shown", "read_job", "replay_changed", "replay_trace"]
 
 
 class TrainingReplay(msgspec.Struct, frozen=True, eq=False):

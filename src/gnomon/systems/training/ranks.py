@@ -13,8 +13,8 @@ from itertools import pairwise
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from gnomon.graph.column_types import Ints
 from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.systems.training.communication import Communication
 
@@ -120,9 +120,7 @@ def _peer(
 
 
 def match(
-    seen: Sides,
-    groups: Mapping[int, Sequence[Group]],
-    origin_ns: Mapping[int, int] | None = None,
+    seen: Sides, groups: Mapping[int, Sequence[Group]], origin_ns: Mapping[int, int] | None = None
 ) -> list[Match]:
     """Communications whose sides were found on several ranks.
 
@@ -260,20 +258,14 @@ def _shift(longer: Sequence[Communication], other: Sequence[Communication], apar
     return 0 if is_as_long and zero >= _MOSTLY * len(other) else best
 
 
-def _times(side: Sequence[Communication]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _times(side: Sequence[Communication]) -> tuple[Ints, Ints]:
     return (
         np.asarray([one.start_ns for one in side], np.int64),
         np.maximum.accumulate(np.asarray([one.end_ns for one in side], np.int64)),
     )
 
 
-def _overlapping(
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
-    own_begin: NDArray[np.int64],
-    own_end: NDArray[np.int64],
-    shift: int,
-) -> int:
+def _overlapping(begin: Ints, end: Ints, own_begin: Ints, own_end: Ints, shift: int) -> int:
     """How many of the other sequence overlap in time with what they would be matched with."""
     first, last = max(shift, 0), min(len(begin), shift + len(own_begin))
     if last <= first:
@@ -371,7 +363,7 @@ def _ends_of(matched: Match) -> tuple[Member, Member]:
 # -- waiting and transfer --------------------------------------------------------------------
 
 
-def transfer_ns(matched: Match, offset: Mapping[int, int]) -> NDArray[np.int64]:
+def transfer_ns(matched: Match, offset: Mapping[int, int]) -> Ints:
     """What each member took once the last had arrived.
 
     A send is recorded as ended when somebody asked for it, which may be much later: it takes as

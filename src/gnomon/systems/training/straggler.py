@@ -19,10 +19,10 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 from gnomon.graph import WorkGraph
+from gnomon.graph.column_types import Flags, Floats, Ints
 from gnomon.ingest.profiler.operation_log import OperationLog
 from gnomon.report import Figure, Line, LineChart, Manifest, Result, hash_input
 from gnomon.sim import replay
@@ -54,9 +54,6 @@ _MERGED = {name: f"{name.split('-')[0]}-pp-comm" for name in TRANSFERS}
 #: The workers whose share in the slow-down is asked for, of a hundred (equation 5).
 _WORST_OF_HUNDRED = 3
 
-Times = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-
 
 class Decomposition(msgspec.Struct, frozen=True, eq=False):
     """How much slower than ideal the job is when only one group of operations is as recorded.
@@ -65,8 +62,8 @@ class Decomposition(msgspec.Struct, frozen=True, eq=False):
     """
 
     labels: tuple[str, ...]
-    slowdown: Times
-    by_step: Times
+    slowdown: Floats
+    by_step: Floats
 
     def as_dict(self) -> dict[str, float]:
         """Slow-downs by label, the worst first."""
@@ -110,11 +107,11 @@ class StragglerReport(msgspec.Struct, frozen=True, eq=False):
     """
 
     source: str
-    steps: NDArray[np.int64]
-    recorded_s: Times
-    replayed_s: Times
-    no_delay_s: Times
-    ideal_s: Times
+    steps: Ints
+    recorded_s: Floats
+    replayed_s: Floats
+    no_delay_s: Floats
+    ideal_s: Floats
     by_dp_rank: Decomposition
     by_stage: Decomposition
     by_operation: Decomposition
@@ -149,7 +146,7 @@ class StragglerReport(msgspec.Struct, frozen=True, eq=False):
         return self.worst_ranks[0]
 
 
-def _mean_error(found: Times, recorded: Times) -> float:
+def _mean_error(found: Floats, recorded: Floats) -> float:
     """Mean difference without sign; steps without length do not count."""
     there = recorded > 0.0
     return float(np.mean(np.abs(found[there] / recorded[there] - 1.0))) if there.any() else 0.0
@@ -177,7 +174,7 @@ def straggler_report(log: OperationLog, training: TraceGraph | None = None) -> S
     )  # fmt: skip
 
 
-def usual_durations(training: TraceGraph) -> NDArray[np.int64]:
+def usual_durations(training: TraceGraph) -> Ints:
     """Every operation as long as its kind usually is, and no gaps."""
     graph = training.graph
     usual = np.zeros(len(graph), np.int64)
@@ -280,12 +277,12 @@ class _Bench:
         self.no_delay_s = self.play(self.found)
         self.ideal_s = self.play(self.usual)
 
-    def play(self, duration_ns: NDArray[np.int64]) -> Times:
+    def play(self, duration_ns: Ints) -> Floats:
         """Seconds a step."""
         line = replay(self.graph.with_durations(duration_ns), causes=False)
         return np.diff(line.start_ns[self.fences]) / 1e9
 
-    def decompose(self, labels: Sequence[str], group: NDArray[np.int64]) -> Decomposition:
+    def decompose(self, labels: Sequence[str], group: Ints) -> Decomposition:
         """One group at a time as recorded, all others ideal."""
         played = [
             self.play(np.where(group == number, self.found, self.usual))
@@ -310,7 +307,7 @@ class _Bench:
             for rank in self.ranks
         }  # fmt: skip
 
-    def share(self, tasks: Mask) -> Share:
+    def share(self, tasks: Flags) -> Share:
         """What these tasks explain of the slow-down."""
         found, ideal = float(self.no_delay_s.mean()), float(self.ideal_s.mean())
         removed_s = float(self.play(np.where(tasks, self.usual, self.found)).mean())

@@ -26,18 +26,10 @@ from gnomon.model.accelerator.gpu import Gpu, canonical_dtype, find_gpu
 from gnomon.systems.training.prediction.analytic.style import Style
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.layout.assemble import Assembled
-from gnomon.systems.training.prediction.memory import (
-    Memory,
-    model_parameters,
-)
+from gnomon.systems.training.prediction.memory import Memory, model_parameters
 from gnomon.systems.training.prediction.program import Program
 from gnomon.systems.training.prediction.recorded.extract import CPU
-from gnomon.systems.training.prediction.source import (
-    Modelled,
-    Recorded,
-    Source,
-    put_together,
-)
+from gnomon.systems.training.prediction.source import Modelled, Recorded, Source, put_together
 
 __all__ = ["Prediction", "Waterfall", "predict"]
 

@@ -27,11 +27,7 @@ from gnomon.systems.training.prediction.analytic.style import (
 )
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.layout.assemble import Assembled, assemble
-from gnomon.systems.training.prediction.memory import (
-    Memory,
-    least_recompute,
-    stage_memory,
-)
+from gnomon.systems.training.prediction.memory import Memory, least_recompute, stage_memory
 from gnomon.systems.training.prediction.program import Program
 from gnomon.systems.training.prediction.recorded.extract import Extracted, extract
 from gnomon.systems.training.prediction.recorded.retime import Retimer

@@ -40,11 +40,7 @@ class Launched:
 
 
 def record_command(
-    command: Sequence[str],
-    folder: Path,
-    options: RecordOptions,
-    *,
-    overwrite: bool = False,
+    command: Sequence[str], folder: Path, options: RecordOptions, *, overwrite: bool = False
 ) -> Launched:
     """Runs a command until it ends, recording the first optimizer that steps in it.
 

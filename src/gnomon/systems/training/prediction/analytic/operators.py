@@ -18,11 +18,7 @@ from gnomon.systems.training.prediction.analytic.style import Style, last_of, wi
 from gnomon.systems.training.prediction.analytic.transformer import list_work
 from gnomon.systems.training.prediction.analytic.work import Work
 from gnomon.systems.training.prediction.configuration import Configuration
-from gnomon.systems.training.prediction.memory import (
-    expert_counts,
-    layer_kinds,
-    parameter_counts,
-)
+from gnomon.systems.training.prediction.memory import expert_counts, layer_kinds, parameter_counts
 from gnomon.systems.training.prediction.program import Part, Piece, Program
 
 __all__ = ["build_program"]
@@ -38,10 +34,7 @@ _Key = tuple[str, str, tuple[float, ...]]
 
 
 def build_program(
-    configuration: Configuration,
-    kernels: KernelTimes,
-    collectives: CollectiveTimes,
-    style: Style,
+    configuration: Configuration, kernels: KernelTimes, collectives: CollectiveTimes, style: Style
 ) -> Program:
     """The step of a configuration as parts, every kernel timed by a model.
 

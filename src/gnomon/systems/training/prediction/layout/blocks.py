@@ -7,10 +7,10 @@ from functools import cached_property
 from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 from gnomon.graph import WorkGraph
+from gnomon.graph.column_types import Floats, Ints
 from gnomon.model.accelerator.collective_time import CollectiveTimes
 from gnomon.sim import replay
 from gnomon.systems.training.prediction.configuration import Configuration
@@ -91,7 +91,7 @@ class LayoutTimes:
         crosses = per_node < copies
         return float(time) * _NS, self._collectives.spread(kind, crosses)
 
-    def sends(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def sends(self) -> tuple[Floats, Floats]:
         """Nanoseconds and spread of a transfer from each stage to the next (and back)."""
         c = self._configuration
         shares = np.array([stages_share_node(c, s, self._node_gpus) for s in range(c.pp)])
@@ -140,7 +140,7 @@ class Blocks:
         self.blocks: list[Block] = []
 
     @cached_property
-    def passes(self) -> NDArray[np.int64]:
+    def passes(self) -> Ints:
         """The block of a pass: by chunk, backward or forward, and whether it is the last."""
         table = np.empty((len(self.split), 2, 2), np.int64)
         alike: dict[tuple[object, ...], int] = {}
@@ -159,7 +159,7 @@ class Blocks:
         return table
 
     @cached_property
-    def ends(self) -> NDArray[np.int64]:
+    def ends(self) -> Ints:
         """The block of what each rank does after its last backward pass."""
         # After the passes: by then all lanes beside compute are known, and this waits for them.
         assert len(self.passes)
@@ -376,7 +376,7 @@ def _names(kinds: Sequence[str], is_forward: bool) -> tuple[str, ...]:
     return tuple(f"{kind}.backward" for kind in reversed(kinds))
 
 
-def _graph_of(tape: Tape, duration_ns: NDArray[np.float64], lanes: int) -> WorkGraph:
+def _graph_of(tape: Tape, duration_ns: Floats, lanes: int) -> WorkGraph:
     edges = tape.edges
     return WorkGraph.from_columns(
         tape.tasks["lane"], duration_ns, edges=(edges["source"], edges["target"]),

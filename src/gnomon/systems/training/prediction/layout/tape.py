@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.graph import LAUNCH
+from gnomon.graph.column_types import Ints
 from gnomon.systems.training.operations import FENCE
 from gnomon.systems.training.prediction.program import Part, Piece
 
@@ -332,8 +333,8 @@ class Laid(NamedTuple):
 
     tasks: Records
     edges: Records
-    base: NDArray[np.int64]
-    pick: NDArray[np.int64]
+    base: Ints
+    pick: Ints
 
 
 def lay(tapes: Sequence[Tape], which: NDArray[Any]) -> Laid:
@@ -349,7 +350,7 @@ def lay(tapes: Sequence[Tape], which: NDArray[Any]) -> Laid:
     return Laid(_rows(tasks, pick), laid_edges, base, pick)
 
 
-def _rows(records: Records, pick: NDArray[np.int64]) -> Records:
+def _rows(records: Records, pick: Ints) -> Records:
     """Rows of records. As plain bytes: numpy copies records field by field, ten times slower."""
     whole = records.view(np.dtype((np.void, records.dtype.itemsize)))
     return np.take(whole, pick).view(records.dtype)
@@ -365,9 +366,7 @@ def end_to_end(arrays: Sequence[Records], dtype: np.dtype[Any] = TASK) -> Record
     return whole
 
 
-def _spread_out(
-    lengths: Sequence[int], which: NDArray[Any]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _spread_out(lengths: Sequence[int], which: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
     """Rows to pick so that stretches of a column come one after another, and where each begins."""
     length = np.asarray(lengths, np.int64)
     start = np.cumsum(length) - length

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.errors import InputError
+from gnomon.graph.column_types import Flags, Floats, Ints
 from gnomon.graph.repeats import Repeat, find_repeats
 from gnomon.model.accelerator.operator_family import WORK_FAMILIES
 from gnomon.systems.training.prediction.recorded.growth import gemm_sizes
@@ -48,9 +48,9 @@ class Slot(msgspec.Struct, frozen=True, eq=False):
 
     step: int
     is_forward: bool
-    before: NDArray[np.int64]
-    layers: tuple[NDArray[np.int64], ...]
-    after: NDArray[np.int64]
+    before: Ints
+    layers: tuple[Ints, ...]
+    after: Ints
 
 
 class CutRank(msgspec.Struct, frozen=True, eq=False):
@@ -68,9 +68,9 @@ class CutRank(msgspec.Struct, frozen=True, eq=False):
 
     units: Units
     slots: tuple[Slot, ...]
-    optimizer: tuple[NDArray[np.int64], ...]
-    gradients: NDArray[np.int64]
-    in_layers: NDArray[np.int64]
+    optimizer: tuple[Ints, ...]
+    gradients: Ints
+    in_layers: Ints
     steps: tuple[int, ...]
     layers: int
 
@@ -153,7 +153,7 @@ def is_score_softmax(units: Units, unit: int) -> bool:
     )
 
 
-def _anchors(units: Units) -> NDArray[np.bool_]:
+def _anchors(units: Units) -> Flags:
     """What only layers hold: an attention, or the softmax over scores of an unfused one."""
     anchor = units.is_family("attention")
     for unit in np.flatnonzero(units.is_family("softmax")).tolist():
@@ -161,7 +161,7 @@ def _anchors(units: Units) -> NDArray[np.bool_]:
     return anchor
 
 
-def _messages(units: Units) -> NDArray[np.bool_]:
+def _messages(units: Units) -> Flags:
     """Messages between two ranks, as a pipeline sends them."""
     talk = units.is_family("communication")
     names = [name.lower() for name in units.name]
@@ -169,9 +169,7 @@ def _messages(units: Units) -> NDArray[np.bool_]:
     return np.asarray(talk & is_message)
 
 
-def _communication(
-    units: Units, talk: NDArray[np.bool_], slots: Sequence[Slot]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _communication(units: Units, talk: Flags, slots: Sequence[Slot]) -> tuple[Ints, Ints]:
     """Units that communicate gradients, and those that do so inside layers of forward passes.
 
     Tensor parallelism communicates the same sizes in both passes; all else after a forward pass
@@ -210,13 +208,13 @@ class _Cutter:
         # GEMMs outside the layers of a forward pass come again in the backward pass.
         self._ends: set[tuple[int, int, int]] = set()
 
-    def slots(self, step: int, places: NDArray[np.int64]) -> list[Slot]:
+    def slots(self, step: int, places: Ints) -> list[Slot]:
         """The passes of one step."""
         return [
             self._slot(step, stretch, is_forward) for stretch, is_forward in self._passes(places)
         ]
 
-    def _passes(self, places: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], bool]]:
+    def _passes(self, places: Ints) -> Iterator[tuple[Ints, bool]]:
         """Each pass through layers, and whether it goes forward.
 
         What holds no attention is no pass: it goes with the pass beside it that is of the same
@@ -224,7 +222,7 @@ class _Cutter:
         """
         rows = self._stretches(places)
         held = [row for row, (stretch, _) in enumerate(rows) if self._anchor[stretch].any()]
-        mine: dict[int, list[NDArray[np.int64]]] = {row: [] for row in held}
+        mine: dict[int, list[Ints]] = {row: [] for row in held}
         for row, (stretch, phase) in enumerate(rows):
             near = [max((h for h in held if h <= row), default=-1),
                     min((h for h in held if h >= row), default=-1)]  # fmt: skip
@@ -235,9 +233,9 @@ class _Cutter:
         for row in held:
             yield np.concatenate(mine[row]), rows[row][1] == Phase.FORWARD
 
-    def _stretches(self, places: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], int]]:
+    def _stretches(self, places: Ints) -> list[tuple[Ints, int]]:
         """Rows of places without a message between them, of one phase each, with the phase."""
-        rows: list[tuple[NDArray[np.int64], int]] = []
+        rows: list[tuple[Ints, int]] = []
         for between in np.split(places, np.flatnonzero(self._message[places])):
             row = between[~self._message[between]]
             phase = self._units.phase[row]
@@ -245,11 +243,9 @@ class _Cutter:
             rows += self._without_blips(parts)
         return rows
 
-    def _without_blips(
-        self, parts: Sequence[NDArray[np.int64]]
-    ) -> list[tuple[NDArray[np.int64], int]]:
+    def _without_blips(self, parts: Sequence[Ints]) -> list[tuple[Ints, int]]:
         """Joins what no name tells to belong to the backward pass around it."""
-        rows: list[tuple[NDArray[np.int64], int]] = []
+        rows: list[tuple[Ints, int]] = []
         for number, part in enumerate(parts):
             phase = int(self._units.phase[part[0]])
             blip = phase == Phase.FORWARD and 0 < number < len(parts) - 1
@@ -261,7 +257,7 @@ class _Cutter:
                 rows.append((part, phase))
         return rows
 
-    def _slot(self, step: int, places: NDArray[np.int64], is_forward: bool) -> Slot:
+    def _slot(self, step: int, places: Ints, is_forward: bool) -> Slot:
         """One pass: its layers, and what stands before and after them."""
         runs = find_repeats(self._units.token[places], self._anchor[places])
         if runs:
@@ -281,7 +277,7 @@ class _Cutter:
             step, is_forward, rest[rest < every[0]], tuple(layers), rest[rest > every[0]]
         )  # fmt: skip
 
-    def _layers(self, run: Repeat, places: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    def _layers(self, run: Repeat, places: Ints) -> list[Ints]:
         layers = [
             places[run.start + i * run.period : run.start + (i + 1) * run.period]
             for i in range(run.times)
@@ -292,7 +288,7 @@ class _Cutter:
             layers.insert(0, np.concatenate([ahead, behind]))
         return layers
 
-    def _torn_layer(self, run: Repeat, places: NDArray[np.int64]) -> tuple[int, int]:
+    def _torn_layer(self, run: Repeat, places: Ints) -> tuple[int, int]:
         """How many units before and after a run make one more layer, in two halves.
 
         A compiler fuses the first layer's beginning with the embedding, so that what repeats
@@ -314,9 +310,7 @@ class _Cutter:
         alike = family[run.stop : run.stop + back] == family[run.start : run.start + back]
         return (front, back) if alike.mean() > _ALIKE else (0, 0)
 
-    def _odd_layers(
-        self, places: NDArray[np.int64], layers: Sequence[NDArray[np.int64]]
-    ) -> list[NDArray[np.int64]]:
+    def _odd_layers(self, places: Ints, layers: Sequence[Ints]) -> list[Ints]:
         """Layers that do something a little different, or lack a beginning that was fused away."""
         usual = layers[-1]
         covered = np.isin(places, np.concatenate(layers))
@@ -331,7 +325,7 @@ class _Cutter:
                 free = free[free > layer[-1]]
         return found
 
-    def _like(self, usual: NDArray[np.int64], free: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _like(self, usual: Ints, free: Ints) -> Ints:
         """The first stretch that does as a layer does, attention over attention; none if none."""
         units = self._units
         shift = int(np.argmax(self._anchor[free])) - int(np.argmax(self._anchor[usual]))
@@ -346,9 +340,7 @@ class _Cutter:
         kept = np.flatnonzero(same)
         return theirs[kept[0] : kept[-1] + 1]
 
-    def _check_kinds(
-        self, layers: Sequence[NDArray[np.int64]], between: NDArray[np.int64], is_forward: bool
-    ) -> None:
+    def _check_kinds(self, layers: Sequence[Ints], between: Ints, is_forward: bool) -> None:
         """Refuses what is no row of equal layers, such as an encoder with a decoder."""
         bags = [Counter(self._units.family[layer].tolist()) for layer in layers]
         calls = [
@@ -373,13 +365,13 @@ class _Cutter:
             hint="they need a transformer of equal layers: an encoder or a decoder, not both",
         )
 
-    def _lone_layer(self, places: NDArray[np.int64], is_forward: bool) -> NDArray[np.int64]:
+    def _lone_layer(self, places: Ints, is_forward: bool) -> Ints:
         """A layer that stands alone: what its GEMMs are tells where it begins and ends."""
         begin, end = self._lone_forward(places) if is_forward else self._lone_backward(places)
         held = np.flatnonzero(self._anchor[places])
         return places[min(begin, int(held[0])) : max(end, int(held[-1]) + 1)]
 
-    def _lone_forward(self, places: NDArray[np.int64]) -> tuple[int, int]:
+    def _lone_forward(self, places: Ints) -> tuple[int, int]:
         """From the norm before the first GEMM to what is added after the last onto hidden."""
         family = self._units.family[places]
         gemms = self._gemms(places)
@@ -399,7 +391,7 @@ class _Cutter:
         norms = np.flatnonzero(family[begin:start] == _NORMALISATION)
         return (begin + int(norms[-1]) if len(norms) and begin else begin), end
 
-    def _lone_backward(self, places: NDArray[np.int64]) -> tuple[int, int]:
+    def _lone_backward(self, places: Ints) -> tuple[int, int]:
         """From the first GEMM that is not the head's to the embedding."""
         family = self._units.family[places]
         gemms = self._gemms(places)
@@ -410,7 +402,7 @@ class _Cutter:
         embedded = np.flatnonzero(family[after:] == _EMBEDDING)
         return begin, after + int(embedded[0]) if len(embedded) else len(places)
 
-    def _gemms(self, places: NDArray[np.int64]) -> list[tuple[int, tuple[int, int, int]]]:
+    def _gemms(self, places: Ints) -> list[tuple[int, tuple[int, int, int]]]:
         """Rows, columns and inner size of each GEMM with weights, by place in a row."""
         found = []
         is_gemm = self._units.is_family("gemm")
@@ -438,17 +430,17 @@ class Template(msgspec.Struct, frozen=True, eq=False):
         spread: Relative standard deviation of the runs' device time.
     """
 
-    place: NDArray[np.int64]
+    place: Ints
     rank: int
-    device_ns: NDArray[np.float64]
-    host_ns: NDArray[np.float64]
-    waits: NDArray[np.bool_]
-    joins: NDArray[np.bool_]
+    device_ns: Floats
+    host_ns: Floats
+    waits: Flags
+    joins: Flags
     runs: int
     spread: float
 
 
-def median_part(ranks: Sequence[Units], runs: Sequence[tuple[int, NDArray[np.int64]]]) -> Template:
+def median_part(ranks: Sequence[Units], runs: Sequence[tuple[int, Ints]]) -> Template:
     """The common run of a part: the most frequent make-up, with the median time of each unit.
 
     Args:
@@ -475,7 +467,7 @@ def median_part(ranks: Sequence[Units], runs: Sequence[tuple[int, NDArray[np.int
     return Template(place, rank, middle, np.median(host, axis=0), waits, joins, len(runs), spread)
 
 
-def _makeup(units: Units, place: NDArray[np.int64]) -> tuple[tuple[str, str], ...]:
+def _makeup(units: Units, place: Ints) -> tuple[tuple[str, str], ...]:
     """What a run is made of: names with shapes, which mean the same on every rank."""
     return tuple(_name(units, p) for p in place.tolist())
 

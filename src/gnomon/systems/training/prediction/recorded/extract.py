@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.errors import InputError
+from gnomon.graph.column_types import Flags, Ints
 from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.model.accelerator.operator_family import WORK_FAMILIES
 from gnomon.model.accelerator.profiler_cost import ProfilerCost
@@ -127,8 +127,8 @@ class Extracted(msgspec.Struct, frozen=True):
     talks_in_layers: bool = False
 
 
-_Runs = list[tuple[int, NDArray[np.int64]]]
-_Pick = Callable[[CutRank, Slot], Sequence[NDArray[np.int64]]]
+_Runs = list[tuple[int, Ints]]
+_Pick = Callable[[CutRank, Slot], Sequence[Ints]]
 
 
 def extract(
@@ -223,7 +223,7 @@ def _check_share(ranks: Sequence[CutRank], where: str) -> None:
         )  # fmt: skip
 
 
-def _computes(rank: CutRank) -> NDArray[np.bool_]:
+def _computes(rank: CutRank) -> Flags:
     """The units of the steps that do not talk: communication waits for others besides."""
     talks = rank.units.is_family("communication")
     return np.asarray(np.isin(rank.units.step, rank.steps) & ~talks)

@@ -17,15 +17,7 @@ import msgspec
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.recorded.units import Shapes
 
-__all__ = [
-    "Growth",
-    "Linear",
-    "Size",
-    "gemm_sizes",
-    "growth_of",
-    "name_linears",
-    "symbol_value",
-]
+__all__ = ["Growth", "Linear", "Size", "gemm_sizes", "growth_of", "name_linears", "symbol_value"]
 
 #: The sizes that a configuration gives one rank.
 _SYMBOLS: dict[str, Callable[[Configuration], float]] = {

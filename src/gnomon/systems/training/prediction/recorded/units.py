@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.graph import WorkGraph
+from gnomon.graph.column_types import Codes, Flags, Floats, Ints
 from gnomon.graph.nesting import enclosing
 from gnomon.graph.workgraph import LAUNCH
 from gnomon.ingest.profiler.kineto import KinetoTrace
@@ -58,24 +59,24 @@ class Units(msgspec.Struct, frozen=True, eq=False, dict=True):
     """
 
     trace: KinetoTrace
-    task: NDArray[np.int64]
-    step: NDArray[np.int32]
-    device_ns: NDArray[np.float64]
-    host_ns: NDArray[np.float64]
+    task: Ints
+    step: Codes
+    device_ns: Floats
+    host_ns: Floats
     name: tuple[str, ...]
-    operator: NDArray[np.int64]
+    operator: Ints
     phase: NDArray[np.int8]
     family: NDArray[np.int8]
-    like: NDArray[np.int64]
-    side: NDArray[np.bool_]
-    waits: NDArray[np.bool_]
-    joins: NDArray[np.bool_]
+    like: Ints
+    side: Flags
+    waits: Flags
+    joins: Flags
     on_gpu: bool
 
     def __len__(self) -> int:
         return len(self.task)
 
-    def is_family(self, *families: str) -> NDArray[np.bool_]:
+    def is_family(self, *families: str) -> Flags:
         """Which units belong to one of these families."""
         return np.isin(self.family, [WORK_FAMILIES.index(family) for family in families])
 
@@ -95,7 +96,7 @@ class Units(msgspec.Struct, frozen=True, eq=False, dict=True):
         return {int(code): parse_shapes(self.trace.shapes[code]) for code in codes.tolist()}
 
     @cached_property
-    def token(self) -> NDArray[np.int64]:
+    def token(self) -> Ints:
         """A number that is the same for units that do the same on the same shapes."""
         has = self.like >= 0
         event = np.maximum(self.like, 0)
@@ -109,7 +110,7 @@ class Units(msgspec.Struct, frozen=True, eq=False, dict=True):
         return np.asarray(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1), np.int64)
 
     @cached_property
-    def _first_of_operator(self) -> NDArray[np.int64]:
+    def _first_of_operator(self) -> Ints:
         """The first of the units that came from the same call of an operator."""
         place = np.arange(len(self))
         begins = np.ones(len(self), bool)
@@ -155,7 +156,7 @@ def find_units(trace: KinetoTrace, training: TraceGraph, graph: WorkGraph) -> Un
     return _operators(trace, training, graph, parent)
 
 
-def _parents(trace: KinetoTrace) -> NDArray[np.int64]:
+def _parents(trace: KinetoTrace) -> Ints:
     """The event around each operator, annotation and runtime call; -1 for none."""
     kinds = ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver")
     rows = np.flatnonzero(trace.is_category(*kinds))
@@ -168,7 +169,7 @@ def _parents(trace: KinetoTrace) -> NDArray[np.int64]:
 class _Chain:
     """What stands above an event: remembered, since many events share it."""
 
-    def __init__(self, trace: KinetoTrace, parent: NDArray[np.int64]) -> None:
+    def __init__(self, trace: KinetoTrace, parent: Ints) -> None:
         self._trace = trace
         self._parent = parent.tolist()
         self._shape = trace.shape.tolist()
@@ -234,11 +235,7 @@ def _is_region(name: str) -> bool:
 
 
 def _kernels(
-    trace: KinetoTrace,
-    training: TraceGraph,
-    graph: WorkGraph,
-    parent: NDArray[np.int64],
-    device: NDArray[np.bool_],
+    trace: KinetoTrace, training: TraceGraph, graph: WorkGraph, parent: Ints, device: Flags
 ) -> Units:
     assert training.event is not None
     launcher = _launchers(graph)
@@ -265,7 +262,7 @@ def _kernels(
     )  # fmt: skip
 
 
-def _launchers(graph: WorkGraph) -> NDArray[np.int64]:
+def _launchers(graph: WorkGraph) -> Ints:
     """The host task that launched each task; -1 for none."""
     launcher = np.full(len(graph), -1, np.int64)
     if LAUNCH in graph.edge_kinds:
@@ -280,20 +277,20 @@ def _launchers(graph: WorkGraph) -> NDArray[np.int64]:
     return launcher
 
 
-def _host_alone(graph: WorkGraph, device: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _host_alone(graph: WorkGraph, device: Flags) -> Ints:
     """When each host task would end if the device took no time: the pace of the host alone."""
     at_once = np.where(device | graph.is_kind("latency"), 0, graph.duration_ns)
     line = replay(graph.with_durations(at_once), causes=False)
     return line.end_ns
 
 
-def _with_pause(graph: WorkGraph, task: NDArray[np.int64]) -> NDArray[np.float64]:
+def _with_pause(graph: WorkGraph, task: Ints) -> Floats:
     before = np.maximum(task - 1, 0)
     pause = graph.is_kind("latency")[before] & (graph.lane[before] == graph.lane[task])
     return (graph.duration_ns[task] + np.where(pause, graph.duration_ns[before], 0)).astype(float)
 
 
-def _beside(graph: WorkGraph, task: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _beside(graph: WorkGraph, task: Ints) -> Flags:
     """Whether a task lies on another lane than the one with the most work."""
     lane = graph.lane[task]
     if not len(task):
@@ -303,9 +300,7 @@ def _beside(graph: WorkGraph, task: NDArray[np.int64]) -> NDArray[np.bool_]:
     return np.asarray(lane != int(np.argmax(busy)))
 
 
-def _after_waits(
-    graph: WorkGraph, training: TraceGraph, launcher: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def _after_waits(graph: WorkGraph, training: TraceGraph, launcher: Ints) -> Flags:
     """Whether the host waited for the device since the unit before."""
     waits = np.zeros(len(launcher), bool)
     if graph.wait_task is None or not len(graph.wait_task):
@@ -317,9 +312,7 @@ def _after_waits(
     return waits
 
 
-def _after_others(
-    graph: WorkGraph, task: NDArray[np.int64], device: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
+def _after_others(graph: WorkGraph, task: Ints, device: Flags) -> Flags:
     """Whether a task of the lane that computes waited for work of another one.
 
     Communication does not count: what ranks communicate is put together anew.
@@ -337,7 +330,7 @@ def _after_others(
     return np.asarray(waits & ~_beside(graph, task))
 
 
-def _settle_phases(phase: NDArray[np.int8], step: NDArray[np.int32]) -> NDArray[np.int8]:
+def _settle_phases(phase: NDArray[np.int8], step: Codes) -> NDArray[np.int8]:
     """What no name gives: after the last backward unit of a step comes the optimiser."""
     settled = phase.copy()
     for number in np.unique(step).tolist():
@@ -350,9 +343,7 @@ def _settle_phases(phase: NDArray[np.int8], step: NDArray[np.int32]) -> NDArray[
     return settled
 
 
-def _operators(
-    trace: KinetoTrace, training: TraceGraph, graph: WorkGraph, parent: NDArray[np.int64]
-) -> Units:
+def _operators(trace: KinetoTrace, training: TraceGraph, graph: WorkGraph, parent: Ints) -> Units:
     """On a CPU: outermost operators, with the gaps before them."""
     assert training.event is not None
     if not len(graph):
@@ -414,9 +405,7 @@ def _operator_family(operator: str, outer: str) -> str:
     return work_family(operator, "")
 
 
-def _longest(
-    duration: NDArray[np.float64], first: NDArray[np.int64], event: NDArray[np.int32]
-) -> NDArray[np.int64]:
+def _longest(duration: Floats, first: Ints, event: Codes) -> Ints:
     """The longest task of each stretch that has an event, else its first."""
     weight = np.where(event >= 0, duration, -1.0)
     stretch = np.zeros(len(duration), np.int64)
