@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from gnomon.cli.output import Output, show
-from gnomon.cli.sources import Source, spell
+from gnomon.cli.sources import Source, spell, spell_options
 from gnomon.cli.training_predict import predict, search
 
 if TYPE_CHECKING:
-    from gnomon.systems.training import TrainingReplay
     from gnomon.systems.training.whatif import Change
 
 __all__ = ["app"]
@@ -49,11 +48,8 @@ def replay(
     """
     from gnomon.systems.training.whatif import parse_scale
 
-    changes = [parse_scale(text) for text in scale or ()]
-    options = _options(steps, profiler_cost, traced_only)
-    options += [f"--scale {shlex.quote(text)}" for text in scale or ()]
-    run = _replayed(path, None, changes, steps, profiler_cost, traced_only)
-    _answer(run, spell("gnomon training replay", path, *options), perfetto, profiler_cost, output)
+    asked = [(f"--scale {shlex.quote(text)}", parse_scale(text)) for text in scale or ()]
+    _replay("replay", path, asked, steps, profiler_cost, traced_only, perfetto, output)
 
 
 @app.command
@@ -117,51 +113,35 @@ def whatif(
         *((f"--delay-rank {t}", ask.DelayRank(*ask.parse_rank(t))) for t in delay_rank or ()),
         *((f"--slow-rank {t}", ask.SlowRank(*ask.parse_rank(t))) for t in slow_rank or ()),
     ]
-    options = _options(steps, profiler_cost, traced_only) + [option for option, _ in asked]
-    run = _replayed(path, None, [c for _, c in asked], steps, profiler_cost, traced_only)
-    _answer(run, spell("gnomon training whatif", path, *options), perfetto, profiler_cost, output)
+    _replay("whatif", path, asked, steps, profiler_cost, traced_only, perfetto, output)
 
 
-def _options(steps: str | None, profiler_cost: Path | None, traced_only: bool) -> list[str]:
-    """What of the command line changes the answer, spelled again."""
-    options = [f"--steps {shlex.quote(steps)}"] if steps else []
-    options += [f"--profiler-cost {shlex.quote(profiler_cost.name)}"] if profiler_cost else []
-    return options + (["--traced-only"] if traced_only else [])
-
-
-def _replayed(
+def _replay(
+    verb: str,
     path: Path,
-    questions: list[Change] | None,
-    changes: Sequence[Change],
+    asked: Sequence[tuple[str, Change]],
     steps: str | None,
     profiler_cost: Path | None,
     traced_only: bool,
-) -> TrainingReplay:
-    from gnomon.model.accelerator.profiler_cost import load_profiler_cost
-    from gnomon.systems.training import replay_trace
-
-    return replay_trace(
-        path,
-        questions,
-        changes,
-        cost=load_profiler_cost(profiler_cost) if profiler_cost else None,
-        complete=not traced_only,
-        steps=steps,
-    )
-
-
-def _answer(
-    run: TrainingReplay, command: str, perfetto: Path | None, cost: Path | None, output: Output
+    perfetto: Path | None,
+    output: Output,
 ) -> None:
+    """Replays a job under changes, each given with its option, and shows the answer."""
     import resource
 
-    from gnomon.systems.training import to_result
+    from gnomon.model.accelerator.profiler_cost import load_profiler_cost
+    from gnomon.systems.training import replay_trace, to_result
     from gnomon.systems.training.replay_result import to_script
 
+    cost = load_profiler_cost(profiler_cost) if profiler_cost else None
+    changes = [change for _, change in asked]
+    run = replay_trace(path, None, changes, cost=cost, complete=not traced_only, steps=steps)
+    options = {"steps": steps, "profiler_cost": profiler_cost, "traced_only": traced_only}
+    words = [*spell_options(options), *(option for option, _ in asked)]
+    result = to_result(run, spell(f"gnomon training {verb}", path, *words), settings=profiler_cost)
     timelines = {"recorded": run.training.recorded, "replayed": run.timeline}
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     extra = to_script(run) | {"peak_mb": round(peak_mb, 1)} if output.json else None
-    result = to_result(run, command, settings=cost)
     show(result, output, perfetto=perfetto, timelines=timelines, extra=extra)
 
 
@@ -254,7 +234,7 @@ def sweep(
     from gnomon.parallel import RichProgress
     from gnomon.systems.training.sweep import sweep_trace
 
-    options = [f"--kind {k}" for k in kind or ()] + [f"--factor {f:g}" for f in factor or ()]
+    options = spell_options({"kind": kind, "factor": [f"{f:g}" for f in factor or ()]})
     try:
         result = sweep_trace(
             path, kind, factor, on=on, resume=resume, progress=RichProgress("replaying"),

@@ -8,7 +8,7 @@ import numpy as np
 
 from gnomon.graph.column_types import Codes, Flags, Ints
 
-__all__ = ["Repeat", "find_repeats", "longest_repeat"]
+__all__ = ["Repeat", "count_within", "find_repeats", "longest_repeat"]
 
 #: A layer is launched as no more kernels than this.
 _LONGEST = 600
@@ -93,3 +93,16 @@ def _runs(same: Flags) -> tuple[Ints, Ints]:
     edge = np.diff(np.concatenate([[False], same, [False]]).astype(np.int8))
     start = np.flatnonzero(edge == 1)
     return start, np.flatnonzero(edge == -1) - start
+
+
+def count_within(key: Ints) -> Ints:
+    """How many rows before each have the same key.
+
+    >>> count_within(np.array([7, 7, 3, 7, 3])).tolist()
+    [0, 1, 0, 2, 1]
+    """
+    order = np.argsort(key, kind="stable")
+    first = np.searchsorted(key[order], key[order])
+    nth = np.empty(len(key), np.int64)
+    nth[order] = np.arange(len(key)) - first
+    return nth

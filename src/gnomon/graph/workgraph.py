@@ -183,12 +183,6 @@ class WorkGraph:
         source = np.repeat(np.arange(len(self), dtype=np.int32), counts)
         return source, self.edge_target, self.edge_kind
 
-    def edge_kind_between(self, source: int, target: int) -> str | None:
-        """The kind of an edge between two tasks, None when there is none."""
-        first = int(self.edge_offset[source])
-        hits = np.flatnonzero(self.successors(source) == target)
-        return None if len(hits) == 0 else self.edge_kinds[self.edge_kind[first + hits[0]]]
-
     def is_kind(self, *kinds: str) -> Flags:
         """Which tasks are of one of these kinds; kinds that do not occur are no error."""
         return np.asarray([kind in kinds for kind in self.kinds] or [False], bool)[self.kind]

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gnomon.errors import InputError
 from gnomon.model.accelerator.gpu import Gpu, Network, find_gpu, find_network
+from gnomon.model.accelerator.kernel_time import blend
 
 __all__ = ["COLLECTIVE_KINDS", "USUAL_NETWORK", "CollectiveModel", "CollectiveTimes", "Sample"]
 
@@ -202,7 +203,7 @@ class CollectiveTimes(msgspec.Struct, frozen=True):
         share = size if kind == "broadcast" else size / local
         inside_us, carried_us = inside.parts_us(kind, size, local)
         between_us, crossed_us = between.parts_us(kind, share, nodes)
-        return inside_us + between_us + _blend(carried_us, crossed_us)
+        return inside_us + between_us + blend(carried_us, crossed_us, _PIPELINE_BLEND)
 
     def spread(self, kind: str, crosses_nodes: bool = False) -> float:
         """Standard deviation of the logarithm of times about the model."""
@@ -275,12 +276,6 @@ def _over(wire: Network, use: _NetworkUse) -> dict[str, CollectiveModel]:
         gb_s=(wire.gb_s * use.efficiency,), spread=use.spread, source=use.source,
     )  # fmt: skip
     return {"*": model}
-
-
-def _blend(one: Array, other: Array) -> Array:
-    larger, smaller = np.maximum(one, other), np.minimum(one, other)
-    ratio = smaller / np.maximum(larger, 1e-30)
-    return np.asarray(larger * (1.0 + ratio**_PIPELINE_BLEND) ** (1.0 / _PIPELINE_BLEND), float)
 
 
 @cache

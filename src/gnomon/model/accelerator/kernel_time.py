@@ -35,6 +35,7 @@ __all__ = [
     "GemmModel",
     "KernelTimes",
     "MemoryModel",
+    "blend",
     "shipped_coefficients",
 ]
 
@@ -118,13 +119,13 @@ class GemmModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         size = _BYTES.get(dtype, 2.0)
         moved = batch * (size * (m * k + k * n) + max(size, 2.0) * m * n)
         memory_us = moved / (machine.memory_gb_s * 1e3 * self.bandwidth)
-        busy_us = _blend(arithmetic_us, memory_us, self.blend)
+        busy_us = blend(arithmetic_us, memory_us, self.blend)
         throttled = 1.0 + self.throttle * busy_us / (busy_us + self.throttle_us)
         return self.floor_us + busy_us * throttled
 
     def isolated(self, device_us: Array) -> Array:
         """What a lone call of this device time measures."""
-        return _blend(device_us * (1.0 + self.hot) + self.event_us, self.isolated_us, _FLOOR_BLEND)
+        return blend(device_us * (1.0 + self.hot) + self.event_us, self.isolated_us, _FLOOR_BLEND)
 
     def _arithmetic_us(
         self, machine: Gpu, dtype: str, m: Array, n: Array, k: Array, batch: Array
@@ -186,16 +187,16 @@ class AttentionModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         sm_flops_us = machine.peak_tflops(dtype) * 1e6 * self.rate / machine.sms
         pair_us = 2.0 * _ATTENTION_GEMMS[self.backward] * depth / sm_flops_us
         shared_us = batch * heads * rows * mean * pair_us / machine.sms
-        busy_us = _blend(shared_us, tile * longest * pair_us, self.blend)
+        busy_us = blend(shared_us, tile * longest * pair_us, self.blend)
         # Queries, keys, values and outputs once; their gradients as well on the way back.
         each = (heads * seq_q + kv_heads * seq_k) * (head_dim + v_dim)
         moved = _BYTES.get(dtype, 2.0) * batch * each * (2.0 if self.backward else 1.0)
         memory_us = moved / (machine.memory_gb_s * 1e3 * self.bandwidth)
-        return self.floor_us + _blend(busy_us, memory_us, self.blend)
+        return self.floor_us + blend(busy_us, memory_us, self.blend)
 
     def isolated(self, device_us: Array) -> Array:
         """What a lone call of this device time measures."""
-        return _blend(device_us * (1.0 + self.hot) + self.event_us, self.isolated_us, _FLOOR_BLEND)
+        return blend(device_us * (1.0 + self.hot) + self.event_us, self.isolated_us, _FLOOR_BLEND)
 
 
 class MemoryModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -246,7 +247,7 @@ class MemoryModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def isolated(self, device_us: Array) -> Array:
         """What a lone call of this device time measures."""
-        return _blend(device_us * (1.0 + self.hot) + self.event_us, self.isolated_us, _FLOOR_BLEND)
+        return blend(device_us * (1.0 + self.hot) + self.event_us, self.isolated_us, _FLOOR_BLEND)
 
 
 Model = GemmModel | AttentionModel | MemoryModel
@@ -391,7 +392,7 @@ def _waves(filled: Array, quantum: float) -> Array:
     return np.maximum(1.0, (1.0 - quantum) * filled + quantum * np.ceil(filled))
 
 
-def _blend(one: Array, other: Array | float, sharpness: float) -> Array:
+def blend(one: Array, other: Array | float, sharpness: float) -> Array:
     """The larger of two limits, and a little more where they are close."""
     larger, smaller = np.maximum(one, other), np.minimum(one, other)
     ratio = smaller / np.maximum(larger, 1e-30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gnomon.graph.column_types import Codes, Ints
+from gnomon.graph.repeats import count_within
 from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.sim.trace.events import EventClass, LaidOut
 
@@ -43,15 +44,11 @@ def nth_of_its_kind(trace: KinetoTrace, asked: Ints, step: Codes) -> Codes:
     others: steps repeat one another.
     """
     rows = np.flatnonzero(step >= 0)
+    rows = rows[np.argsort(asked[rows], kind="stable")]
     number = np.full(len(trace), -1, np.int32)
-    if not len(rows):
-        return number
-    name = trace.name[rows].astype(np.int64)
-    order = np.lexsort((rows, asked[rows], step[rows], name))
-    within = name[order] * (int(step.max()) + 1) + step[rows][order]
-    first = np.concatenate([[True], within[1:] != within[:-1]])
-    count = np.arange(len(rows))
-    nth = count - np.maximum.accumulate(np.where(first, count, 0))
-    key = name[order] * (int(nth.max()) + 1) + nth
-    number[rows[order]] = np.unique(key, return_inverse=True)[1]
+    if len(rows):
+        name = trace.name[rows].astype(np.int64)
+        nth = count_within(name * (int(step.max()) + 1) + step[rows])
+        key = name * (int(nth.max()) + 1) + nth
+        number[rows] = np.unique(key, return_inverse=True)[1]
     return number

@@ -12,6 +12,7 @@ from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.graph import Timeline
 from gnomon.graph.column_types import Codes, Flags, Ints
+from gnomon.graph.repeats import count_within
 from gnomon.sim import replay
 from gnomon.sim.trace.graph import TraceGraph
 
@@ -232,14 +233,8 @@ def _places(training: TraceGraph, chosen: Ints) -> tuple[Ints, Ints]:
     after = np.where(same_lane[chosen + 1], name[np.minimum(chosen + 1, len(graph) - 1)], -1)
     key = np.stack([graph.lane[chosen], name[chosen], before, after])
     place = np.unique(key, axis=1, return_inverse=True)[1].reshape(-1)
-    # The n-th of its place within its step: sort by both, count since the last change.
     both = place.astype(np.int64) * (len(training.step_names) + 1) + training.step[chosen]
-    order = np.argsort(both, kind="stable")
-    first = np.concatenate([[True], both[order][1:] != both[order][:-1]])
-    rank = np.arange(len(order)) - np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
-    occurrence = np.empty(len(order), np.int64)
-    occurrence[order] = rank
-    return place.astype(np.int64), occurrence
+    return place.astype(np.int64), count_within(both)
 
 
 def _from_others(place: Ints, occurrence: Ints, step: Codes, duration: Ints, mine: Flags) -> Ints:

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gnomon.graph import Timeline, WorkGraph
 from gnomon.graph.column_types import Codes, Flags, Ints
+from gnomon.graph.repeats import count_within
 from gnomon.graph.timeline import covered_until, union_of_spans
 from gnomon.ingest.profiler.operation_log import OperationLog
 from gnomon.sim.trace.graph import TraceGraph
@@ -238,7 +239,7 @@ class _Builder:
         chunk = np.maximum(log.chunk, 0) * log.layout.pp_size + log.stage
         chunk = np.where(log.global_chunk >= 0, log.global_chunk, chunk).astype(np.int64)
         chunks = max(log.layout.vpp_size * log.layout.pp_size, int(chunk.max()) + 1)
-        nth = _count_within((self.unit * len(log.operations) + log.operation) * chunks + chunk)
+        nth = count_within((self.unit * len(log.operations) + log.operation) * chunks + chunk)
         micro = np.where(log.micro_batch >= 0, log.micro_batch, nth)
         pipeline = log.step_index * log.layout.dp_size + log.dp_rank
         key = np.full(self.n, -1, np.int64)
@@ -270,7 +271,7 @@ class _Builder:
         by_need = (count == needed)[unit]
         fits = by_need | (count == every)[unit] | is_short[unit]
         self.unmatched += int(np.count_nonzero(~fits))
-        nth = _count_within(unit)
+        nth = count_within(unit)
         among_needed = (np.cumsum(needed) - needed)[unit] + nth
         among_all = (np.cumsum(every) - every)[unit] + nth + is_short[unit]
         match = np.empty(len(rows), np.int64)
@@ -558,19 +559,6 @@ class _Places:
 def _spell(texts: list[str], codes: Ints) -> list[str]:
     spelled: list[str] = np.asarray(texts, object)[codes].tolist()
     return spelled
-
-
-def _count_within(key: Ints) -> Ints:
-    """How many rows before each have the same key.
-
-    >>> _count_within(np.array([7, 7, 3, 7, 3])).tolist()
-    [0, 1, 0, 2, 1]
-    """
-    order = np.argsort(key, kind="stable")
-    first = np.searchsorted(key[order], key[order])
-    nth = np.empty(len(key), np.int64)
-    nth[order] = np.arange(len(key)) - first
-    return nth
 
 
 def _any_with(key: Ints, rows: Ints) -> Ints:

@@ -30,6 +30,9 @@ from gnomon.sim.trace.graph import TraceGraph
 from gnomon.systems.training.operations import (
     COLLECTIVES,
     COMPUTE,
+    FENCE,
+    GAP,
+    RENDEZVOUS,
     TRANSFERS,
     build_operations_graph,
     fence_tasks,
@@ -50,6 +53,7 @@ __all__ = [
 #: Usual is the median of their kind; everything else is compute, where it is the mean.
 _COMMUNICATION = (*TRANSFERS, *COLLECTIVES, "layernorm-grads-all-reduce")
 #: The two ends of a transfer are one thing to whoever looks for a cause.
+_NOT_OPERATIONS = (GAP, FENCE, RENDEZVOUS)
 _MERGED = {name: f"{name.split('-')[0]}-pp-comm" for name in TRANSFERS}
 #: The workers whose share in the slow-down is asked for, of a hundred (equation 5).
 _WORST_OF_HUNDRED = 3
@@ -140,11 +144,6 @@ class StragglerReport(msgspec.Struct, frozen=True, eq=False):
         """Mean step as recorded over the one without gaps."""
         return float(self.recorded_s.mean() / self.no_delay_s.mean())
 
-    @property
-    def worst_rank(self) -> int:
-        """The rank that brings most by itself."""
-        return self.worst_ranks[0]
-
 
 def _mean_error(found: Floats, recorded: Floats) -> float:
     """Mean difference without sign; steps without length do not count."""
@@ -180,7 +179,7 @@ def usual_durations(training: TraceGraph) -> Ints:
     usual = np.zeros(len(graph), np.int64)
     for code, kind in enumerate(graph.kinds):
         tasks = np.flatnonzero(graph.kind == code)
-        if kind in ("gap", "fence", "rendezvous") or not len(tasks):
+        if kind in _NOT_OPERATIONS or not len(tasks):
             continue
         middle = np.median if kind in _COMMUNICATION else np.mean
         usual[tasks] = round(float(middle(graph.duration_ns[tasks])))
@@ -199,7 +198,7 @@ class NoStragglers(msgspec.Struct, frozen=True):
                 "stragglers are found in operation logs, not in profiler traces",
                 hint="--slow-rank and --delay-rank ask about single ranks",
             )
-        keep = graph.is_kind("gap", "fence", "rendezvous")
+        keep = graph.is_kind(*_NOT_OPERATIONS)
         return graph.with_durations(np.where(keep, graph.duration_ns, usual_durations(training)))
 
 
@@ -295,7 +294,7 @@ class _Bench:
     def by_operation(self) -> Decomposition:
         """By kind of operation."""
         merged = [_MERGED.get(kind, kind) for kind in self.graph.kinds]
-        labels = sorted({name for name in merged if name not in ("gap", "fence", "rendezvous")})
+        labels = sorted({name for name in merged if name not in _NOT_OPERATIONS})
         number = np.asarray([labels.index(m) if m in labels else -1 for m in merged])
         return self.decompose(labels, number[self.graph.kind])
 

@@ -151,8 +151,6 @@ class DelayRank(msgspec.Struct, frozen=True):
             raise InputError(
                 f"a delay of {self.delay_ms:g} ms; it has to be between 0 and an hour"
             )
-        if not self.delay_ms >= 0.0:
-            raise InputError(f"rank {self.rank} cannot be {self.delay_ms:g} ms late")
         duration = graph.duration_ns.copy()
         works = _of_rank(graph, self.rank) & ~graph.is_kind("latency", "gap")
         for number in np.unique(training.step[works]).tolist():

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Unpack
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.errors import Infeasible, InputError
 from gnomon.model.accelerator.collective_time import CollectiveTimes
@@ -120,14 +118,44 @@ class Found(msgspec.Struct, frozen=True):
         )
 
 
-class _Terms(msgspec.Struct, frozen=True):
-    """What every row is judged by."""
+class _Judge(msgspec.Struct, frozen=True):
+    """Predicts layouts, and what they cost."""
 
+    source: Source
+    collectives: CollectiveTimes
+    factor: float
     memory_bytes: float
     price_usd_h: float
     power_w: float
     idle_w: float
     carbon_g_per_kwh: float
+
+    def __call__(self, layouts: Sequence[Configuration]) -> list[Row | Dropped]:
+        return [self._one(layout) for layout in layouts]
+
+    def _one(self, layout: Configuration) -> Row | Dropped:
+        needs = self.source.memory(layout).total
+        if needs > self.memory_bytes:
+            over = needs - self.memory_bytes
+            reason = f"needs {needs / _GIB:.1f} GiB, {over / _GIB:.1f} too many"
+            return Dropped(layout, reason, over)
+        blocking = self.source.style.blocking_pipeline
+        step = quick_step(self.source.program(layout), self.collectives, blocking_sends=blocking)
+        step_ms = step.step_ms * self.factor
+        seconds = step_ms / 1e3
+        utilisation = step.utilisation * min(1.0, step.step_ms / step_ms) if step_ms else 0.0
+        power_w = self.idle_w + utilisation * (self.power_w - self.idle_w)
+        energy_j = layout.world * power_w * seconds
+        return Row(
+            layout,
+            step_ms,
+            layout.global_batch * layout.seq / seconds if seconds else 0.0,
+            needs,
+            utilisation,
+            layout.world * seconds / 3600.0 * self.price_usd_h,
+            energy_j,
+            energy_j / 3.6e6 * self.carbon_g_per_kwh,
+        )
 
 
 def search(
@@ -163,7 +191,8 @@ def search(
     if rank_by not in RANKS:
         raise InputError(f"cannot rank by {rank_by!r}; there are {', '.join(RANKS)}")
     machine = gpu or find_gpu(configuration.gpu)
-    terms = _Terms(
+    judge = _Judge(
+        source, source.collectives(configuration), factor,
         _GIB * (machine.memory_gib if memory_gib is None else memory_gib),
         machine.price_usd_h if price_usd_h is None else price_usd_h,
         machine.power_w, machine.idle_w, carbon_g_per_kwh,
@@ -173,7 +202,6 @@ def search(
     # and come first, so that workers end together.
     layouts.sort(key=lambda c: (-c.pp, c.tp, c.batch, c.dp, c.interleave))
     batches = [layouts[i : i + _BATCH] for i in range(0, len(layouts), _BATCH)]
-    judge = functools.partial(_judge_all, source, source.collectives(configuration), terms, factor)
     if len(layouts) < _FEW:
         options.setdefault("on", "serial")
     judged = [one for batch in pmap(judge, batches, **options) for one in batch]
@@ -265,46 +293,6 @@ def _layout(
 # -- one layout ------------------------------------------------------------------------------
 
 
-def _judge_all(
-    source: Source,
-    collectives: CollectiveTimes,
-    terms: _Terms,
-    factor: float,
-    layouts: Sequence[Configuration],
-) -> list[Row | Dropped]:
-    return [_judge(source, collectives, terms, factor, layout) for layout in layouts]
-
-
-def _judge(
-    source: Source,
-    collectives: CollectiveTimes,
-    terms: _Terms,
-    factor: float,
-    layout: Configuration,
-) -> Row | Dropped:
-    needs = source.memory(layout).total
-    if needs > terms.memory_bytes:
-        over = needs - terms.memory_bytes
-        return Dropped(layout, f"needs {needs / _GIB:.1f} GiB, {over / _GIB:.1f} too many", over)
-    blocking = source.style.blocking_pipeline
-    step = quick_step(source.program(layout), collectives, blocking_sends=blocking)
-    step_ms = step.step_ms * factor
-    seconds = step_ms / 1e3
-    utilisation = step.utilisation * min(1.0, step.step_ms / step_ms) if step_ms else 0.0
-    power_w = terms.idle_w + utilisation * (terms.power_w - terms.idle_w)
-    energy_j = layout.world * power_w * seconds
-    return Row(
-        layout,
-        step_ms,
-        layout.global_batch * layout.seq / seconds if seconds else 0.0,
-        needs,
-        utilisation,
-        layout.world * seconds / 3600.0 * terms.price_usd_h,
-        energy_j,
-        energy_j / 3.6e6 * terms.carbon_g_per_kwh,
-    )
-
-
 class QuickStep(msgspec.Struct, frozen=True):
     """A step's length, and the share of it in which a GPU computes."""
 
@@ -329,18 +317,14 @@ def quick_step(
             program, collectives, rounds, blocking_sends=blocking_sends
         )
     ]
-    if len(played) == 1:
-        return _quick(played[0].step_ms, played[0].computes_ms, c.pp)
-    first, second = played
-    more = (c.accumulation - long) / (long - short)
-    busiest = float(np.max(second.busy_ms - first.busy_ms))
-    step_ms = second.step_ms + more * max(second.step_ms - first.step_ms, busiest)
-    computes = second.computes_ms + more * (second.computes_ms - first.computes_ms)
-    return _quick(step_ms, computes, c.pp)
-
-
-def _quick(step_ms: float, computes_ms: float, stages: int) -> QuickStep:
-    return QuickStep(step_ms, min(1.0, computes_ms / stages / step_ms) if step_ms else 0.0)
+    last = played[-1]
+    step_ms, computes_ms = last.step_ms, last.computes_ms
+    if len(played) > 1:
+        more = (c.accumulation - long) / (long - short)
+        busiest = float(np.max(last.busy_ms - played[0].busy_ms))
+        step_ms += more * max(step_ms - played[0].step_ms, busiest)
+        computes_ms += more * (computes_ms - played[0].computes_ms)
+    return QuickStep(step_ms, min(1.0, computes_ms / c.pp / step_ms) if step_ms else 0.0)
 
 
 class _Played:
@@ -349,9 +333,7 @@ class _Played:
     def __init__(self, assembled: Assembled) -> None:
         graph = assembled.graph
         self.step_ms = assembled.step_ms
-        self.busy_ms: NDArray[np.float64] = (
-            np.bincount(graph.lane, graph.duration_ns, minlength=len(graph.lanes)) / 1e6
-        )
+        self.busy_ms = np.bincount(graph.lane, graph.duration_ns, minlength=len(graph.lanes)) / 1e6
         computes = ~graph.is_kind("communication", "host", "fence")
         self.computes_ms = float(graph.duration_ns[computes].sum()) / 1e6
 

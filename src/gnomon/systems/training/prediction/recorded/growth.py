@@ -195,22 +195,21 @@ class Roles:
         one = Size(1)
         if batch != 1:
             return None
-        if kind == "forward" and (m, n, k) == (tokens.value, out.value, into.value):
-            all_reduce = "" if linear.column else "forward"
-            return Growth(
-                "gemm", (tokens, out, into, one), all_reduce=all_reduce, group=linear.group
-            )
-        if kind == "input" and (m, n, k) == (tokens.value, into.value, out.value):
-            all_reduce = "backward" if linear.column else ""
-            return Growth(
-                "gemm", (tokens, into, out, one), all_reduce=all_reduce, group=linear.group
-            )
-        if kind == "weight" and k == tokens.value:
-            if (m, n) == (out.value, into.value):
-                return Growth("gemm", (out, into, tokens, one), group=linear.group)
-            if (m, n) == (into.value, out.value):
-                return Growth("gemm", (into, out, tokens, one), group=linear.group)
-        return None
+        if kind == "weight":
+            for one_side, other in ((out, into), (into, out)):
+                if (m, n, k) == (one_side.value, other.value, tokens.value):
+                    return Growth("gemm", (one_side, other, tokens, one), group=linear.group)
+            return None
+        # A row-split GEMM is summed over ranks in the forward pass, a column-split one's gradient
+        # in the backward pass.
+        is_forward = kind == "forward"
+        wide, inner = (out, into) if is_forward else (into, out)
+        if (m, n, k) != (tokens.value, wide.value, inner.value):
+            return None
+        summed = kind if is_forward else "backward"
+        all_reduce = summed if linear.column != is_forward else ""
+        sizes_now = (tokens, wide, inner, one)
+        return Growth("gemm", sizes_now, all_reduce=all_reduce, group=linear.group)
 
 
 def growth_of(
@@ -232,18 +231,9 @@ def growth_of(
     if family == "attention":
         found = attention_sizes(operator, shapes)
         if found is not None:
-            batch, heads, queries, keys, width = found
             names = ("batch", "heads", "seq", "seq", "head_dim")
-            return Growth(
-                "attention",
-                tuple(
-                    Size(value, (name,))
-                    for value, name in zip(
-                        (batch, heads, queries, keys, width), names, strict=True
-                    )
-                ),
-                backward="backward" in operator.lower(),
-            )
+            sizes_of = tuple(Size(size, (name,)) for size, name in zip(found, names, strict=True))
+            return Growth("attention", sizes_of, backward="backward" in operator.lower())
     if family in ("copy", "communication") or not shapes:
         return Growth("fixed")
     return _memory_growth(family, shapes, base, part.split(".")[0], element_bytes)
