@@ -1,4 +1,4 @@
-"""From what a caller hands over to the columns a graph is made of."""
+"""From what a caller gives to the columns a graph is made of."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
     """Read-only: columns are shared between graphs, so nobody may write into them.
 
     The array itself is locked, not only a view of it: a graph that was validated must not change
-    under the engine's hands because its maker kept the array.
+    while the engine uses it because its maker kept the array.
     """
     if array.base is None:
         array.flags.writeable = False
@@ -81,7 +81,7 @@ def compact_groups(group: NDArray[Any]) -> Codes:
 def intern_codes(
     texts: Sequence[str] | Dictionary | str, n: int, dtype: type[Code], what: str
 ) -> tuple[NDArray[Code], tuple[str, ...]]:
-    """Each distinct text once, and a code a task. One text stands for all."""
+    """Each distinct text once, and a code per task. One text stands for all."""
     if isinstance(texts, Dictionary):
         return _used_codes(texts, n, dtype, what)
     if isinstance(texts, str):

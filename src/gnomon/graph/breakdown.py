@@ -18,7 +18,7 @@ _MOST_CLASSES = 8
 
 
 class Breakdown(msgspec.Struct, frozen=True, eq=False):
-    """Time by set of active classes, a rank a row.
+    """Time by set of active classes, a rank per row.
 
     `time_ns[rank, set]` is how long exactly the classes of the bit set were active; the sets of a
     rank add up to the makespan. Exposed time of a class is time in which nothing else ran.

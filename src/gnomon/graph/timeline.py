@@ -119,7 +119,7 @@ class Timeline:
         return compare(self, other)
 
     def utilisation(self, bin_ns: int, lanes: Sequence[int] | None = None) -> Floats:
-        """Busy fraction of each lane in each bin of time; a row a lane.
+        """Busy fraction of each lane in each bin of time; a row per lane.
 
         >>> g = WorkGraph.from_columns(["a", "a"], [5, 10])
         >>> Timeline(g, np.array([0, 10])).utilisation(10).tolist()

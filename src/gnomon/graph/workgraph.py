@@ -105,7 +105,7 @@ class WorkGraph:
 
         Args:
             lane: Lane of each task, by name, or by number with `lanes` naming them.
-            kind: One word for all, one a task, or codes with their table; `name` likewise.
+            kind: One word for all, one per task, or codes with their table; `name` likewise.
             edges: `(source, target)` or `(source, target, kind)`; kind is one word or one an edge.
             waits: `(task, lane)` pairs: the task waits for what the lane holds when it starts.
         """

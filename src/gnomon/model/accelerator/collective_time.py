@@ -1,6 +1,6 @@
 """How long ranks take to communicate, from bytes, ranks and the links between them.
 
-A collective over links of one class takes a time to start, a time a step from rank to rank, and
+A collective over links of one class takes a time to start, a time per step from rank to rank, and
 its bytes over the rate of the links: the alpha-beta model of Thakur, Rabenseifner and Gropp (2005,
 section 3) with the bytes and steps of rings, and two things more that tables of NCCL show: what
 rate is reached depends on how many ranks there are, and messages past some size pay once for
@@ -58,7 +58,7 @@ class CollectiveModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         floor_us: What the smallest collective takes beside its steps.
         step_us: What each step from rank to rank adds.
         ranks: Group sizes that were measured, rising...
-        gb_s: ...and the rate at which each of their ranks sends, 1e9 bytes a second.
+        gb_s: ...and the rate at which each of their ranks sends, 1e9 bytes per second.
         start_us: What messages pay once for the protocol of large ones...
         start_bytes: ...and the size at which half of that is paid.
         spread: Standard deviation of the logarithm of what is left unexplained.
@@ -217,7 +217,7 @@ class CollectiveTimes(msgspec.Struct, frozen=True):
         Args:
             samples: Kind, bytes, ranks and microseconds of each. All kinds share two factors, so
                 that kinds and sizes which were not measured move along.
-            crosses_nodes: The samples are of groups with one rank a node, between nodes.
+            crosses_nodes: The samples are of groups with one rank per node, between nodes.
         """
         level = self.between if crosses_nodes else self.inside
         rows = [row for row in samples if row[3] > 0.0 and row[2] > 1]

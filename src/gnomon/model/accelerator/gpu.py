@@ -30,7 +30,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """One GPU of the catalogue, as its data sheet describes it.
 
     Attributes:
-        memory_gb_s: Bandwidth of its memory, 1e9 bytes a second.
+        memory_gb_s: Bandwidth of its memory, 1e9 bytes per second.
         tflops: Dense peak by data type (bf16, fp16, tf32, fp32, fp8, fp4).
         sms: Its processors (streaming multiprocessors, compute units).
         link: Class of the links to the other GPUs of its node.
@@ -84,7 +84,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What connects nodes.
 
     Attributes:
-        gb_s: Line rate of one GPU's share, one direction, 1e9 bytes a second.
+        gb_s: Line rate of one GPU's share, one direction, 1e9 bytes per second.
         latency_us: What a message waits before its first byte arrives.
     """
 

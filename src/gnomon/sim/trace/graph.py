@@ -71,7 +71,7 @@ class TraceGraph(msgspec.Struct, frozen=True, eq=False):
         inferred: Waits between streams that were inferred from times, with a confidence each.
         event: The trace's event behind each task, -1 for gaps; None without a trace.
         counted: The steps that answers are about; empty for all.
-        marked_ns: When each step was marked to begin, a row a rank (by number), -1 where it was
+        marked_ns: When each step was marked to begin, a row per rank (by number), -1 where it was
             not; None where nothing is marked.
     """
 

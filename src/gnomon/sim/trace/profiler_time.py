@@ -184,8 +184,8 @@ def _event_costs(
     marks = step_marks(trace)
     for thread, tasks, events in _threads(trace, training, is_host, kind > 0):
         ends = training.recorded.end_ns[tasks]
-        place = _Place(ends, trace.start_ns[events], trace.end_ns[events], kind[events])
-        costs = dict(_thread_costs(place, prices, thread))
+        start, end = trace.start_ns[events], trace.end_ns[events]
+        costs = dict(_thread_costs(ends, start, end, kind[events], prices, thread))
         own = marks[trace.thread[marks] == thread]
         if len(own) > 1:
             costs["steps"] = _between(trace.start_ns[own], trace.end_ns[own], ends)
@@ -228,48 +228,27 @@ def _thread_of_lane(trace: KinetoTrace, graph: WorkGraph) -> dict[int, int]:
     return {lane: by_name[name] for lane, name in enumerate(graph.lanes) if name in by_name}
 
 
-class _Place:
-    """Where the events of one thread begin and end among its tasks."""
+def _thread_costs(
+    task_end_ns: Ints, start_ns: Ints, end_ns: Ints, kind: NDArray[np.int8], prices: EventPrices,
+    thread: int,
+) -> Iterator[tuple[str, Floats]]:  # fmt: skip
+    """What the events of one thread cost in each of its tasks, by kind of event."""
 
-    def __init__(
-        self, task_end_ns: Ints, start_ns: Ints, end_ns: Ints, kind: NDArray[np.int8]
-    ) -> None:
-        self.task_end_ns, self.start_ns, self.end_ns = task_end_ns, start_ns, end_ns
-        self.of_kind = {k: np.flatnonzero(kind == k) for k in (_OPERATOR, _LAUNCH, _CALL, _FRAME)}
+    def count(at_ns: Ints, of: int, side: Literal["left", "right"]) -> Ints:
+        """How many events of a kind fall to each task."""
+        found = np.searchsorted(task_end_ns, at_ns[kind == of], side)
+        return np.bincount(found, minlength=len(task_end_ns))[: len(task_end_ns)]
 
-    def has(self, kind: int) -> bool:
-        """Whether there is any event of a kind."""
-        return len(self.of_kind[kind]) > 0
-
-    def before(self, kind: int) -> Ints:
-        """How many events of a kind begin at each task's end, or inside it."""
-        return self._count(self.start_ns[self.of_kind[kind]], "left")
-
-    def after(self, kind: int) -> Ints:
-        """How many end at each task's start, or inside it."""
-        return self._count(self.end_ns[self.of_kind[kind]], "right")
-
-    def last(self, kind: int) -> Ints:
-        """How many end at each task's end, or inside it."""
-        return self._count(self.end_ns[self.of_kind[kind]], "left")
-
-    def _count(self, at_ns: Ints, side: Literal["left", "right"]) -> Ints:
-        tasks = len(self.task_end_ns)
-        found = np.searchsorted(self.task_end_ns, at_ns, side)
-        counted: Ints = np.bincount(found, minlength=tasks)[:tasks]
-        return counted
-
-
-def _thread_costs(place: _Place, prices: EventPrices, thread: int) -> Iterator[tuple[str, Floats]]:
-    if place.has(_OPERATOR):
-        enter, exit = prices.enter[thread], prices.exit[thread]
-        yield "operators", place.before(_OPERATOR) * enter + place.after(_OPERATOR) * exit
-    for kind, why, price in ((_LAUNCH, "launches", prices.launch), (_CALL, "calls", prices.call)):
-        if place.has(kind):
-            parts = place.last(kind) * _INSIDE + place.after(kind) * (1.0 - _INSIDE)
-            yield why, parts * price[thread]
-    if place.has(_FRAME):
-        ends = place.before(_FRAME) + place.after(_FRAME)
+    # An event begins at a task's end or inside it; it ends at a task's start or inside it.
+    if (kind == _OPERATOR).any():
+        enter = count(start_ns, _OPERATOR, "left") * prices.enter[thread]
+        yield "operators", enter + count(end_ns, _OPERATOR, "right") * prices.exit[thread]
+    for of, why, price in ((_LAUNCH, "launches", prices.launch), (_CALL, "calls", prices.call)):
+        if (kind == of).any():
+            after = count(end_ns, of, "right") * (1.0 - _INSIDE)
+            yield why, (count(end_ns, of, "left") * _INSIDE + after) * price[thread]
+    if (kind == _FRAME).any():
+        ends = count(start_ns, _FRAME, "left") + count(end_ns, _FRAME, "right")
         yield "frames", ends * (prices.frame[thread] / 2.0)
 
 

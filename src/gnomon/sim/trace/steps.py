@@ -57,7 +57,7 @@ class _Span(NamedTuple):
 
 
 class _Borders(NamedTuple):
-    """Begin and end of each step, a row a rank; end -1 where the rank did nothing in it."""
+    """Begin and end of each step, a row per rank; end -1 where the rank did nothing in it."""
 
     ranks: list[int]
     begin_ns: Ints
@@ -135,7 +135,7 @@ def step_rows(training: TraceGraph, timeline: Timeline) -> list[StepRow]:
 
 
 def step_estimate(training: TraceGraph, timeline: Timeline) -> Estimate:
-    """Milliseconds a step, from end to end: a GPU that lags behind its host is counted right.
+    """Milliseconds per step, from end to end: a GPU that lags behind its host is counted right.
 
     The mean, so that the parts of a step add up to it; the range is that of the steps. The first
     of several is left out unless it was asked for: what came before it was not seen. One marked

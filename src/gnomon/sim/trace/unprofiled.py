@@ -38,7 +38,7 @@ class UnprofiledStep(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         graph: The tasks with the durations they have when nobody profiles.
         timeline: That graph, replayed.
-        estimate: Milliseconds a step, in a range meant to hold it in 80 % of cases: from a replay
+        estimate: Milliseconds per step, in a range meant to hold 80 % of cases: from a replay
             with the host slower by `host_spread`, mirrored, and from `device_spread` and the
             recorded steps' own spread. Exact where it was measured.
         modelled: The same as the model alone has it.

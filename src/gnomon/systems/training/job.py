@@ -19,7 +19,6 @@ from gnomon.systems.training.communication import Communication, communications
 from gnomon.systems.training.proxy_ranks import ProxyRank, proxy_ranks
 from gnomon.systems.training.ranks import (
     Match,
-    Member,
     clock_offsets,
     is_eager,
     is_possible,
@@ -276,19 +275,15 @@ def _rendezvous(
     for number, matched in enumerate(matches):
         tasks = [int(task_of[m.rank][m.seen.event]) for m in matched.members]
         if not is_possible(matched, offset):
-            sender, receiver = sorted(zip(matched.members, tasks), key=_sender_first)
-            sent.append(sender[1])
-            received.append(receiver[1])
+            is_send = "send" in matched.members[0].seen.operation
+            sent.append(tasks[0 if is_send else 1])
+            received.append(tasks[1 if is_send else 0])
             continue
         task += tasks
         group += [number] * len(tasks)
         transfer += transfer_ns(matched, offset).tolist()
     columns = (np.asarray(column, np.int64) for column in (task, group, transfer, sent, received))
     return Rendezvous(*columns)
-
-
-def _sender_first(side: tuple[Member, int]) -> bool:
-    return "send" not in side[0].seen.operation
 
 
 def _without_circles(parts: Sequence[RankPart], rendezvous: Rendezvous) -> tuple[Rendezvous, int]:

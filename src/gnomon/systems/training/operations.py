@@ -92,7 +92,7 @@ class _Edges:
 
 
 class _HiddenRendezvous(msgspec.Struct, frozen=True, eq=False):
-    """A rendezvous that the log does not name; rows are a line a step and a column a rank.
+    """A rendezvous that the log does not name; rows are a line per step and a column per rank.
 
     Attributes:
         place: Whose it is.

@@ -137,7 +137,7 @@ def replay_trace(
     """Reads profiler traces, rebuilds their graph and plays it.
 
     Args:
-        path: A trace, a folder that holds one or one a rank, a pattern, or an operation log;
+        path: A trace, a folder that holds one or one per rank, a pattern, or an operation log;
             perhaps with `meta.json` beside it.
         questions: What-ifs to answer one by one; unless given, the changes, or the usual ones.
         changes: Made to the graph all together before it is played.

@@ -119,7 +119,7 @@ def _replicas(
     }
     named = {group for rank in seen for group in groups.get(rank, ()) if len(group) > 1}
     named |= {one.ranks for found in seen.values() for one in found if len(one.ranks) > 1}
-    usable = [group for group in named if not _passes_along(group, point_to_point)]
+    usable = [g for g in named if not any(pair <= set(g) for pair in point_to_point)]
     used = [group for group in usable if any(members <= set(group) for members in met)]
     if not named:
         # Who passes messages along has a stage of its own, and nothing says which.
@@ -130,7 +130,3 @@ def _replicas(
         if not any(set(group) & set(other) for other in chosen):
             chosen.append(group)
     return chosen
-
-
-def _passes_along(group: Group, point_to_point: set[frozenset[int]]) -> bool:
-    return any(pair <= set(group) for pair in point_to_point)

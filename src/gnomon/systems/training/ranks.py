@@ -8,7 +8,7 @@ they start together when the last is there, and only what each took from then on
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -201,25 +201,14 @@ def _same_sequence(sides: Sides, origin: Mapping[int, int]) -> list[Match]:
 
 def _line_up(sides: Sides, origin: Mapping[int, int]) -> list[Match]:
     """Members of equal place in sequences that may begin and end at different places."""
-    if any(one.step for side in sides.values() for one in side):
-        # What was asked for outside all steps may be cut off at any place: it stays alone.
-        steps = {rank: _by_step(side) for rank, side in sides.items()}
-        names = dict.fromkeys(name for of_rank in steps.values() for name in of_rank if name)
-        return [
-            matched
-            for name in names
-            for matched in _line_up_window(
-                {rank: of_rank[name] for rank, of_rank in steps.items() if name in of_rank}, origin
-            )
-        ]
-    return _line_up_window(sides, origin)
-
-
-def _by_step(communications: Iterable[Communication]) -> dict[str, list[Communication]]:
-    steps: dict[str, list[Communication]] = {}
-    for one in communications:
-        steps.setdefault(one.step, []).append(one)
-    return steps
+    if not any(one.step for side in sides.values() for one in side):
+        return _line_up_window(sides, origin)
+    # What was asked for outside all steps may be cut off at any place: it stays alone.
+    steps: dict[str, dict[int, list[Communication]]] = {}
+    for rank, side in sides.items():
+        for one in filter(lambda one: one.step, side):
+            steps.setdefault(one.step, {}).setdefault(rank, []).append(one)
+    return [found for step in steps.values() for found in _line_up_window(step, origin)]
 
 
 def _line_up_window(sides: Sides, origin: Mapping[int, int]) -> list[Match]:

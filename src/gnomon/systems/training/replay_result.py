@@ -138,7 +138,7 @@ def _notes(run: TrainingReplay) -> list[str]:
 
 
 def _parts_ms(run: TrainingReplay, sides: Breakdown, steps: int) -> dict[str, list[float]]:
-    """Milliseconds a step of each rank, by what it was spent on."""
+    """Milliseconds per step of each rank, by what it was spent on."""
     none = np.zeros(len(sides.idle_by_rank()))
 
     def exposed(name: str) -> Any:

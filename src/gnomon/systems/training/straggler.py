@@ -62,7 +62,7 @@ _WORST_OF_HUNDRED = 3
 class Decomposition(msgspec.Struct, frozen=True, eq=False):
     """How much slower than ideal the job is when only one group of operations is as recorded.
 
-    `slowdown` has one value a label; `by_step` a row a label and a column a step.
+    `slowdown` has one value per label; `by_step` a row per label and a column per step.
     """
 
     labels: tuple[str, ...]
@@ -96,7 +96,7 @@ class StragglerReport(msgspec.Struct, frozen=True, eq=False):
     """Steps of a job as recorded, replayed, without gaps and without stragglers; and why.
 
     Attributes:
-        steps: The job's own numbers of the steps; all times are a value a step.
+        steps: The job's own numbers of the steps; all times are a value per step.
         recorded_s: From the first start to the last end.
         replayed_s: The graph as it is.
         no_delay_s: Without gaps: launch delays and host time between operations.
@@ -277,7 +277,7 @@ class _Bench:
         self.ideal_s = self.play(self.usual)
 
     def play(self, duration_ns: Ints) -> Floats:
-        """Seconds a step."""
+        """Seconds per step."""
         line = replay(self.graph.with_durations(duration_ns), causes=False)
         return np.diff(line.start_ns[self.fences]) / 1e9
 

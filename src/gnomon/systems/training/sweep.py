@@ -34,7 +34,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 def step_at(training: TraceGraph, graph: WorkGraph, anchor: float, point: Point) -> float:
-    """Milliseconds a step at this point, of a graph of the training's tasks."""
+    """Milliseconds per step at this point, of a graph of the training's tasks."""
     changed = scale(graph, graph.is_kind(point.kind), point.factor)
     return step_estimate(training, replay(changed, causes=False)).mid * anchor
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Mapping
 
 import msgspec
 
@@ -131,10 +130,6 @@ def _weights(c: Configuration, style: Style, kind: str) -> _Weights:
     return _Weights(tuple(matrices), tuple(experts), norms + bias)
 
 
-def _head_norm(c: Configuration, style: Style) -> int:
-    return (1 if style.rms_norm else 2) * c.hidden
-
-
 def parameter_counts(configuration: Configuration, style: Style) -> dict[str, float]:
     """Parameters of one rank's share: `embedding`, a layer of each kind, `head`.
 
@@ -153,7 +148,7 @@ def parameter_counts(configuration: Configuration, style: Style) -> dict[str, fl
     own_head = not style.tied_head or c.pp > 1
     counts = {
         "embedding": words + positions,
-        "head": (words if own_head else 0.0) + _head_norm(c, style),
+        "head": (words if own_head else 0.0) + (1 if style.rms_norm else 2) * c.hidden,
     }
     for kind in dict.fromkeys(layer_kinds(c)):
         weights = _weights(c, style, kind)
@@ -382,31 +377,18 @@ def _dummies(c: Configuration, style: Style, kinds: tuple[str, ...]) -> float:
     return float(width(c.dtype) * sum(a * b for a, b in shapes))
 
 
-def _held(
-    c: Configuration, style: Style, stage: int, kinds: tuple[str, ...]
-) -> Mapping[str, float]:
-    """Parameters of a stage: those that all ranks of a tensor group share out, and experts'."""
-    shared = sum(_weights(c, style, k).shared for k in kinds)
-    expert = sum(_weights(c, style, k).expert for k in kinds)
-    counts = parameter_counts(c, style)
-    if stage == 0:
-        shared += counts["embedding"]
-    if stage == c.pp - 1:
-        shared += counts["head"]
-    return {"shared": shared, "expert": expert}
-
-
-def _optimizer_bytes(c: Configuration, style: Style, held: Mapping[str, float]) -> float:
-    if not style.shard_optimizer:
-        return style.state_bytes * (held["shared"] + held["expert"])
-    replicas = c.dp * c.cp
-    return style.state_bytes * (held["shared"] / replicas + held["expert"] / expert_copies(c))
-
-
 def _stage(c: Configuration, style: Style, stage: int) -> Memory:
     kinds = stage_layers(c, stage)
-    held = _held(c, style, stage, kinds)
-    number = held["shared"] + held["expert"]
+    # Parameters that all ranks of a tensor group share out, and those of experts.
+    counts = parameter_counts(c, style)
+    shared = sum(_weights(c, style, k).shared for k in kinds)
+    shared += counts["embedding"] if stage == 0 else 0.0
+    shared += counts["head"] if stage == c.pp - 1 else 0.0
+    expert = sum(_weights(c, style, k).expert for k in kinds)
+    number = shared + expert
+    sharded = number
+    if style.shard_optimizer:
+        sharded = shared / (c.dp * c.cp) + expert / expert_copies(c)
     gradients = style.gradient_bytes * number
     kept = {k: _kept(c, style, k) for k in set(kinds)}
     passes = in_flight(c.pp, c.accumulation, stage, c.interleave) / c.interleave
@@ -416,13 +398,13 @@ def _stage(c: Configuration, style: Style, stage: int) -> Memory:
         parameters=(style.weight_bytes or width(c.dtype)) * number,
         # The first micro-batch's gradients stay while the others run.
         gradients=0.0 if style.gradients_released and c.accumulation == 1 else gradients,
-        optimizer=_optimizer_bytes(c, style, held),
+        optimizer=style.state_bytes * sharded,
         activations=saved,
         logits=0.0,
         temporary=widest,
         other=style.workspace_bytes
         + _dummies(c, style, kinds)
-        + _inputs(c)
+        + 16.0 * c.tokens  # token ids and labels, eight bytes each
         + _copies(c, style, number, gradients),
         stage=stage,
         moment="backward",
@@ -445,11 +427,6 @@ def _copies(c: Configuration, style: Style, number: float, gradients: float) -> 
     # Reductions beside the backward pass have buckets that gradients are copied into.
     buckets = style.overlap_gradients and not style.shard_optimizer and c.dp * c.cp > 1
     return cast + (gradients if buckets else 0.0)
-
-
-def _inputs(c: Configuration) -> float:
-    """Token ids and labels, eight bytes each."""
-    return 16.0 * c.tokens
 
 
 def stage_memory(configuration: Configuration, style: Style, stage: int | None = None) -> Memory:

@@ -81,7 +81,7 @@ class Program(msgspec.Struct, frozen=True):
         boundary_bytes: Activations handed from stage to stage for one micro-batch.
         gradient_bytes: Bytes of a parameter's gradient when it is reduced.
         overlap_gradients: Reductions start while the backward pass runs, bucket by bucket.
-        bucket_bytes: Size of such a bucket; 0: one a layer.
+        bucket_bytes: Size of such a bucket; 0: one per layer.
         shard_optimizer: Gradients are scattered and parameters gathered (ZeRO-1) rather than
             all-reduced.
     """

@@ -206,7 +206,8 @@ def search(
         options.setdefault("on", "serial")
     judged = [one for batch in pmap(judge, batches, **options) for one in batch]
     rows = [one for one in judged if isinstance(one, Row)]
-    rows.sort(key=lambda row: (_merit(row, rank_by), row.configuration.short()))
+    sign = -1.0 if rank_by == "tokens_s" else 1.0
+    rows.sort(key=lambda row: (sign * getattr(row, rank_by), row.configuration.short()))
     return Found(
         len(rows),
         tuple(rows),
@@ -214,11 +215,6 @@ def search(
         impossible,
         tuple(pareto_front([(row.step_ms, row.cost_usd, row.energy_j) for row in rows])),
     )
-
-
-def _merit(row: Row, rank_by: str) -> float:
-    value = float(getattr(row, rank_by))
-    return -value if rank_by == "tokens_s" else value
 
 
 # -- what there is ---------------------------------------------------------------------------
@@ -255,7 +251,8 @@ def _combinations(
     """Degrees of tensor and pipeline parallelism that divide the GPUs, and what goes with them."""
     if gpus < 1:
         raise InputError(f"{gpus} GPUs; give at least 1")
-    for tp in space.tp or _powers_of_two(space.node_gpus):
+    powers = [1 << power for power in range(max(space.node_gpus, 1).bit_length())]
+    for tp in space.tp or powers:
         for pp in space.pp or range(1, configuration.layers + 1):
             if configuration.heads % tp or gpus % (tp * pp * configuration.cp):
                 continue
@@ -263,10 +260,6 @@ def _combinations(
                 for interleave in space.interleave:
                     if interleave == 1 or pp > 1:
                         yield tp, pp, batch, interleave
-
-
-def _powers_of_two(most: int) -> list[int]:
-    return [1 << power for power in range(max(most, 1).bit_length())]
 
 
 def _layout(

@@ -16,7 +16,7 @@ from gnomon.parallel import Progress
 from gnomon.report import Chart, Figure, Manifest, Result, ScatterChart, hash_input
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.predict import Prediction, predict
-from gnomon.systems.training.prediction.search import Dropped, Found, Row, Space, search
+from gnomon.systems.training.prediction.search import Found, Row, Space, search
 from gnomon.systems.training.prediction.source import Source, factor_of
 from gnomon.table import Table
 from gnomon.version import __version__
@@ -286,13 +286,10 @@ def _reasons(found: Found) -> Table:
     ]
     if found.dropped:
         nearest = min(found.dropped, key=lambda one: one.over_bytes)
-        rows.insert(0, {"layouts": len(found.dropped), "reason": _nearest(nearest)})
+        words = " ".join(f"{k}={v}" for k, v in _layout(nearest.configuration).items())
+        reason = f"do not fit; the nearest, {words}, {nearest.reason}"
+        rows.insert(0, {"layouts": len(found.dropped), "reason": reason})
     return Table.from_rows("Left out", rows)
-
-
-def _nearest(one: Dropped) -> str:
-    words = " ".join(f"{k}={v}" for k, v in _layout(one.configuration).items())
-    return f"do not fit; the nearest, {words}, {one.reason}"
 
 
 def _charts(layouts: Layouts) -> list[Chart]:
@@ -306,23 +303,16 @@ def _charts(layouts: Layouts) -> list[Chart]:
         + f" b{row.configuration.batch}"
         for row in rows
     ]
+    step_ms = [row.step_ms for row in rows]
     return [
         ScatterChart(
-            "Step against memory",
-            x=[row.memory_bytes / _GIB for row in rows],
-            y=[row.step_ms for row in rows],
-            names=names,
-            groups=[f"pp={row.configuration.pp}" for row in rows],
-            x_label="peak memory of a rank", x_unit="GiB", y_label="step", y_unit="ms",
-            better_x="lower", better_y="lower",
-        ),
-        ScatterChart(
-            "Step against energy",
-            x=[row.energy_j / 3.6e6 for row in rows],
-            y=[row.step_ms for row in rows],
-            names=names,
-            groups=[f"tp={row.configuration.tp}" for row in rows],
-            x_label="energy of a step", x_unit="kWh", y_label="step", y_unit="ms",
-            better_x="lower", better_y="lower",
-        ),
+            f"Step against {what}", x=x, y=step_ms, names=names, groups=groups, x_label=label,
+            x_unit=unit, y_label="step", y_unit="ms", better_x="lower", better_y="lower",
+        )
+        for what, x, groups, label, unit in (
+            ("memory", [row.memory_bytes / _GIB for row in rows],
+             [f"pp={row.configuration.pp}" for row in rows], "peak memory of a rank", "GiB"),
+            ("energy", [row.energy_j / 3.6e6 for row in rows],
+             [f"tp={row.configuration.tp}" for row in rows], "energy of a step", "kWh"),
+        )
     ]  # fmt: skip

@@ -147,7 +147,7 @@ class _Times:
         return self._us[work.family, work.detail, work.sizes]
 
     def price(self, works: Iterable[Work]) -> None:
-        """Ask the models: one call a family and kind."""
+        """Ask the models: one call per family and kind."""
         groups: Mapping[tuple[str, str], set[tuple[float, ...]]] = defaultdict(set)
         for work in works:
             groups[work.family, work.detail].add(work.sizes)

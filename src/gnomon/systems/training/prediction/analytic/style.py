@@ -47,7 +47,7 @@ class Style(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         fused_gradients: The gradient of a weight is added where it lives by the GEMM itself.
         shard_optimizer: Optimiser state is divided over data-parallel ranks.
         overlap_gradients: Data-parallel reductions run beside the backward pass.
-        bucket_bytes: Size of one such reduction; 0: one a layer.
+        bucket_bytes: Size of one such reduction; 0: one per layer.
         clip: Gradients' norm is computed and used every step.
         loss_scale: Gradients are unscaled and checked for overflow (fp16).
         optimizer: "fused" (one pass over all parameters) or "foreach" (a pass an operation).

@@ -97,7 +97,7 @@ class Extracted(msgspec.Struct, frozen=True):
         parts: By name, as in `Program`; the optimiser is one part, `optimizer`.
         linears: A layer's GEMMs with weights.
         parameters: Parameters of one rank's share of an embedding, a layer, a head.
-        step_ns: The host's and the device's time a step that belong to no part.
+        step_ns: The host's and the device's time per step that belong to no part.
         overlap_gradients: Gradients were reduced while the backward pass ran; None: not at all.
         collectives: What ranks communicated, with the time it took once all were there.
         steps: How many steps were taken apart.
@@ -383,7 +383,7 @@ def _parameters(base: Configuration, linears: Sequence[Linear]) -> dict[str, flo
 
 
 def _optimizer(ranks: Sequence[CutRank]) -> RecordedPart:
-    """The optimiser of a rank, as one piece a family: the mean over ranks and steps."""
+    """The optimiser of a rank, as one piece per family: the mean over ranks and steps."""
     shares: dict[str, list[float]] = {}
     for rank in ranks:
         units = rank.units

@@ -276,7 +276,7 @@ def _other_gemm(sizes: tuple[int, int, int, int], base: Configuration) -> Growth
 def _memory_growth(
     family: str, shapes: Shapes, base: Configuration, where: str, element_bytes: float
 ) -> Growth:
-    # A lookup reads as much as it hands on, however large its table is.
+    # A lookup reads as much as it returns, however large its table is.
     handed = [s for s in shapes if _is_activation(s, base)] if family == "embedding" else []
     if family == "embedding" and not handed and len(shapes[0]) == 2 and len(shapes) > 1:
         handed = [(base.tokens, shapes[0][1])]  # a table, and the places to look up
