@@ -14,7 +14,7 @@ from kernel_tables import (
 
 from gnomon.model.accelerator.collective_time import CollectiveModel
 from gnomon.model.accelerator.gpu import find_gpu
-from gnomon.model.accelerator.kernel_time import AttentionModel, MemoryModel, ProductModel
+from gnomon.model.accelerator.kernel_time import AttentionModel, GemmModel, MemoryModel
 
 #: Beyond these a coefficient no longer means what its name says.
 LIMITS = {
@@ -90,20 +90,20 @@ def moved(
     return msgspec.structs.replace(model, **{field: float(np.clip(grown, low, high))})
 
 
-# Matrix products.
+# Matrix multiplications.
 
-PRODUCT_START = ProductModel(
+GEMM_START = GemmModel(
     gpu="*", dtype="*", rate=0.85, bandwidth=0.85, floor_us=1.5, prologue_us=1.0, quantum=0.5,
     throttle=0.1, throttle_us=500.0, tiles=(1.0, 0.95, 0.9, 0.8, 0.6, 0.4), merge=0.5, blend=3.0,
     spread=0.15, source="",
 )  # fmt: skip
-PRODUCT_FIELDS = (
+GEMM_FIELDS = (
     "rate", "bandwidth", "floor_us", "prologue_us", "quantum", "throttle", "throttle_us",
     "tiles.1", "tiles.2", "tiles.3", "tiles.4", "tiles.5", "merge", "blend",
 )  # fmt: skip
 
 
-def predict_product(model: ProductModel, gpu: str, dtype: str, table: Table) -> Array:
+def predict_gemm(model: GemmModel, gpu: str, dtype: str, table: Table) -> Array:
     machine = find_gpu(gpu)
     sizes = table.sizes
     # In pieces: all tiles of a whole table at once would not fit the cache.
@@ -114,14 +114,12 @@ def predict_product(model: ProductModel, gpu: str, dtype: str, table: Table) -> 
 
 
 def trains(table: Table) -> Array:
-    """Products of the sizes that training has, rather than decoding."""
+    """GEMMs of the sizes that training has, rather than decoding."""
     s = table.sizes
     return (s["m"] >= 256) & (s["n"] >= 64) & (s["k"] >= 64)
 
 
-def fit_product(
-    gpu: str, dtype: str, table: Table, source: str, *, lone: bool = False
-) -> ProductModel:
+def fit_gemm(gpu: str, dtype: str, table: Table, source: str, *, lone: bool = False) -> GemmModel:
     """Coefficients for a table; `lone` where each row was measured as a call by itself."""
     rng = np.random.default_rng(0)
     large = trains(table)
@@ -129,19 +127,19 @@ def fit_product(
         [draw(rng, np.flatnonzero(large), 2400), draw(rng, np.flatnonzero(~large), 600)]
     )
     sample = table.part(keep)
-    fields = PRODUCT_FIELDS
+    fields = GEMM_FIELDS
 
-    def predict(candidate: ProductModel) -> Array:
-        device_us = predict_product(candidate, gpu, dtype, sample)
+    def predict(candidate: GemmModel) -> Array:
+        device_us = predict_gemm(candidate, gpu, dtype, sample)
         return candidate.isolated(device_us) if lone else device_us
 
     if lone:
-        fields = (*(f for f in PRODUCT_FIELDS if f != "floor_us"), "event_us", "isolated_us")
+        fields = (*(f for f in GEMM_FIELDS if f != "floor_us"), "event_us", "isolated_us")
     models = []
     # From two starting points: whether waves are whole or not is where a search gets stuck.
     for quantum in (0.1, 0.9):
         start = msgspec.structs.replace(
-            PRODUCT_START, gpu=gpu, dtype=dtype, source=source, quantum=quantum
+            GEMM_START, gpu=gpu, dtype=dtype, source=source, quantum=quantum
         )
         weight = np.where(trains(sample), 1.0, 0.4)
         models.append(fit(start, fields, predict, sample.time_us, weight))
@@ -153,9 +151,9 @@ def draw(rng: np.random.Generator, places: Array, count: int) -> Array:
     return places if len(places) <= count else rng.choice(places, count, replace=False)
 
 
-def fit_lone_product(model: ProductModel, tables: Sequence[Table]) -> ProductModel:
+def fit_lone_gemm(model: GemmModel, tables: Sequence[Table]) -> GemmModel:
     """What a loop of lone calls adds to the device's times, on an H200."""
-    device = [predict_product(model, model.gpu, model.dtype, t) for t in tables]
+    device = [predict_gemm(model, model.gpu, model.dtype, t) for t in tables]
     device_us, measured = np.concatenate(device), np.concatenate([t.time_us for t in tables])
     names = ("hot", "event_us", "isolated_us")
     return fit(model, names, lambda c: c.isolated(device_us), measured)
@@ -216,8 +214,8 @@ def settle_host(model: Lone, device_us: Array, measured_us: Array) -> Lone:
     """The host's time: of all that it showed, what leaves the smallest median and wide errors."""
 
     def wide(isolated_us: float) -> float:
-        told = msgspec.structs.replace(model, isolated_us=isolated_us).isolated(device_us)
-        off = np.abs(told / measured_us - 1.0)
+        predicted = msgspec.structs.replace(model, isolated_us=isolated_us).isolated(device_us)
+        off = np.abs(predicted / measured_us - 1.0)
         return float(np.quantile(off, 0.9) + 3.0 * np.median(off))
 
     return msgspec.structs.replace(

@@ -25,14 +25,14 @@ from kernel_fit import (
     Moved,
     fit_attention,
     fit_collective,
-    fit_lone_product,
+    fit_gemm,
+    fit_lone_gemm,
     fit_memory,
     fit_own_attention,
-    fit_product,
     predict_attention,
     predict_collective,
+    predict_gemm,
     predict_memory,
-    predict_product,
     trains,
 )
 from kernel_tables import (
@@ -54,14 +54,14 @@ from kernel_tables import (
     read_gloo,
     read_lookup,
     read_nccl,
-    read_neusight_products,
+    read_neusight_gemms,
     read_own_attention,
-    read_own_products,
+    read_own_gemms,
 )
 
 from gnomon.model.accelerator.collective_time import CollectiveModel
 from gnomon.model.accelerator.gpu import find_gpu
-from gnomon.model.accelerator.kernel_time import AttentionModel, MemoryModel, ProductModel
+from gnomon.model.accelerator.kernel_time import AttentionModel, GemmModel, MemoryModel
 
 MODEL = Path(__file__).resolve().parents[1] / "src" / "gnomon" / "model" / "accelerator"
 
@@ -123,43 +123,45 @@ def judge(case: Case, seed: int) -> tuple[Table, Array]:
     """
     fifths = case.table.fifths(seed)
     turns = range(1 if len(fifths) > LARGE_TABLE else 5)
-    told = np.full(len(fifths), np.nan)
+    predicted = np.full(len(fifths), np.nan)
     for turn in turns:
         out = fifths == turn
         if out.any():
             model = case.fit(case.table.part(~out))
-            told[out] = case.predict(model, case.table.part(out))
-    kept = ~np.isnan(told)
-    return case.table.part(kept), told[kept]
+            predicted[out] = case.predict(model, case.table.part(out))
+    kept = ~np.isnan(predicted)
+    return case.table.part(kept), predicted[kept]
 
 
-def scores_of(case: Case, test: Table, told: Array) -> list[Score]:
+def scores_of(case: Case, test: Table, predicted: Array) -> list[Score]:
     usual = case.usual(test)
-    scores = [score(case.what, told, test.time_us)]
+    scores = [score(case.what, predicted, test.time_us)]
     if usual.any() and not usual.all():
-        scores.append(score(f"{case.what}, {case.usual_is}", told[usual], test.time_us[usual]))
+        scores.append(
+            score(f"{case.what}, {case.usual_is}", predicted[usual], test.time_us[usual])
+        )
     return scores
 
 
-def product_cases() -> Iterator[Case]:
+def gemm_cases() -> Iterator[Case]:
     for gpu, folder in GEMM_TABLES.items():
         for raw, dtype in GEMM_DTYPES.items():
             table = read_gemm(gpu, raw)
             if len(table.time_us):
-                yield product_case(gpu, dtype, table, f"{AIC}, {folder}", lone=False)
+                yield gemm_case(gpu, dtype, table, f"{AIC}, {folder}", lone=False)
     for device, gpu in NEUSIGHT_GPUS.items():
-        table = read_neusight_products(device)
-        yield product_case(gpu, "fp32", table, f"{NEUSIGHT}, linear and bmm", lone=True)
+        table = read_neusight_gemms(device)
+        yield gemm_case(gpu, "fp32", table, f"{NEUSIGHT}, linear and bmm", lone=True)
 
 
-def product_case(gpu: str, dtype: str, table: Table, source: str, *, lone: bool) -> Case:
-    def predict(model: ProductModel, rows: Table) -> Array:
-        device_us = predict_product(model, gpu, dtype, rows)
+def gemm_case(gpu: str, dtype: str, table: Table, source: str, *, lone: bool) -> Case:
+    def predict(model: GemmModel, rows: Table) -> Array:
+        device_us = predict_gemm(model, gpu, dtype, rows)
         return model.isolated(device_us) if lone else device_us
 
     return Case(
-        f"product {gpu} {dtype}", table,
-        lambda rows: fit_product(gpu, dtype, rows, source, lone=lone), predict, trains, "sizes of training",
+        f"GEMM {gpu} {dtype}", table,
+        lambda rows: fit_gemm(gpu, dtype, rows, source, lone=lone), predict, trains, "sizes of training",
     )  # fmt: skip
 
 
@@ -269,10 +271,10 @@ def strangers_spread(
         others = [m for key, m in models.items() if key != name]
         borrowed = typical(others)
         usual = case.usual(case.table)
-        told = case.predict(borrowed, case.table.part(usual))
+        predicted = case.predict(borrowed, case.table.part(usual))
         measured = case.table.time_us[usual]
-        scores.append(score(f"{case.what} from the others", told, measured))
-        spreads.append(central_spread(told, measured))
+        scores.append(score(f"{case.what} from the others", predicted, measured))
+        spreads.append(central_spread(predicted, measured))
     return float(np.sqrt(np.mean(np.square(spreads)))), scores
 
 
@@ -290,12 +292,12 @@ class Fitted(NamedTuple):
 
 
 def fit_case(case: Case, seed: int) -> Fitted:
-    test, told = judge(case, seed)
+    test, predicted = judge(case, seed)
     usual = case.usual(test)
-    spread = central_spread(told[usual], test.time_us[usual])
+    spread = central_spread(predicted[usual], test.time_us[usual])
     least = LEAST_SPREAD if usual.sum() >= ENOUGH_ROWS else THIN_SPREAD
     model = msgspec.structs.replace(case.fit(case.table), spread=max(spread, least))
-    return Fitted(case, model, scores_of(case, test, told))
+    return Fitted(case, model, scores_of(case, test, predicted))
 
 
 #: No model of ours is surer than the clock of a GPU from one day to the next; one of few rows is
@@ -304,26 +306,26 @@ LEAST_SPREAD, THIN_SPREAD, BORROWED_SPREAD = 0.04, 0.1, 0.15
 ENOUGH_ROWS = 20
 
 
-def fit_products(steps: Table, seed: int) -> tuple[list[Score], list[msgspec.Struct]]:
-    """Products of every table, what stands in elsewhere, and lone calls on an H200."""
+def fit_gemms(steps: Table, seed: int) -> tuple[list[Score], list[msgspec.Struct]]:
+    """GEMMs of every table, what stands in elsewhere, and lone calls on an H200."""
     scores: list[Score] = []
     models: dict[str, dict[str, msgspec.Struct]] = defaultdict(dict)
     cases: dict[str, dict[str, Case]] = defaultdict(dict)
-    for case in product_cases():
+    for case in gemm_cases():
         fitted = fit_case(case, seed)
         scores += fitted.scores
         name = design(fitted.model.gpu)
         models[fitted.model.dtype][name] = msgspec.structs.replace(fitted.model, gpu=name)
         cases[fitted.model.dtype][name] = case
     hopper = models["bf16"]["H200"]
-    lone = read_own_products()
+    lone = read_own_gemms()
     scores += [
-        score(f"{op} H200, lone calls", told, test.time_us)
-        for op, test, told in judge_lone_products(hopper, lone, seed)
+        score(f"{op} H200, lone calls", predicted, test.time_us)
+        for op, test, predicted in judge_lone_gemms(hopper, lone, seed)
     ]
-    models["bf16"]["H200"] = hopper = fit_lone_product(hopper, list(lone.values()))
-    told = predict_product(hopper, "H200", "bf16", steps)
-    scores.append(score("product H200 bf16, kernels of recorded steps", told, steps.time_us))
+    models["bf16"]["H200"] = hopper = fit_lone_gemm(hopper, list(lone.values()))
+    predicted = predict_gemm(hopper, "H200", "bf16", steps)
+    scores.append(score("GEMM H200 bf16, kernels of recorded steps", predicted, steps.time_us))
     defaults = []
     for dtype, by_gpu in models.items():
         spread, borrowed = strangers_spread(by_gpu, cases[dtype])
@@ -336,21 +338,21 @@ def fit_products(steps: Table, seed: int) -> tuple[list[Score], list[msgspec.Str
     return scores, [m for by_gpu in models.values() for m in by_gpu.values()] + defaults
 
 
-def judge_lone_products(
-    model: ProductModel, tables: Mapping[str, Table], seed: int
+def judge_lone_gemms(
+    model: GemmModel, tables: Mapping[str, Table], seed: int
 ) -> Iterator[tuple[str, Table, Array]]:
     """Each fifth of kernels.csv in its turn; the device's times come from another table."""
     fifths = {op: table.fifths(seed) for op, table in tables.items()}
-    told = {op: np.zeros(len(table.time_us)) for op, table in tables.items()}
+    predicted = {op: np.zeros(len(table.time_us)) for op, table in tables.items()}
     for turn in range(5):
         seen = [table.part(fifths[op] != turn) for op, table in tables.items()]
-        fitted = fit_lone_product(model, seen)
+        fitted = fit_lone_gemm(model, seen)
         for op, table in tables.items():
             out = fifths[op] == turn
-            device_us = predict_product(fitted, "H200", "bf16", table.part(out))
-            told[op][out] = fitted.isolated(device_us)
+            device_us = predict_gemm(fitted, "H200", "bf16", table.part(out))
+            predicted[op][out] = fitted.isolated(device_us)
     for op, table in tables.items():
-        yield op, table, told[op]
+        yield op, table, predicted[op]
 
 
 def fit_attentions(
@@ -375,11 +377,11 @@ def fit_attentions(
             source="its forward table, times backward / forward of an H200", derived=True,
         )  # fmt: skip
     for way, models in ways.items():
-        told = predict_attention(models["H200"], "H200", steps[way])
+        predicted = predict_attention(models["H200"], "H200", steps[way])
         scores.append(
             score(
                 f"attention H200 {'backward' if way else 'forward'}, recorded steps",
-                told, steps[way].time_us,
+                predicted, steps[way].time_us,
             )
         )  # fmt: skip
         ways[way]["*"] = typical(
@@ -425,10 +427,10 @@ def fit_memories(steps: Mapping[str, Table], seed: int) -> tuple[list[Score], li
 
 def memory_scores(fitted: Fitted, seed: int) -> list[Score]:
     """Lone calls and kernels of steps apart, where both were fitted."""
-    test, told = judge(fitted.case, seed)
+    test, predicted = judge(fitted.case, seed)
     lone = test.sizes["lone"] > 0.0
     return [
-        score(f"{fitted.case.what}, {what}", told[keep], test.time_us[keep])
+        score(f"{fitted.case.what}, {what}", predicted[keep], test.time_us[keep])
         for what, keep in (("lone calls", lone), ("recorded steps", ~lone))
         if keep.any()
     ]
@@ -476,8 +478,8 @@ NETWORK = {
 # Monotone: a search over layouts must not be led by noise.
 
 
-def count_decreases(models: Sequence[ProductModel], tries: int = 4000) -> int:
-    """Random products that would take less time with one size larger."""
+def count_decreases(models: Sequence[GemmModel], tries: int = 4000) -> int:
+    """Random GEMMs that would take less time with one size larger."""
     rng = np.random.default_rng(0)
     sizes = np.exp(rng.uniform(0.0, np.log(65536.0), (3, tries))).round()
     batch = np.ones(tries)
@@ -532,11 +534,11 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the shipped .toml files")
     parser.add_argument("--seed", type=int, default=0, help="draws another fifth")
     arguments = parser.parse_args()
-    products, attentions, memories = in_steps()
+    gemms, attentions, memories = in_steps()
     print(f"{'held out':52s}   rows   median      p90")
-    product_scores, product_models = fit_products(products, arguments.seed)
-    print(*product_scores, sep="\n")
-    print(f"products that a larger size would shorten: {count_decreases(product_models)}")
+    gemm_scores, gemm_models = fit_gemms(gemms, arguments.seed)
+    print(*gemm_scores, sep="\n")
+    print(f"GEMMs that a larger size would shorten: {count_decreases(gemm_models)}")
     attention_scores, attention_models = fit_attentions(attentions, arguments.seed)
     print(*attention_scores, sep="\n")
     memory_scores_, memory_models = fit_memories(memories, arguments.seed)
@@ -546,7 +548,7 @@ def main() -> None:
     if arguments.write:
         write(
             "kernel_time",
-            toml("product", product_models)
+            toml("gemm", gemm_models)
             + toml("attention", attention_models)
             + toml("memory", memory_models),
         )

@@ -79,26 +79,26 @@ def read_gemm(gpu: str, dtype: str) -> Table:
     path = DATA / "public/aiconfigurator/data" / GEMM_TABLES[gpu] / "gemm_perf.parquet"
     rows = pd.read_parquet(path)
     rows = rows[rows.gemm_dtype == dtype]
-    return product_table(rows.m, rows.n, rows.k, np.ones(len(rows)), rows.latency * 1e3)
+    return gemm_table(rows.m, rows.n, rows.k, np.ones(len(rows)), rows.latency * 1e3)
 
 
-def read_neusight_products(device: str) -> Table:
+def read_neusight_gemms(device: str) -> Table:
     parts = [pd.read_csv(DATA / f"public/neusight/test/{op}.csv.gz") for op in ("linear", "bmm")]
     rows = pd.concat(parts)
     rows = rows[rows.Device == device]
-    return product_table(rows.M, rows.N, rows.K, rows.B, rows.Latency * 1e3)
+    return gemm_table(rows.M, rows.N, rows.K, rows.B, rows.Latency * 1e3)
 
 
-def product_table(*columns: pd.Series | Array) -> Table:
+def gemm_table(*columns: pd.Series | Array) -> Table:
     m, n, k, batch, time_us = (np.asarray(c, float) for c in columns)
     return Table({"m": m, "n": n, "k": k, "batch": batch}, time_us)
 
 
-def read_own_products() -> dict[str, Table]:
-    """Products of kernels.csv by how their operands lie in memory."""
+def read_own_gemms() -> dict[str, Table]:
+    """GEMMs of kernels.csv by how their operands lie in memory."""
     rows = read_own()
     return {
-        op: product_table(part.m, part.n, part.k, np.ones(len(part)), part.median_us)
+        op: gemm_table(part.m, part.n, part.k, np.ones(len(part)), part.median_us)
         for op, part in rows[rows.op.str.startswith("gemm")].groupby("op")
     }
 
@@ -243,8 +243,8 @@ def ran_kernels(trace: KinetoTrace) -> Iterator[Ran]:
 
 
 def in_steps() -> tuple[Table, dict[bool, Table], dict[str, Table]]:
-    """Products, attention by direction and memory-bound kernels of the recorded steps."""
-    products: dict[tuple, list[float]] = defaultdict(list)
+    """GEMMs, attention by direction and memory-bound kernels of the recorded steps."""
+    gemms: dict[tuple, list[float]] = defaultdict(list)
     attention: dict[bool, dict[tuple, dict[str, list[float]]]] = {
         way: defaultdict(lambda: defaultdict(list)) for way in (False, True)
     }
@@ -253,7 +253,7 @@ def in_steps() -> tuple[Table, dict[bool, Table], dict[str, Table]]:
         for ran in ran_kernels(read_kineto(DATA / "h200" / name / "kineto.json.gz")):
             if ran.operator in ("aten::mm", "aten::addmm"):
                 left, right = ran.sizes[:2] if ran.operator == "aten::mm" else ran.sizes[1:3]
-                products[name, left[0], right[1], left[1]].append(ran.us)
+                gemms[name, left[0], right[1], left[1]].append(ran.us)
             elif "attention" in ran.operator:
                 batch, heads, seq, width = ran.sizes[0]
                 way = "backward" in ran.operator
@@ -262,10 +262,10 @@ def in_steps() -> tuple[Table, dict[bool, Table], dict[str, Table]]:
                 kind, moved, rows = step_work(ran)
                 if kind:
                     memory[kind][ran.operator, ran.kernel[:60], moved, rows].append(ran.us)
-    m, n, k = np.array([key[1:] for key in products], float).T
-    median = [np.median(v) for v in products.values()]
+    m, n, k = np.array([key[1:] for key in gemms], float).T
+    median = [np.median(v) for v in gemms.values()]
     return (
-        product_table(m, n, k, np.ones(len(m)), np.array(median)),
+        gemm_table(m, n, k, np.ones(len(m)), np.array(median)),
         {way: step_attention(cases) for way, cases in attention.items()},
         {
             kind: memory_table(

@@ -148,8 +148,8 @@ def run_job(size: str) -> dict:
     row |= {"path_s": time.process_time() - begin, "path_tasks": len(path)}
     row |= {"makespan_ms": line.makespan_ns / 1e6}
     assert path.length_ns == line.makespan_ns
-    meeting = np.flatnonzero(graph.group >= 0)
-    groups, starts = graph.group[meeting], line.start_ns[meeting]
+    rendezvous = np.flatnonzero(graph.group >= 0)
+    groups, starts = graph.group[rendezvous], line.start_ns[rendezvous]
     latest = np.zeros(row["groups"], np.int64)
     np.maximum.at(latest, groups, starts)
     assert np.array_equal(latest[groups], starts), "members of a collective start together"

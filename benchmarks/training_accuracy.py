@@ -140,8 +140,8 @@ def ranks_part() -> dict[str, Any]:
         for row in step_rows(training, base)
         if row.rank is not None
     ]
-    assert job.meeting is not None
-    first = job.meeting.task[job.meeting.group == job.meeting.group[0]]
+    assert job.rendezvous is not None
+    first = job.rendezvous.task[job.rendezvous.group == job.rendezvous.group[0]]
     recorded = training.recorded.end_ns[first] - training.recorded.start_ns[first]
     moved = {}
     for rank in (1, 7):
@@ -154,7 +154,7 @@ def ranks_part() -> dict[str, Any]:
     return {
         "rows": rows,
         "worst_rank_pct": _worst([row["error_pct"] for row in rows]),
-        "exchanges": int(job.meeting.group.max()) + 1,
+        "communications": int(job.rendezvous.group.max()) + 1,
         "first_all_to_all_recorded_us": [int(recorded.min()) // 1000, int(recorded.max()) // 1000],
         "first_all_to_all_transfer_us": int(training.graph.duration_ns[first].max()) / 1000,
         "last_rank_5_ms_late_moves_others_ms": [min(moved[7]), max(moved[7])],
@@ -166,19 +166,19 @@ def ranks_part() -> dict[str, Any]:
 
 
 class Exam:
-    """A trace of products on streams whose true waits are known."""
+    """A trace of GEMMs on streams whose true waits are known."""
 
     def __init__(self, folder: Path, variant: str) -> None:
         self.truth = json.loads((folder / "truth.json").read_text())["tasks"]
         self.trace = read_kineto(folder / f"{variant}.json.gz")
         self.training = build_graph(self.trace)
-        self.product_of = self._products(self.trace, lay_out(self.trace))
+        self.gemm_of = self._gemms(self.trace, lay_out(self.trace))
         self.ancestors = self._ancestors()
 
-    def _products(self, trace: KinetoTrace, laid: LaidOut) -> dict[int, tuple[int, int]]:
-        """The step and product of each device task: a product may clear its output first."""
-        is_product = (trace.name == trace.names.index("aten::mm")) & trace.is_category("cpu_op")
-        products = np.flatnonzero(is_product)
+    def _gemms(self, trace: KinetoTrace, laid: LaidOut) -> dict[int, tuple[int, int]]:
+        """The step and GEMM of each device task: a GEMM may clear its output first."""
+        is_gemm = (trace.name == trace.names.index("aten::mm")) & trace.is_category("cpu_op")
+        gemms = np.flatnonzero(is_gemm)
         asked = asked_at(trace, laid)
         event = self.training.event
         assert event is not None
@@ -187,13 +187,13 @@ class Exam:
             row = int(event[task])
             if laid.event_class[row] != EventClass.DEVICE or asked[row] < 0:
                 continue
-            at = int(np.searchsorted(trace.start_ns[products], asked[row], side="right")) - 1
-            if at >= 0 and asked[row] <= trace.end_ns[products[at]]:
+            at = int(np.searchsorted(trace.start_ns[gemms], asked[row], side="right")) - 1
+            if at >= 0 and asked[row] <= trace.end_ns[gemms[at]]:
                 found[task] = divmod(at, len(self.truth))
         return found
 
     def _ancestors(self) -> list[set[int]]:
-        """What must come before each product: what it waits for, and its own stream."""
+        """What must come before each GEMM: what it waits for, and its own stream."""
         ancestors: list[set[int]] = []
         last: dict[int, int] = {}
         for number, task in enumerate(self.truth):
@@ -211,8 +211,8 @@ class Exam:
         sure = {(w.source, w.target): w.confidence for w in self.training.inferred}
         found = {}
         for a, b, code in zip(source.tolist(), (target + 1).tolist(), kind.tolist()):
-            if graph.edge_kinds[code] == "stream" and {a, b} <= set(self.product_of):
-                found[self.product_of[a], self.product_of[b]] = sure.get((a, b), 1.0)
+            if graph.edge_kinds[code] == "stream" and {a, b} <= set(self.gemm_of):
+                found[self.gemm_of[a], self.gemm_of[b]] = sure.get((a, b), 1.0)
         return found
 
     def is_right(self, source: tuple[int, int], target: tuple[int, int]) -> bool:
@@ -224,12 +224,12 @@ class Exam:
         line = self.training.recorded
         first: dict[tuple[int, int], int] = {}
         last: dict[tuple[int, int], int] = {}
-        for task, product in self.product_of.items():
-            first[product] = min(first.get(product, task), task)
-            last[product] = max(last.get(product, task), task)
+        for task, gemm in self.gemm_of.items():
+            first[gemm] = min(first.get(gemm, task), task)
+            last[gemm] = max(last.get(gemm, task), task)
         waits = []
-        for product, task in first.items():
-            step, number = product
+        for gemm, task in first.items():
+            step, number = gemm
             deps = [dep for dep in self.truth[number]["deps"] if (step, dep) in last]
             ends = {dep: int(line.end_ns[last[step, dep]]) for dep in deps}
             for dep in deps:
@@ -240,7 +240,7 @@ class Exam:
                     [int(line.start_ns[task - 1]), *(e for d, e in ends.items() if d != dep)]
                 )
                 binds = int(line.start_ns[task]) - other >= BINDING_NS and ends[dep] > other
-                waits.append(((step, dep), product, binds))
+                waits.append(((step, dep), gemm, binds))
         return waits
 
 

@@ -5,7 +5,7 @@
 Parts: shapes (one H200, other sizes), layouts (CPU ranks, other pipelines), coverage (how many of
 all known cases lie in their ranges, those of `training_predict_public.py` too), recordings (every
 pair of what `benchmarks/collect_gpt.py` recorded into DIR). Reads the data folder (`GNOMON_DATA`, or
-`../shared/data` beside the checkout). A case is measured by its plain steps, and its memory by the
+`../shared/data` beside the checkout). A case is measured by its unprofiled steps, and its memory by the
 allocator's peak; nothing of the target but its configuration is used.
 """
 

@@ -43,13 +43,13 @@ from gnomon.errors import InputError
 from gnomon.model.accelerator.collective_time import CollectiveTimes
 from gnomon.model.accelerator.kernel_time import KernelTimes
 from gnomon.sim.sample import sample_ends
-from gnomon.systems.training.prediction.analytic.operators import (
+from gnomon.systems.training.prediction.analytic.operators import build_program
+from gnomon.systems.training.prediction.analytic.style import (
     MEGATRON,
     MEGATRON_2022,
     TORCH,
     TRANSFORMERS_FP32,
     Style,
-    build_program,
 )
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.layout.assemble import Assembled, assemble
@@ -127,11 +127,11 @@ class Table(msgspec.Struct):
         """The same in percent and without signs, named as `measure` names them."""
         figures = self.figures()
         names = ("mean", "median", "p90", "worst", "inside", "memory_mean", "memory_worst")
-        told = {f"{name}_pct": 100.0 * abs(figures[name]) for name in names if name in figures}
-        told |= {"cases": figures["cases"], "worst_case": figures["worst_case"]}
+        errors = {f"{name}_pct": 100.0 * abs(figures[name]) for name in names if name in figures}
+        errors |= {"cases": figures["cases"], "worst_case": figures["worst_case"]}
         prefixes = [f"{self.key}_"] if self.key else []
         prefixes += [""] if self.main else []
-        return {prefix + name: value for prefix in prefixes for name, value in told.items()}
+        return {prefix + name: value for prefix in prefixes for name, value in errors.items()}
 
 
 def data_folder() -> Path:
@@ -350,29 +350,29 @@ _NEUSIGHT_FOUR = r"NVIDIA_(.*)/(\w+)-train-(\d+)-(\d+)-(dp|tp|pp)4(?:_1)?.json"
 
 
 class LabelledKernels:
-    """A GPU's kernel times, its products put right by those of a single-GPU run of the same GPU.
+    """A GPU's kernel times, its GEMMs put right by those of a single-GPU run of the same GPU.
 
-    What the model leaves (no float products of an H100 were measured for it) grows as products
-    get small: a line over the logarithm of the work, fitted on the run's products.
+    What the model leaves (no float GEMMs of an H100 were measured for it) grows as GEMMs
+    get small: a line over the logarithm of the work, fitted on the run's GEMMs.
     """
 
-    def __init__(self, kernels: KernelTimes, products: np.ndarray) -> None:
+    def __init__(self, kernels: KernelTimes, gemms: np.ndarray) -> None:
         self._kernels = kernels
-        m, n, k, batch, us = products.T
-        left = np.log(us / kernels.product_us(m, n, k, batch, "fp32"))
+        m, n, k, batch, us = gemms.T
+        left = np.log(us / kernels.gemm_us(m, n, k, batch, "fp32"))
         work = np.log(m * n * k * batch)
         self._slope, self._start = np.polyfit(work, left, 1)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kernels, name)
 
-    def product_us(self, m: Any, n: Any, k: Any, batch: Any = 1, dtype: str = "fp32") -> Any:
+    def gemm_us(self, m: Any, n: Any, k: Any, batch: Any = 1, dtype: str = "fp32") -> Any:
         left = self._start + self._slope * np.log(m * n * k * batch)
-        return np.exp(np.maximum(left, 0.0)) * self._kernels.product_us(m, n, k, batch, dtype)
+        return np.exp(np.maximum(left, 0.0)) * self._kernels.gemm_us(m, n, k, batch, dtype)
 
 
-def label_products(gpu: str = "H100_80GB_HBM3") -> np.ndarray:
-    """Forward products of the single-GPU runs: m, n, k, batch and microseconds."""
+def label_gemms(gpu: str = "H100_80GB_HBM3") -> np.ndarray:
+    """Forward GEMMs of the single-GPU runs: m, n, k, batch and microseconds."""
     rows: set[tuple[float, ...]] = set()
     with tarfile.open(data_folder() / "neusight" / "labels_h100_a100.tar.gz") as archive:
         for member in archive.getmembers():
@@ -381,11 +381,11 @@ def label_products(gpu: str = "H100_80GB_HBM3") -> np.ndarray:
             file = archive.extractfile(member)
             assert file is not None
             for row in csv.DictReader(io.TextIOWrapper(file)):
-                rows.update(_label_product(row))
+                rows.update(_label_gemm(row))
     return np.array(sorted(rows))
 
 
-def _label_product(row: dict[str, str]) -> Iterator[tuple[float, ...]]:
+def _label_gemm(row: dict[str, str]) -> Iterator[tuple[float, ...]]:
     name, us = row["Name"], 1e3 * float(row["fw_latency"])
     shapes = [
         [int(v) for v in re.findall(r"\d+", s)]
@@ -409,11 +409,11 @@ def _labels(pattern: str) -> Iterator[tuple[re.Match[str], float]]:
 
 def neusight(style: Style = NEUSIGHT, *, labels: bool = True) -> list[Case]:
     cases = []
-    labelled = LabelledKernels(_kernels("H100"), label_products())
+    labelled = LabelledKernels(_kernels("H100"), label_gemms())
     for found, ms in _labels(_NEUSIGHT_FOUR):
         c = _neusight_configuration(*found.groups())
         kernels = labelled if labels and c.gpu == "H100" else None
-        trace = ", products from labels" if kernels else ", no trace"
+        trace = ", GEMMs from labels" if kernels else ", no trace"
         name = " ".join(found.groups()) + "4" + trace
         cases.append(_case(name, c, ms, style, kernels=kernels, way=found[5]))
     return cases
@@ -437,11 +437,11 @@ _NEUSIGHT_ONE = r"NVIDIA_(H100\w+)/(gpt2_large|gpt3_xl|gpt3_27|opt_13)-train-(\d
 
 
 def neusight_one_gpu() -> list[Case]:
-    labelled = LabelledKernels(_kernels("H100"), label_products())
+    labelled = LabelledKernels(_kernels("H100"), label_gemms())
     cases = []
     for found, ms in _labels(_NEUSIGHT_ONE):
         c = _neusight_configuration(*found.groups())
-        name = " ".join(found.groups()[1:]) + ", products from labels"
+        name = " ".join(found.groups()[1:]) + ", GEMMs from labels"
         # OPT has a ReLU: one operator.
         style = NEUSIGHT_ONE.changed(written_out_gelu=not found[2].startswith("opt"))
         cases.append(_case(name, c, ms, style, kernels=labelled))
@@ -451,7 +451,7 @@ def neusight_one_gpu() -> list[Case]:
 def run_neusight(_: bool) -> list[Table]:
     theirs = "NeuSight reports 7.7 % on these"
     why = (
-        "the line that puts products right goes too far for the smallest ones, those of one "
+        "the line that puts GEMMs right goes too far for the smallest ones, those of one "
         "sequence a GPU; without it the same case is short"
     )
     return [
@@ -568,7 +568,7 @@ def run_simumax(refit: bool) -> list[Table]:
     unused = [case for case in cases if not case.group["used"]]
     theirs = "SimuMax reports 5.6 % of the step, 0.46 % of the memory"
     why = (
-        "the wait for routing is one constant, told from layers of 40 experts a rank; with 20 it "
+        "the wait for routing is one constant, fitted to layers of 40 experts a rank; with 20 it "
         "is shorter"
     )
     return [

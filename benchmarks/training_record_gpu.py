@@ -4,7 +4,7 @@
 
 Needs torch and this source tree, nothing built and nothing else installed. Every recording is made
 by `gnomon.systems.training.record` in a process of its own, because a profiler that has run once
-leaves its traces in the plain steps of whatever follows. Prints a line a recording; DIR gets a folder
+leaves its traces in the unprofiled steps of whatever follows. Prints a line a recording; DIR gets a folder
 each, `<workload>.<options>.<repeat>`, with the trace and `meta.json`.
 """
 
@@ -223,7 +223,7 @@ def streams(device, layers, width, batch) -> Step:
 
 
 def embeddings(device, tables, rows, width, batch) -> Step:
-    """A recommender: many tables, sparse lookups, small products, a loss read by the host."""
+    """A recommender: many tables, sparse lookups, small GEMMs, a loss read by the host."""
     bags = nn.ModuleList(nn.EmbeddingBag(rows, width, mode="sum") for _ in range(tables)).to(
         device
     )

@@ -25,9 +25,8 @@ from gnomon.model.accelerator.gpu import find_gpu
 from gnomon.systems.training.prediction.analytic.style import find_style
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.layout.assemble import assemble
-from gnomon.systems.training.prediction.search import Found, Planner, Space, search
-from gnomon.systems.training.prediction.search_result import planner_of
-from gnomon.systems.training.prediction.source import Modelled, Source, read_recorded
+from gnomon.systems.training.prediction.search import Found, Space, search
+from gnomon.systems.training.prediction.source import Modelled, Source, factor_of, read_recorded
 
 
 def main() -> None:
@@ -46,12 +45,13 @@ def main() -> None:
         source = Modelled(model, find_style(options.style))
     else:
         source = read_recorded(options.trace or bundled("h200-gpt-l6"))[0]
-    planner = planner_of(source, model)
     measured: dict[str, dict[str, float]] = {}
     reference: Found | None = None
     for place in options.on:
         begin, cpu_begin = time.perf_counter(), cpu_seconds()
-        found = search(planner, model, space, on=place, memory_gib=options.memory_gib)
+        found = search(
+            source, model, space, on=place, memory_gib=options.memory_gib, factor=factor_of(source)
+        )
         seconds, cpu = time.perf_counter() - begin, cpu_seconds() - cpu_begin
         reference = reference or found
         assert found.rows == reference.rows, f"{place} found other rows"
@@ -69,7 +69,7 @@ def main() -> None:
         )
     assert reference is not None
     show(reference)
-    show_samples(planner, model)
+    show_samples(source, model)
     if options.json:
         with open(options.json, "w") as out:
             json.dump({"evaluated": reference.evaluated, "places": measured}, out, indent=2)
@@ -93,10 +93,10 @@ def show(found: Found) -> None:
         )
 
 
-def show_samples(planner: Planner, model: Configuration, samples: int = 2000) -> None:
+def show_samples(source: Source, model: Configuration, samples: int = 2000) -> None:
     """Samples a second of a graph of some 20,000 tasks, every kernel and launch its own."""
     layout = model.changed({"layers": 16, "tp": 8, "pp": 2, "accumulation": 16})
-    step = assemble(planner.program(layout), planner.collectives)
+    step = assemble(source.program(layout), source.collectives(model))
     begin = time.process_time()
     drawn = step.sample_step_ms(samples, 1)
     seconds = time.process_time() - begin

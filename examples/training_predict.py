@@ -11,12 +11,10 @@ from gnomon.systems.training.prediction.source import read_recorded
 source, _ = read_recorded(bundled("h200-gpt-l6"))
 print(f"recorded: {source.base.short()}: {source.base_ms:.1f} ms")
 for settings in ({"layers": 12}, {"layers": 12, "tp": 2}, {"layers": 12, "tp": 2, "dp": 8}):
-    told = predict(source, settings)
+    prediction = predict(source, settings)
     words = " ".join(f"{name}={value}" for name, value in settings.items())
-    fits = "fits" if told.fits else f"{told.over_gib:.1f} GiB too many"
-    print(
-        f"{words:22} {told.step.mid:6.1f} ms ({told.step.low:.0f} to {told.step.high:.0f}), "
-        f"{told.memory.total / 2**30:5.2f} GiB, {fits}"
-    )
-    for row in told.waterfall:
+    step, gib = prediction.step, prediction.memory.total / 2**30
+    fits = "fits" if prediction.fits else f"{prediction.over_gib:.1f} GiB too many"
+    print(f"{words:22} {step.mid:6.1f} ms ({step.low:.0f} to {step.high:.0f}), {gib:5.2f} GiB, {fits}")
+    for row in prediction.waterfall:
         print(f"    {row.change:20} {row.delta_ms:+7.2f} ms")

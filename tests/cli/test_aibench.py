@@ -79,7 +79,7 @@ def test_check_runs_the_clone_and_tells(bench, capsys):
     code = main(["aibench", "check", str(bench), "--trace", str(TRACES), "--steps", "3", "--json"])
     assert code in (0, 3)
     found = json.loads(capsys.readouterr().out)
-    products = next(row for row in found["counts"] if "product" in row.values())
+    products = next(row for row in found["counts"] if "gemm" in row.values())
     assert products["difference_pct"] == 0.0
     assert found["agrees"] is (code == 0)
 

@@ -151,7 +151,7 @@ def test_a_real_process_gives_the_same(tmp_path):
         (["training", "replay"], "path"),
         (["training", "replay", "missing.json"], "check the path"),
         (["training", "replay", "bundled:nope"], "nothing bundled is called 'nope'"),
-        (["training", "replay", str(TRACE), "--scale", "product"], "PATTERN=FACTOR"),
+        (["training", "replay", str(TRACE), "--scale", "gemm"], "PATTERN=FACTOR"),
         (["training", "replay", str(TRACE), "--scale", "prduct=2"], "no task is called 'prduct'"),
         (["training", "replay", str(TRACE), "--perfetto", "x.txt"], "does not say which trace"),
         (["training", "sweep", str(TRACE), "--on", "moon"], "moon"),
@@ -225,7 +225,7 @@ def test_export_then_read_again(tmp_path, capsys, target):
 
 
 def test_sweep_resumes_and_runs_anywhere(tmp_path, capsys):
-    words = ["training", "sweep", str(TRACE), "--kind", "product", "--factor", "0.5", "--factor", "1",
+    words = ["training", "sweep", str(TRACE), "--kind", "gemm", "--factor", "0.5", "--factor", "1",
              "--resume", str(tmp_path / "kept"), "--json"]  # fmt: skip
     assert main([*words, "--on", "serial"]) == 0
     first = capsys.readouterr().out
@@ -243,7 +243,7 @@ def test_sweep_through_a_real_ray(capsys):
         "sweep",
         str(TRACE),
         "--kind",
-        "product",
+        "gemm",
         "--factor",
         "0.5",
         "--factor",
@@ -375,10 +375,10 @@ def test_outputs_replace_nothing_but_files(tmp_path, capsys):
 
 
 def test_what_the_manifest_says_can_be_run_again(tmp_path, capsys):
-    words = ["training", "replay", "bundled:h200-gpt-l6", "--scale", "product=1.1"]
+    words = ["training", "replay", "bundled:h200-gpt-l6", "--scale", "gemm=1.1"]
     assert main([*words, "--json"]) == 0
     first = json.loads(capsys.readouterr().out)
-    assert first["manifest"]["config"]["changes"] == ["product x 1.1"]
+    assert first["manifest"]["config"]["changes"] == ["gemm x 1.1"]
     assert main([*first["manifest"]["command"].split()[1:], "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     for measured in ("load_s", "replay_s", "peak_mb"):

@@ -41,7 +41,7 @@ if "RANK" in os.environ:
     torch.distributed.destroy_process_group()
 print("trained", steps)
 """
-COUNTS = ("--plain", "3", "--steps", "2", "--warmup", "1", "--skip", "1")
+COUNTS = ("--unprofiled", "3", "--steps", "2", "--warmup", "1", "--skip", "1")
 TOTAL = 1 + 3 + 1 + 2 + 1 + 2
 
 
@@ -148,7 +148,7 @@ def test_a_script_that_ends_early(tmp_path, script):
     assert done.returncode == 2
     assert done.stdout == "trained 3\n"
     complaint, summary = said(done)
-    assert "missing: 1 of the plain steps, the trace" in complaint
+    assert "missing: 1 of the unprofiled steps, the trace" in complaint
     assert summary.startswith("run: no trace, ")
     # The trace is there, only the drift is not known: nothing to fail for.
     options = (*COUNTS, "--out", "second")

@@ -61,11 +61,11 @@ def test_every_what_if_is_answered_and_all_of_them_together(job, capsys):
     )  # fmt: skip
     labels = found["tables"]["What if"]["columns"]["what_if"]
     assert labels == [
-        "as it is", "gemm x 0.5", "without nccl*", "no host overhead (captured as a CUDA graph)",
+        "baseline", "gemm x 0.5", "without nccl*", "no host overhead (captured as a CUDA graph)",
         "ideal network", "no overlap of communication", "communication wholly overlapped",
         "rank 1 5 ms late", "rank 0 1.5 times as slow", "all of these",
     ]  # fmt: skip
-    base = step_of(found, "as it is")
+    base = step_of(found, "baseline")
     assert step_of(found, "gemm x 0.5") == pytest.approx(base - 10, abs=0.05)
     assert step_of(found, "rank 1 5 ms late") == pytest.approx(base + 5, abs=0.01)
     assert step_of(found, "rank 0 1.5 times as slow") == pytest.approx(base, abs=0.01)
@@ -81,7 +81,7 @@ def test_what_was_asked_can_be_asked_again(job, capsys, monkeypatch):
     )  # fmt: skip
     command = found["manifest"]["command"]
     assert command == (
-        "gnomon training whatif job --steps 1 --traced-only --scale '*gemm*=0.5' --delay-rank 1=5"
+        "gnomon training whatif job --scale '*gemm*=0.5' --delay-rank 1=5 --steps 1 --traced-only"
     )
     again = answer(capsys, *shlex.split(command)[1:])
     assert again["tables"] == found["tables"]
@@ -89,7 +89,7 @@ def test_what_was_asked_can_be_asked_again(job, capsys, monkeypatch):
 
 def test_without_options_the_usual_questions_are_asked(job, capsys):
     labels = answer(capsys, "training", "whatif", job)["tables"]["What if"]["columns"]["what_if"]
-    assert {"as it is", "ideal network", "all kernels twice as fast"} <= set(labels)
+    assert {"baseline", "ideal network", "all kernels twice as fast"} <= set(labels)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_ranks_that_were_not_traced_are_stood_in_for_unless_told(tmp_path, capsy
         )  # fmt: skip
     found = answer(capsys, "training", "replay", tmp_path)
     assert found["ranks"] == 3
-    assert "traced ranks stand in for 1 that were not traced" in found["notes"]
+    assert "traced ranks are proxies for 1 that were not traced" in found["notes"]
     assert answer(capsys, "training", "replay", tmp_path, "--traced-only")["ranks"] == 2
 
 
@@ -172,3 +172,13 @@ def test_a_trace_of_operators_alone(tmp_path, capsys):
     found = answer(capsys, "training", "replay", path)
     assert found["breakdown_ms"]["exposed_compute"] == pytest.approx(0.15)
     assert found["breakdown_ms"]["idle"] == pytest.approx(0.05)
+
+
+def test_a_file_of_profiler_costs_is_recorded(tmp_path, capsys):
+    costs = tmp_path / "costs.toml"
+    costs.write_text("operator = 2.0\n")
+    words = ["training", "replay", "bundled:h200-gpt-l6", "--profiler-cost", str(costs), "--json"]
+    assert main(words) == 0
+    manifest = json.loads(capsys.readouterr().out)["manifest"]
+    assert manifest["command"].endswith("--profiler-cost costs.toml")
+    assert [file["name"] for file in manifest["inputs"]] == ["kineto.json.gz", "costs.toml"]

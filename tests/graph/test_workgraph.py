@@ -235,11 +235,5 @@ def test_prop_first_cycle_is_a_cycle(graph, data):
         closed.validate()
 
 
-def test_edge_kind_between():
-    graph = WorkGraph.from_columns(["a", "b"], [1, 1], edges=([0], [1], "launch"))
-    assert graph.edge_kind_between(0, 1) == "launch"
-    assert graph.edge_kind_between(1, 0) is None
-
-
 def test_repr_counts():
     assert repr(WorkGraph.from_columns([], [])) == "WorkGraph(0 tasks, 0 lanes, 0 edges)"

@@ -49,7 +49,7 @@ def build(
         kineto: A profiler trace of the same job: streams, host time, device time.
         kernels: The folder of compiled kernels, where it does not lie beside the trace. Their
             code goes along; `--kernels none` gives them stand-ins instead.
-        keep: Only phase:backward, family:product,attention, layers:0-3, communication. Repeatable.
+        keep: Only phase:backward, family:gemm,attention, layers:0-3, communication. Repeatable.
         drop: All but these, in the same words. Repeatable.
         weight: FAMILY=N or OPERATOR=N: such calls run N times. Repeatable.
         take: Recorded steps, first:2 or 0,2-4.

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from gnomon.cli.output import Output, show
-from gnomon.cli.sources import Source, spell
+from gnomon.cli.sources import Source
 from gnomon.cli.training_predict import predict, search
+from gnomon.cli.typed import typed_command
 from gnomon.ingest.formats import check_input
 
 if TYPE_CHECKING:
-    from gnomon.systems.training import TrainingReplay
     from gnomon.systems.training.whatif import Change
 
 __all__ = ["app"]
@@ -41,21 +41,18 @@ def replay(
         path: A trace (.json, .gz or .zst), a folder of ranks, a pattern in quotes, an operation
             log (.parquet), or bundled:h200-gpt-l6.
         steps: The steps to count, by the numbers of their marks: 12, 12-14 or 12,14.
-        scale: Replay with a change, PATTERN=FACTOR, by kind or name: `--scale product=0.5`.
+        scale: Replay with a change, PATTERN=FACTOR, by kind or name: `--scale gemm=0.5`.
             Repeatable; all of them together make the step, and the table shows each alone.
         perfetto: Also write recorded and replayed timelines side by side (.pftrace or .json).
         profiler_cost: What the profiler costs, in place of what comes with gnomon (.toml).
-        traced_only: Do not let traced ranks stand in for those that were not traced.
+        traced_only: Do not use proxy ranks for those that were not traced.
         output: Where the answer goes.
     """
     from gnomon.systems.training.whatif import parse_scale
 
     check_input(path, "training replay")
     changes = [parse_scale(text) for text in scale or ()]
-    options = _options(steps, profiler_cost, traced_only)
-    options += [f"--scale {shlex.quote(text)}" for text in scale or ()]
-    run = _replayed(path, None, changes, steps, profiler_cost, traced_only)
-    _answer(run, spell("gnomon training replay", path, *options), perfetto, output)
+    _replay(path, changes, steps, profiler_cost, traced_only, perfetto, output)
 
 
 @app.command
@@ -79,7 +76,7 @@ def whatif(
 ) -> None:
     """Ask what the step would take: each change on its own, and all of them together.
 
-    Answers are without the profiler's own time, and scaled to the plain steps where these were
+    Answers are without the profiler's own time, and scaled to unprofiled steps where these were
     measured. Without any option the questions worth asking of any trace are asked.
 
     Args:
@@ -96,80 +93,61 @@ def whatif(
         steps: The steps to count, by the numbers of their marks.
         perfetto: Also write recorded and changed timelines side by side (.pftrace or .json).
         profiler_cost: What the profiler costs, in place of what comes with gnomon (.toml).
-        traced_only: Do not let traced ranks stand in for those that were not traced.
+        traced_only: Do not use proxy ranks for those that were not traced.
         output: Where the answer goes.
     """
     from gnomon.systems.training import whatif as ask
     from gnomon.systems.training.straggler import NoStragglers
 
     check_input(path, "training whatif")
-    asked: list[tuple[str, ask.Change]] = [
-        *((f"--scale {shlex.quote(text)}", ask.parse_scale(text)) for text in scale or ()),
-        *((f"--remove {shlex.quote(text)}", ask.ScaleNamed(text, 0.0)) for text in remove or ()),
+    changes: list[ask.Change] = [
+        *(ask.parse_scale(text) for text in scale or ()),
+        *(ask.ScaleNamed(text, 0.0) for text in remove or ()),
     ]
-    switches: list[tuple[bool, str, ask.Change]] = [
-        (no_host_overhead, "--no-host-overhead", ask.NoHostOverhead()),
-        (ideal_network, "--ideal-network", ask.IdealNetwork()),
-        (no_overlap, "--no-overlap", ask.NoOverlap()),
-        (full_overlap, "--full-overlap", ask.FullOverlap()),
-        (no_stragglers, "--no-stragglers", NoStragglers()),
+    switches: list[tuple[bool, ask.Change]] = [
+        (no_host_overhead, ask.NoHostOverhead()),
+        (ideal_network, ask.IdealNetwork()),
+        (no_overlap, ask.NoOverlap()),
+        (full_overlap, ask.FullOverlap()),
+        (no_stragglers, NoStragglers()),
     ]
-    asked += [(option, change) for is_on, option, change in switches if is_on]
+    changes += [change for is_on, change in switches if is_on]
     # Last, since a delay is host time, which other changes may take away.
-    asked += [
-        *((f"--delay-rank {t}", ask.DelayRank(*ask.parse_rank(t))) for t in delay_rank or ()),
-        *((f"--slow-rank {t}", ask.SlowRank(*ask.parse_rank(t))) for t in slow_rank or ()),
-    ]
-    options = _options(steps, profiler_cost, traced_only) + [option for option, _ in asked]
-    run = _replayed(path, None, [c for _, c in asked], steps, profiler_cost, traced_only)
-    _answer(run, spell("gnomon training whatif", path, *options), perfetto, output)
+    changes += [ask.DelayRank(*ask.parse_rank(text)) for text in delay_rank or ()]
+    changes += [ask.SlowRank(*ask.parse_rank(text)) for text in slow_rank or ()]
+    _replay(path, changes, steps, profiler_cost, traced_only, perfetto, output)
 
 
-def _options(steps: str | None, profiler_cost: Path | None, traced_only: bool) -> list[str]:
-    """What of the command line changes the answer, spelled again."""
-    options = [f"--steps {shlex.quote(steps)}"] if steps else []
-    options += [f"--profiler-cost {shlex.quote(profiler_cost.name)}"] if profiler_cost else []
-    return options + (["--traced-only"] if traced_only else [])
-
-
-def _replayed(
+def _replay(
     path: Path,
-    questions: list[Change] | None,
     changes: Sequence[Change],
     steps: str | None,
     profiler_cost: Path | None,
     traced_only: bool,
-) -> TrainingReplay:
-    from gnomon.model.accelerator.profiler_cost import load_profiler_cost
-    from gnomon.systems.training import replay_trace
-
-    return replay_trace(
-        path,
-        questions,
-        changes,
-        cost=load_profiler_cost(profiler_cost) if profiler_cost else None,
-        complete=not traced_only,
-        steps=steps,
-    )
-
-
-def _answer(run: TrainingReplay, command: str, perfetto: Path | None, output: Output) -> None:
+    perfetto: Path | None,
+    output: Output,
+) -> None:
+    """Replays a job under changes, and shows the answer."""
     import resource
 
-    from gnomon.systems.training import to_result
+    from gnomon.model.accelerator.profiler_cost import load_profiler_cost
+    from gnomon.systems.training import replay_trace, to_result
     from gnomon.systems.training.replay_result import to_script
 
+    cost = load_profiler_cost(profiler_cost) if profiler_cost else None
+    run = replay_trace(path, None, changes, cost=cost, complete=not traced_only, steps=steps)
+    result = to_result(run, typed_command(), settings=profiler_cost)
     timelines = {"recorded": run.training.recorded, "replayed": run.timeline}
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     extra = to_script(run) | {"peak_mb": round(peak_mb, 1)} if output.json else None
-    show(to_result(run, command), output, perfetto=perfetto, timelines=timelines, extra=extra)
+    show(result, output, perfetto=perfetto, timelines=timelines, extra=extra)
 
 
 @app.command
 def record(
     *command: Annotated[str, Parameter(required=True, help="What to run, after `--`.")],
     out: Path = Path("run"),
-    plain: int = 10,
+    unprofiled: int = 10,
     steps: int = 3,
     warmup: int = 2,
     skip: int = 3,
@@ -182,12 +160,12 @@ def record(
 
     `gnomon training record --out run -- python train.py --lr 3e-4`. Everything after `--` is the
     command, which may be torchrun. A step is a step of the first PyTorch optimizer in it. The exit
-    code is the command's own; 2 when that was 0 but no trace came of it.
+    code is the command's own; 2 when that was 0 but there is no trace.
 
     Args:
         command: What to run, after `--`.
         out: Folder for the trace and `meta.json`.
-        plain: Steps to time without the profiler.
+        unprofiled: Steps to time without the profiler.
         steps: Steps to trace.
         warmup: Steps for the profiler to warm up.
         skip: First steps to leave alone.
@@ -201,7 +179,7 @@ def record(
     from gnomon.systems.training.recording.recorder import RecordOptions
 
     options = RecordOptions(
-        skip, plain, warmup, steps, shapes=shapes, sync_events=sync_events, stack=stack
+        skip, unprofiled, warmup, steps, shapes=shapes, sync_events=sync_events, stack=stack
     )
     done = record_command(command, out, options, overwrite=overwrite)
     if done.has_stepped:
@@ -229,7 +207,7 @@ def stragglers(path: Source, *, output: Output = Output()) -> None:  # noqa: B00
 
     check_input(path, "training stragglers")
     report = straggler_report(read_operation_log(path))
-    show(to_result(report, spell("gnomon training stragglers", path)), output)
+    show(to_result(report, typed_command()), output)
 
 
 @app.command
@@ -256,11 +234,10 @@ def sweep(
     from gnomon.systems.training.sweep import sweep_trace
 
     check_input(path, "training sweep")
-    options = [f"--kind {k}" for k in kind or ()] + [f"--factor {f:g}" for f in factor or ()]
     try:
         result = sweep_trace(
             path, kind, factor, on=on, resume=resume, progress=RichProgress("replaying"),
-            command=spell("gnomon training sweep", path, *options),
+            command=typed_command(),
         )  # fmt: skip
     except KeyboardInterrupt:
         if resume is not None:

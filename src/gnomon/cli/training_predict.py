@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from gnomon.cli.output import Output, show
-from gnomon.cli.sources import Source, spell, spell_options
+from gnomon.cli.sources import Source
+from gnomon.cli.typed import typed_command
 from gnomon.errors import InputError
 from gnomon.ingest.formats import check_input
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["predict", "search"]
 
 _Texts = Annotated[list[str] | None, Parameter(negative=())]
+_TOP = 20
 
 
 def predict(
@@ -54,7 +56,7 @@ def predict(
         style: Without a trace, how the code runs it: torch, megatron, megatron-2022,
             transformers-fp32; by the layout and the GPU unless given.
         price: USD of one GPU for an hour.
-        zone: The grid for grams of carbon: DE, CAISO, PJM ... or grams a kWh.
+        zone: The grid for grams of carbon: DE, CAISO, PJM ... or g/kWh.
         steps: The steps of the trace to take apart, by the numbers of their marks.
         profiler_cost: What the profiler costs, in place of what comes with gnomon (.toml).
         perfetto: Also write base and predicted timelines side by side (.pftrace or .json).
@@ -77,12 +79,8 @@ def predict(
         path, base, model, gpu, style, settings, steps=steps, profiler_cost=profiler_cost
     )
     prediction = ask(source, settings)
-    command = _spelled(
-        "predict", path, set=set, base=base, model=model, gpu=gpu, network=network, style=style,
-        price=price, zone=zone, steps=steps, profiler_cost=profiler_cost,
-    )  # fmt: skip
     result = to_result(
-        prediction, command, price_usd_h=price,
+        prediction, typed_command(), price_usd_h=price,
         carbon=zone_intensity(zone) if zone else None, sources=files,
     )  # fmt: skip
     timelines = {"base": prediction.base_line, "predicted": prediction.line}
@@ -110,7 +108,7 @@ def search(
     price: float | None = None,
     zone: str | None = None,
     on: str | None = None,
-    top: int = 20,
+    top: int = _TOP,
     output: Output = Output(),  # noqa: B008
 ) -> int:
     """Search how to lay a job out over GPUs: tensor x pipeline x data parallel x micro-batch.
@@ -134,7 +132,7 @@ def search(
         interleave: Chunks of layers a pipeline rank may hold. Repeatable.
         rank_by: What the best is best at: step_ms, tokens_s, cost_usd, energy_kwh, carbon_g.
         price: USD of one GPU for an hour.
-        zone: The grid for grams of carbon: DE, CAISO, PJM ... or grams a kWh.
+        zone: The grid for grams of carbon: DE, CAISO, PJM ... or g/kWh.
         on: Where to run: serial, local, local:4, ray, ray://host:port; as fits unless given.
         top: How many layouts the tables show besides the Pareto front.
         output: Where the answer goes.
@@ -160,13 +158,8 @@ def search(
         rank_by=rank_by, price_usd_h=price, carbon=zone_intensity(zone) if zone else None,
         on=on, progress=RichProgress("layouts"),
     )  # fmt: skip
-    command = _spelled(
-        "search", path, gpus=gpus, memory=memory, set=set, base=base, model=model, gpu=gpu,
-        network=network, style=style, global_batch=global_batch, micro_batch=micro_batch,
-        interleave=interleave, rank_by=rank_by, price=price, zone=zone,
-    )  # fmt: skip
     extra = to_script(found) if output.json else None
-    show(to_result(found, command, top=top, sources=files), output, extra=extra)
+    show(to_result(found, typed_command(), top=top, sources=files), output, extra=extra)
     return 0 if found.found.rows else 3
 
 
@@ -189,9 +182,9 @@ def _parts(
 
     if path is not None:
         if model:
-            raise InputError("--model stands in for a trace: give one or the other")
+            raise InputError("give a trace or --model, not both")
         if style is not None:
-            raise InputError("--style is told from the trace: it is for --model")
+            raise InputError("--style is inferred from a trace: give it with --model")
         return read_recorded(
             path,
             parse_settings(base or (), "--base"),
@@ -205,8 +198,8 @@ def _parts(
         )
     if base:
         raise InputError("--base corrects what is read off a trace: put it into --model")
-    told = parse_settings(model, "--model")
-    return _modelled(told, gpu, style, settings, memory_gib), ()
+    base_settings = parse_settings(model, "--model")
+    return _modelled(base_settings, gpu, style, settings, memory_gib), ()
 
 
 def _modelled(
@@ -216,7 +209,7 @@ def _modelled(
     changes: dict[str, Any],
     memory_gib: float | None,
 ) -> Parts:
-    from gnomon.systems.training.prediction.analytic.operators import find_style
+    from gnomon.systems.training.prediction.analytic.style import find_style
     from gnomon.systems.training.prediction.configuration import Configuration
     from gnomon.systems.training.prediction.source import Modelled, usual_style
 
@@ -234,10 +227,3 @@ def _modelled(
     both = settings | changes
     splits = any(both.get(name, 1) > 1 for name in ("tp", "pp", "cp", "experts"))
     return Modelled(base, usual_style(both["gpu"], splits_layers=splits), memory_gib)
-
-
-def _spelled(verb: str, path: Path | None, **options: object) -> str:
-    """The command again, with what changes its answer."""
-    words = spell_options(options)
-    command = f"gnomon training {verb}"
-    return spell(command, path, *words) if path is not None else " ".join([command, *words])

@@ -10,9 +10,9 @@ from contextvars import ContextVar
 __all__ = ["TYPED", "typed_command"]
 
 TYPED: ContextVar[Sequence[str]] = ContextVar("TYPED", default=())
-#: Where an answer goes is no part of how to make it again.
+#: Where an answer goes, and where it is computed, is no part of how to make it again.
 _FLAGS = ("--json", "--overwrite")
-_TARGETS = ("--html", "--save", "--perfetto")
+_TARGETS = ("--html", "--save", "--perfetto", "--on", "--resume")
 
 
 def typed_command() -> str:

@@ -1,4 +1,4 @@
-"""From what a caller hands over to the columns a graph is made of."""
+"""From what a caller gives to the columns a graph is made of."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gnomon.errors import GraphError
+from gnomon.graph.column_types import Codes, Ints
 from gnomon.table import Dictionary
 
 Code = TypeVar("Code", np.uint8, np.int32)
@@ -21,7 +22,7 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
     """Read-only: columns are shared between graphs, so nobody may write into them.
 
     The array itself is locked, not only a view of it: a graph that was validated must not change
-    under the engine's hands because its maker kept the array.
+    while the engine uses it because its maker kept the array.
     """
     if array.base is None:
         array.flags.writeable = False
@@ -36,7 +37,7 @@ def own(values: ArrayLike, array: NDArray[Any]) -> NDArray[Any]:
     return array.copy() if np.may_share_memory(np.asarray(values), array) else array
 
 
-def as_nanoseconds(values: ArrayLike) -> NDArray[np.int64]:
+def as_nanoseconds(values: ArrayLike) -> Ints:
     """Durations as int64; names the first that is not a number or absurdly long."""
     array = np.asarray(values)
     if array.ndim != 1:
@@ -54,7 +55,7 @@ def as_nanoseconds(values: ArrayLike) -> NDArray[np.int64]:
     return own(values, np.ascontiguousarray(array, np.int64))
 
 
-def as_ids(values: ArrayLike, what: str) -> NDArray[np.int32]:
+def as_ids(values: ArrayLike, what: str) -> Codes:
     """Indices as int32; -1 may stand for none."""
     array = np.asarray(values)
     if array.size == 0:
@@ -69,7 +70,7 @@ def as_ids(values: ArrayLike, what: str) -> NDArray[np.int32]:
     return own(values, np.ascontiguousarray(array, np.int32))
 
 
-def compact_groups(group: NDArray[Any]) -> NDArray[np.int32]:
+def compact_groups(group: NDArray[Any]) -> Codes:
     """Group numbers from 0 without holes: they are sizes of arrays in the engine."""
     member = group >= 0
     numbers = np.full(len(group), -1, np.int32)
@@ -80,7 +81,7 @@ def compact_groups(group: NDArray[Any]) -> NDArray[np.int32]:
 def intern_codes(
     texts: Sequence[str] | Dictionary | str, n: int, dtype: type[Code], what: str
 ) -> tuple[NDArray[Code], tuple[str, ...]]:
-    """Each distinct text once, and a code a task. One text stands for all."""
+    """Each distinct text once, and a code per task. One text stands for all."""
     if isinstance(texts, Dictionary):
         return _used_codes(texts, n, dtype, what)
     if isinstance(texts, str):
@@ -114,8 +115,8 @@ def _used_codes(
 
 
 def build_csr(
-    source: NDArray[np.int32], target: NDArray[np.int32], kind: NDArray[np.uint8], n: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8]]:
+    source: Codes, target: Codes, kind: NDArray[np.uint8], n: int
+) -> tuple[Ints, Codes, NDArray[np.uint8]]:
     """Edge list to CSR by source; edges of one source keep their order."""
     for end, what in ((source, "starts"), (target, "ends")):
         if len(end) and (int(end.min()) < 0 or int(end.max()) >= n):

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gnomon.graph.column_types import Flags, Ints
 from gnomon.graph.workgraph import LAUNCH, WorkGraph
 
 #: Kind of an edge that stands for paths through dropped tasks.
 BRIDGE = "bridge"
 
 
-def bridges(
-    graph: WorkGraph, gone: NDArray[np.bool_]
-) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def bridges(graph: WorkGraph, gone: Flags) -> dict[str, tuple[Ints, Ints]]:
     """Edges between kept tasks that stand for every path whose inner tasks are all dropped.
 
     For each dropped task we keep, a lane, only the latest kept task that must come before it:
@@ -61,13 +59,13 @@ def _keep_latest(into: dict[int, int], found: dict[int, int]) -> None:
         into[on] = max(kept, into.get(on, -1))
 
 
-def _columns(pairs: set[tuple[int, int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _columns(pairs: set[tuple[int, int]]) -> tuple[Ints, Ints]:
     both = np.asarray(sorted(pairs), np.int64)
     return both[:, 0], both[:, 1]
 
 
 def _neighbours(
-    graph: WorkGraph, gone: NDArray[np.bool_]
+    graph: WorkGraph, gone: Flags
 ) -> tuple[dict[int, list[int]], dict[int, list[int]], set[tuple[int, int]]]:
     """Predecessors and successors of the dropped tasks, lane order included, and launches."""
     before: dict[int, list[int]] = defaultdict(list)
@@ -89,9 +87,7 @@ def _neighbours(
     return before, after, launched
 
 
-def _in_order(
-    dropped: list[int], before: dict[int, list[int]], gone: NDArray[np.bool_]
-) -> list[int]:
+def _in_order(dropped: list[int], before: dict[int, list[int]], gone: Flags) -> list[int]:
     """Dropped tasks, each after the dropped ones it depends on."""
     missing = {task: sum(bool(gone[u]) for u in before[task]) for task in dropped}
     follows: dict[int, list[int]] = defaultdict(list)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon import _core
 from gnomon.errors import InputError
+from gnomon.graph.column_types import Ints
 from gnomon.graph.timeline import Timeline
 
 __all__ = ["Breakdown", "breakdown"]
@@ -18,7 +18,7 @@ _MOST_CLASSES = 8
 
 
 class Breakdown(msgspec.Struct, frozen=True, eq=False):
-    """Time by set of active classes, a rank a row.
+    """Time by set of active classes, a rank per row.
 
     `time_ns[rank, set]` is how long exactly the classes of the bit set were active; the sets of a
     rank add up to the makespan. Exposed time of a class is time in which nothing else ran.
@@ -32,30 +32,30 @@ class Breakdown(msgspec.Struct, frozen=True, eq=False):
 
     classes: tuple[str, ...]
     ranks: tuple[int, ...]
-    time_ns: NDArray[np.int64]
+    time_ns: Ints
     makespan_ns: int
 
-    def _sets(self) -> NDArray[np.int64]:
+    def _sets(self) -> Ints:
         return np.arange(self.time_ns.shape[1])
 
-    def _mean(self, per_rank: NDArray[np.int64]) -> int:
+    def _mean(self, per_rank: Ints) -> int:
         return round(float(per_rank.mean())) if len(per_rank) else 0
 
-    def exposed_by_rank(self, name: str) -> NDArray[np.int64]:
+    def exposed_by_rank(self, name: str) -> Ints:
         """Time in which only this class ran, rank by rank."""
         return self.time_ns[:, 1 << self._index(name)]
 
-    def busy_by_rank(self, name: str) -> NDArray[np.int64]:
+    def busy_by_rank(self, name: str) -> Ints:
         """Time in which this class ran, alone or not, rank by rank."""
         has = (self._sets() >> self._index(name)) & 1
         return np.asarray(self.time_ns[:, has == 1].sum(axis=1), np.int64)
 
-    def overlapped_by_rank(self) -> NDArray[np.int64]:
+    def overlapped_by_rank(self) -> Ints:
         """Time in which two classes or more ran, rank by rank."""
         several = np.asarray([int(s).bit_count() > 1 for s in self._sets()])
         return np.asarray(self.time_ns[:, several].sum(axis=1), np.int64)
 
-    def idle_by_rank(self) -> NDArray[np.int64]:
+    def idle_by_rank(self) -> Ints:
         """Time in which no class ran, rank by rank."""
         return self.time_ns[:, 0]
 
@@ -91,7 +91,7 @@ def breakdown(timeline: Timeline, classes: Mapping[str, Sequence[str]] | None) -
         classes = {kind: (kind,) for kind in used}
     if len(classes) > _MOST_CLASSES:
         raise InputError(
-            f"{len(classes)} classes; at most {_MOST_CLASSES} can be told apart",
+            f"{len(classes)} classes; at most {_MOST_CLASSES} can be distinguished",
             hint="give `classes` that gather several kinds",
         )
     class_of_kind = np.full(256, 255, np.uint8)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from gnomon.errors import GraphError
 from gnomon.graph.workgraph import WorkGraph
@@ -27,23 +28,14 @@ class GraphBuilder:
 
     def __init__(self) -> None:
         self._lanes: dict[str, int] = {}
-        self._lane: list[int] = []
-        self._duration: list[int] = []
-        self._kind: list[str] = []
-        self._name: list[str] = []
-        self._bytes: list[int] = []
-        self._flops: list[float] = []
-        self._rank: list[int] = []
-        self._source: list[int] = []
-        self._target: list[int] = []
-        self._edge_kind: list[str] = []
-        self._wait_task: list[int] = []
-        self._wait_lane: list[int] = []
+        self._tasks: list[tuple[int, int, str, str, int, float, int]] = []
+        self._edges: list[tuple[int, int, str]] = []
+        self._waits: list[tuple[int, int]] = []
         self._group: dict[int, int] = {}
         self._groups = 0
 
     def __len__(self) -> int:
-        return len(self._lane)
+        return len(self._tasks)
 
     def lane(self, name: str) -> int:
         """The number of a lane, made when new."""
@@ -61,27 +53,18 @@ class GraphBuilder:
         rank: int = 0,
     ) -> int:
         """Adds a task at the end of its lane and returns its index."""
-        self._lane.append(self.lane(lane))
-        self._duration.append(duration_ns)
-        self._kind.append(kind)
-        self._name.append(name)
-        self._bytes.append(bytes)
-        self._flops.append(flops)
-        self._rank.append(rank)
-        return len(self._lane) - 1
+        self._tasks.append((self.lane(lane), duration_ns, kind, name, bytes, flops, rank))
+        return len(self) - 1
 
     def edge(self, source: int, target: int, kind: str = "edge") -> None:
         """The target starts after the source has ended."""
-        self._source.append(source)
-        self._target.append(target)
-        self._edge_kind.append(kind)
+        self._edges.append((source, target, kind))
 
     def wait(self, task: int, lane: str) -> None:
         """When it starts, the task waits for what the lane then holds."""
         if lane not in self._lanes:
             raise GraphError(f"task {task} waits for lane {lane!r}, which has no task")
-        self._wait_task.append(task)
-        self._wait_lane.append(self._lanes[lane])
+        self._waits.append((task, self._lanes[lane]))
 
     def rendezvous(self, tasks: Iterable[int]) -> int:
         """The tasks start together, when the last of them is ready. Returns the group."""
@@ -94,18 +77,17 @@ class GraphBuilder:
 
     def build(self, **meta: str) -> WorkGraph:
         """Validates and returns the graph; unused optional columns are left out."""
-        n = len(self)
+        lane, duration, kind, name, *optional = _columns(self._tasks, 7)
+        bytes, flops, rank = (column if any(column) else None for column in optional)
+        source, target, edge_kind = _columns(self._edges, 3)
+        waited = _columns(self._waits, 2)
+        group = [self._group.get(task, -1) for task in range(len(self))] if self._group else None
         return WorkGraph.from_columns(
-            self._lane,
-            self._duration,
-            self._kind,
-            self._name,
-            (self._source, self._target, self._edge_kind),
-            lanes=list(self._lanes),
-            bytes=self._bytes if any(self._bytes) else None,
-            flops=self._flops if any(self._flops) else None,
-            rank=self._rank if any(self._rank) else None,
-            group=[self._group.get(i, -1) for i in range(n)] if self._group else None,
-            waits=(self._wait_task, self._wait_lane) if self._wait_task else None,
-            meta=meta,
-        )
+            lane, duration, kind, name, (source, target, edge_kind),
+            lanes=list(self._lanes), bytes=bytes, flops=flops, rank=rank, group=group,
+            waits=(waited[0], waited[1]) if self._waits else None, meta=meta,
+        )  # fmt: skip
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows)] or [[] for _ in range(count)]

@@ -7,10 +7,10 @@ from enum import IntEnum
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon import _core
 from gnomon.errors import InputError
+from gnomon.graph.column_types import Ints
 from gnomon.graph.timeline import Timeline
 from gnomon.graph.workgraph import WorkGraph
 
@@ -35,9 +35,9 @@ class CriticalPath(msgspec.Struct, frozen=True, eq=False):
     'resource', or the kind of the edge. The first has 'start'.
     """
 
-    tasks: NDArray[np.int64]
+    tasks: Ints
     link: tuple[str, ...]
-    share_ns: NDArray[np.int64]
+    share_ns: Ints
     by_kind_ns: dict[str, int]
     by_link: dict[str, int]
 
@@ -84,9 +84,7 @@ def critical_path(timeline: Timeline, last: int | None = None) -> CriticalPath:
 _WORDS = {reason.value: reason.name.lower() for reason in Reason}
 
 
-def _edge_kinds(
-    graph: WorkGraph, path: NDArray[np.int64], hops: NDArray[np.int64]
-) -> list[tuple[int, str]]:
+def _edge_kinds(graph: WorkGraph, path: Ints, hops: Ints) -> list[tuple[int, str]]:
     """The kind of the edge into each of these places of the path, all looked up at once."""
     source, target = path[hops - 1], path[hops]
     first, count = graph.edge_offset[source], np.diff(graph.edge_offset)[source]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gnomon.errors import GraphError
-from gnomon.graph._columns import as_ids, as_nanoseconds, build_csr, compact_groups
+from gnomon.graph._columns import as_ids, as_nanoseconds, compact_groups
 from gnomon.graph._combine import concatenate, take_tasks, with_edges
 from gnomon.graph._contract import bridges
 from gnomon.graph.workgraph import WorkGraph
@@ -154,19 +154,10 @@ def splice(graph: WorkGraph, other: WorkGraph, before: int) -> WorkGraph:
     """
     if not 0 <= before <= len(graph):
         raise GraphError(f"cannot insert before task {before}, there are {len(graph)}")
-    both = concatenate([graph, other])
-    n, k = len(graph), len(other)
-    # Position of each task of `both` in the new order, and back.
-    position = np.arange(n + k)
-    position[before:n] += k
-    position[n:] = before + np.arange(k)
-    order = np.argsort(position)
-    source, target, kind = both.edge_list()
-    spliced = with_edges(
-        take_tasks(both, order), position[source], position[target], kind, both.edge_kinds
-    )
-    spliced.validate()
-    return spliced
+    n = len(graph)
+    added = np.arange(n, n + len(other))
+    order = np.concatenate([np.arange(before), added, np.arange(before, n)])
+    return reorder(concatenate([graph, other]), order)
 
 
 def insert(
@@ -271,10 +262,8 @@ def reorder(graph: WorkGraph, order: ArrayLike) -> WorkGraph:
     position = np.empty(len(graph), np.int64)
     position[new] = np.arange(len(graph))
     source, target, kind = graph.edge_list()
-    offset, targets, kinds = build_csr(
-        position[source].astype(np.int32), position[target].astype(np.int32), kind, len(graph)
+    edited = with_edges(
+        take_tasks(graph, new), position[source], position[target], kind, graph.edge_kinds
     )
-    moved = take_tasks(graph, new)
-    edited = moved.replace(edge_offset=offset, edge_target=targets, edge_kind=kinds)
     edited.validate()
     return edited

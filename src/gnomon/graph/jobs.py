@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gnomon.errors import InputError
+from gnomon.graph.column_types import Codes, Floats, Ints
 
 __all__ = ["WAVES", "BatchJobs", "JobKinds", "Stage", "Waves"]
 
@@ -31,9 +32,9 @@ class Waves(NamedTuple):
     or `fresh`, `fresh` from `first`.
     """
 
-    fresh: Sequence[int] | NDArray[np.int64] = ()
-    first: Sequence[int] | NDArray[np.int64] = ()
-    rest: Sequence[int] | NDArray[np.int64] = ()
+    fresh: Sequence[int] | Ints = ()
+    first: Sequence[int] | Ints = ()
+    rest: Sequence[int] | Ints = ()
 
 
 class Stage(msgspec.Struct, frozen=True):
@@ -70,7 +71,7 @@ class JobKinds(msgspec.Struct, frozen=True, eq=False, dict=True):
         sample_count: How many they are: at least one.
         sample_ns: The durations.
         cpu_ns: CPU time of one task of each stage; 0 is all of its duration.
-        told_ns: Mean duration of a task of each stage, where it was told; else 0.
+        given_mean_ns: Mean duration of a task of each stage, where it was given; else 0.
 
     >>> scan = Stage(4, {2: Waves(first=[10, 12], rest=[5])})
     >>> join = Stage(1, {2: Waves(first=[20])}, parents=(0,))
@@ -80,17 +81,17 @@ class JobKinds(msgspec.Struct, frozen=True, eq=False, dict=True):
     """
 
     names: tuple[str, ...]
-    first_stage: NDArray[np.int64]
-    tasks: NDArray[np.int32]
-    first_parent: NDArray[np.int64]
-    parents: NDArray[np.int32]
-    levels: NDArray[np.int32]
-    sample_first: NDArray[np.int64]
-    sample_count: NDArray[np.int32]
-    sample_ns: NDArray[np.int64]
-    cpu_ns: NDArray[np.int64]
+    first_stage: Ints
+    tasks: Codes
+    first_parent: Ints
+    parents: Codes
+    levels: Codes
+    sample_first: Ints
+    sample_count: Codes
+    sample_ns: Ints
+    cpu_ns: Ints
     stage_names: tuple[str, ...] = ()
-    told_ns: NDArray[np.float64] = msgspec.field(default_factory=lambda: np.zeros(0))
+    given_mean_ns: Floats = msgspec.field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def build(cls, kinds: Mapping[str, Sequence[Stage]]) -> JobKinds:
@@ -140,23 +141,23 @@ class JobKinds(msgspec.Struct, frozen=True, eq=False, dict=True):
         return len(self.tasks)
 
     @cached_property
-    def kind_of_stage(self) -> NDArray[np.int32]:
+    def kind_of_stage(self) -> Codes:
         """The kind that each stage belongs to."""
         return np.repeat(
             np.arange(len(self), dtype=np.int32), np.diff(self.first_stage).astype(np.int64)
         )
 
     @cached_property
-    def mean_ns(self) -> NDArray[np.float64]:
+    def mean_ns(self) -> Floats:
         """Mean duration by (stage, wave, level)."""
         sums = np.append(0.0, np.cumsum(self.sample_ns, dtype=np.float64))
         first, count = self.sample_first, self.sample_count
-        mean: NDArray[np.float64] = (sums[first + count] - sums[first]) / count
+        mean: Floats = (sums[first + count] - sums[first]) / count
         return mean.reshape(self.stage_count, len(WAVES), len(self.levels))
 
     @cached_property
-    def typical_ns(self) -> NDArray[np.float64]:
-        """Mean duration of a task of each stage: as told, or over its samples, each once."""
+    def typical_ns(self) -> Floats:
+        """Mean duration of a task of each stage: as given, or over its samples, each once."""
         sums = np.append(0.0, np.cumsum(self.sample_ns, dtype=np.float64))
         typical = np.empty(self.stage_count)
         first = self.sample_first.reshape(self.stage_count, -1)
@@ -166,18 +167,20 @@ class JobKinds(msgspec.Struct, frozen=True, eq=False, dict=True):
             total = sum(sums[begin + many] - sums[begin] for begin, many in runs)
             typical[stage] = total / sum(many for _, many in runs)
         return (
-            np.where(self.told_ns > 0.0, self.told_ns, typical) if self.told_ns.size else typical
+            np.where(self.given_mean_ns > 0.0, self.given_mean_ns, typical)
+            if self.given_mean_ns.size
+            else typical
         )
 
     def stages_of(self, kind: int) -> range:
         """The stages of a kind, counted over all kinds."""
         return range(int(self.first_stage[kind]), int(self.first_stage[kind + 1]))
 
-    def parents_of(self, stage: int) -> NDArray[np.int32]:
+    def parents_of(self, stage: int) -> Codes:
         """What a stage waits for."""
         return self.parents[self.first_parent[stage] : self.first_parent[stage + 1]]
 
-    def work_ns(self, executors: int) -> NDArray[np.float64]:
+    def work_ns(self, executors: int) -> Floats:
         """Executor time of each kind when that many executors work on it, as measured.
 
         One task of each executor that a stage can use is its first there, the others are of the
@@ -190,16 +193,16 @@ class JobKinds(msgspec.Struct, frozen=True, eq=False, dict=True):
         work += self._newly_used(at_first) * np.maximum(fresh - first, 0.0)
         return np.add.reduceat(work, self.first_stage[:-1])
 
-    def _newly_used(self, used: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _newly_used(self, used: Ints) -> Ints:
         """Executors of each stage that no stage of its job before it could use."""
         apart = self.kind_of_stage * (used.max(initial=0) + 1)  # kinds do not see one another
         most = np.maximum.accumulate(used + apart) - apart
         before = np.append(0, most[:-1])
         before[self.first_stage[:-1]] = 0
-        new: NDArray[np.int64] = np.maximum(used - before, 0)
+        new: Ints = np.maximum(used - before, 0)
         return new
 
-    def path_ns(self, executors: int) -> NDArray[np.float64]:
+    def path_ns(self, executors: int) -> Floats:
         """From the start of each stage to the end of its job, with that many executors to itself.
 
         The longest chain of stages, each as many rounds of tasks long as it takes.
@@ -226,7 +229,7 @@ class BatchJobs(msgspec.Struct, frozen=True, eq=False):
         after: The job that has to end before, or -1.
         application: Jobs of one application share executors, which need not be moved between
             them nor warmed up again.
-        deadline_ns: By when it should be done; the greatest int64 where that is not said.
+        deadline_ns: By when it should be done; the greatest int64 where it is not given.
         weight: For policies that share by weight.
 
     >>> kinds = JobKinds.build({"q1": [Stage(1, {1: Waves(first=[5])})]})
@@ -236,12 +239,12 @@ class BatchJobs(msgspec.Struct, frozen=True, eq=False):
     """
 
     kinds: JobKinds
-    kind: NDArray[np.int32]
-    arrival_ns: NDArray[np.int64]
-    after: NDArray[np.int32]
-    application: NDArray[np.int32]
-    deadline_ns: NDArray[np.int64]
-    weight: NDArray[np.float64]
+    kind: Codes
+    arrival_ns: Ints
+    after: Codes
+    application: Codes
+    deadline_ns: Ints
+    weight: Floats
 
     @classmethod
     def of(
@@ -318,7 +321,7 @@ class _Samples:
         self.levels = levels
         self.first: list[int] = []
         self.count: list[int] = []
-        self._parts: list[NDArray[np.int64]] = []
+        self._parts: list[Ints] = []
         self._size = 0
 
     def add(self, stage: Stage, where: str) -> None:
@@ -342,9 +345,7 @@ class _Samples:
             return None
         return [fresh or first, first, rest or first]
 
-    def _append(
-        self, durations: Sequence[int] | NDArray[np.int64], where: str
-    ) -> tuple[int, int] | None:
+    def _append(self, durations: Sequence[int] | Ints, where: str) -> tuple[int, int] | None:
         values = np.asarray(durations, dtype=np.int64)
         if values.size == 0:
             return None
@@ -355,7 +356,7 @@ class _Samples:
         self._size += values.size
         return begin, values.size
 
-    def values(self) -> NDArray[np.int64]:
+    def values(self) -> Ints:
         return np.concatenate(self._parts) if self._parts else np.zeros(0, dtype=np.int64)
 
 

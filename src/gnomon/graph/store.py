@@ -1,4 +1,4 @@
-"""Graphs and timelines on disk: one Arrow file, a row a task, edges as a list in the row.
+"""Graphs and timelines on disk: one Arrow file, a row per task, edges as a list in the row.
 
 The list of successors is exactly the CSR of the graph: its offsets are the edge offsets. So the
 file maps straight into the engine, and polars or pyarrow show lanes, kinds and names as text.

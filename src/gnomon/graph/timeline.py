@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 from gnomon.graph._columns import frozen
+from gnomon.graph.column_types import Codes, Flags, Floats, Ints
 from gnomon.graph.workgraph import WorkGraph
 
 if TYPE_CHECKING:
@@ -42,9 +43,9 @@ class Timeline:
     """
 
     graph: WorkGraph
-    start_ns: NDArray[np.int64]
-    ends: NDArray[np.int64] | None = None
-    cause: NDArray[np.int32] | None = None
+    start_ns: Ints
+    ends: Ints | None = None
+    cause: Codes | None = None
     reason: NDArray[np.uint8] | None = None
     method: str = "recorded"
 
@@ -77,7 +78,7 @@ class Timeline:
     __hash__ = None  # type: ignore[assignment]
 
     @cached_property
-    def end_ns(self) -> NDArray[np.int64]:
+    def end_ns(self) -> Ints:
         """End of each task."""
         return self.ends if self.ends is not None else self.start_ns + self.graph.duration_ns
 
@@ -117,8 +118,8 @@ class Timeline:
 
         return compare(self, other)
 
-    def utilisation(self, bin_ns: int, lanes: Sequence[int] | None = None) -> NDArray[np.float64]:
-        """Busy fraction of each lane in each bin of time; a row a lane.
+    def utilisation(self, bin_ns: int, lanes: Sequence[int] | None = None) -> Floats:
+        """Busy fraction of each lane in each bin of time; a row per lane.
 
         >>> g = WorkGraph.from_columns(["a", "a"], [5, 10])
         >>> Timeline(g, np.array([0, 10])).utilisation(10).tolist()
@@ -141,7 +142,7 @@ class Timeline:
             table[row] = self._busy(order[first[lane] : first[lane + 1]], bin_ns)
         return table
 
-    def busy_fraction(self, tasks: NDArray[np.bool_], bin_ns: int) -> NDArray[np.float64]:
+    def busy_fraction(self, tasks: Flags, bin_ns: int) -> Floats:
         """Fraction of each bin in which at least one of the chosen tasks ran."""
         return self._busy(np.flatnonzero(tasks), bin_ns)
 
@@ -150,7 +151,7 @@ class Timeline:
             raise InputError(f"a bin of {bin_ns} ns; give a positive width")
         return max(1, -(-self.makespan_ns // bin_ns))
 
-    def _busy(self, tasks: NDArray[np.int64], bin_ns: int) -> NDArray[np.float64]:
+    def _busy(self, tasks: Ints, bin_ns: int) -> Floats:
         bins = self._bins(bin_ns)
         start, end = union_of_spans(self.start_ns[tasks], self.end_ns[tasks])
         edges = self.begin_ns + bin_ns * np.arange(bins + 1, dtype=np.int64)
@@ -193,9 +194,7 @@ class Timeline:
         return load_timeline(path)
 
 
-def union_of_spans(
-    start: NDArray[np.int64], end: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def union_of_spans(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Overlapping spans melted into disjoint ones, in order.
 
     >>> union_of_spans(np.array([0, 5, 20]), np.array([10, 12, 30]))
@@ -210,9 +209,7 @@ def union_of_spans(
     return start[opens], end[closes]
 
 
-def covered_until(
-    start: NDArray[np.int64], end: NDArray[np.int64], at: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def covered_until(start: Ints, end: Ints, at: Ints) -> Ints:
     """How much of the disjoint spans lies before each instant."""
     total = np.concatenate([[0], np.cumsum(end - start)])
     begun = np.searchsorted(start, at, side="right")

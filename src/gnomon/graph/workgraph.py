@@ -21,6 +21,7 @@ from gnomon.graph._columns import (
     frozen,
     intern_codes,
 )
+from gnomon.graph.column_types import Codes, Flags, Floats, Ints
 from gnomon.table import Dictionary
 
 if TYPE_CHECKING:
@@ -58,23 +59,23 @@ class WorkGraph:
     [1]
     """
 
-    lane: NDArray[np.int32]
-    duration_ns: NDArray[np.int64]
+    lane: Codes
+    duration_ns: Ints
     kind: NDArray[np.uint8]
-    name: NDArray[np.int32]
+    name: Codes
     lanes: Sequence[str]
     kinds: Sequence[str]
     names: Sequence[str]
-    edge_offset: NDArray[np.int64]
-    edge_target: NDArray[np.int32]
+    edge_offset: Ints
+    edge_target: Codes
     edge_kind: NDArray[np.uint8]
     edge_kinds: Sequence[str]
-    bytes: NDArray[np.int64] | None = None
-    flops: NDArray[np.float64] | None = None
-    rank: NDArray[np.int32] | None = None
-    group: NDArray[np.int32] | None = None
-    wait_task: NDArray[np.int32] | None = None
-    wait_lane: NDArray[np.int32] | None = None
+    bytes: Ints | None = None
+    flops: Floats | None = None
+    rank: Codes | None = None
+    group: Codes | None = None
+    wait_task: Codes | None = None
+    wait_lane: Codes | None = None
     meta: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -104,7 +105,7 @@ class WorkGraph:
 
         Args:
             lane: Lane of each task, by name, or by number with `lanes` naming them.
-            kind: One word for all, one a task, or codes with their table; `name` likewise.
+            kind: One word for all, one per task, or codes with their table; `name` likewise.
             edges: `(source, target)` or `(source, target, kind)`; kind is one word or one an edge.
             waits: `(task, lane)` pairs: the task waits for what the lane holds when it starts.
         """
@@ -172,23 +173,17 @@ class WorkGraph:
         # Through the constructor: columns come back read-only, and what is cached stays at home.
         return type(self), tuple(getattr(self, f.name) for f in dataclasses.fields(self))
 
-    def successors(self, task: int) -> NDArray[np.int32]:
+    def successors(self, task: int) -> Codes:
         """Targets of the edges that leave a task; lane order is not among them."""
         return self.edge_target[self.edge_offset[task] : self.edge_offset[task + 1]]
 
-    def edge_list(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]:
+    def edge_list(self) -> tuple[Codes, Codes, NDArray[np.uint8]]:
         """Edges as source, target and kind columns."""
         counts = np.diff(self.edge_offset)
         source = np.repeat(np.arange(len(self), dtype=np.int32), counts)
         return source, self.edge_target, self.edge_kind
 
-    def edge_kind_between(self, source: int, target: int) -> str | None:
-        """The kind of an edge between two tasks, None when there is none."""
-        first = int(self.edge_offset[source])
-        hits = np.flatnonzero(self.successors(source) == target)
-        return None if len(hits) == 0 else self.edge_kinds[self.edge_kind[first + hits[0]]]
-
-    def is_kind(self, *kinds: str) -> NDArray[np.bool_]:
+    def is_kind(self, *kinds: str) -> Flags:
         """Which tasks are of one of these kinds; kinds that do not occur are no error."""
         return np.asarray([kind in kinds for kind in self.kinds] or [False], bool)[self.kind]
 
@@ -259,7 +254,7 @@ class WorkGraph:
 
 def _lanes(
     lane: ArrayLike | Sequence[str], lanes: Sequence[str] | None, n: int
-) -> tuple[NDArray[np.int32], Sequence[str]]:
+) -> tuple[Codes, Sequence[str]]:
     if lanes is None and n and isinstance(np.asarray(lane).flat[0], str):
         return intern_codes(list(np.asarray(lane)), n, np.int32, "lane")
     codes = as_ids(lane, "lane")
@@ -268,9 +263,7 @@ def _lanes(
     return codes, tuple(lanes)
 
 
-def _edges(
-    edges: Edges | None,
-) -> tuple[NDArray[np.int32], NDArray[np.int32], Texts]:
+def _edges(edges: Edges | None) -> tuple[Codes, Codes, Texts]:
     if edges is None:
         return np.empty(0, np.int32), np.empty(0, np.int32), "edge"
     source, target = as_ids(edges[0], "edge source"), as_ids(edges[1], "edge target")
@@ -281,7 +274,7 @@ def _edges(
 
 def _waits(
     waits: tuple[ArrayLike, ArrayLike | Sequence[str]] | None, lanes: Sequence[str]
-) -> tuple[NDArray[np.int32] | None, NDArray[np.int32] | None]:
+) -> tuple[Codes | None, Codes | None]:
     if waits is None:
         return None, None
     task = as_ids(waits[0], "waiting task")

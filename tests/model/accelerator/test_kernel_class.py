@@ -8,11 +8,11 @@ from gnomon.model.accelerator.kernel_class import KERNEL_CLASSES, classify_kerne
 
 GPU_KERNEL = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<"
 REAL = {
-    "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_NTN": "product",
-    "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x128_32x5_nn>": "product",
-    "Cijk_Ailk_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT256x224x64_MI16x16x1": "product",
-    "void cudnn::cnn::conv2d_grouped_direct_kernel<false, true>": "product",
-    "sm90_xmma_wgrad_implicit_gemm_indexed_wo_smem_bf16bf16_bf16f32": "product",
+    "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_NTN": "gemm",
+    "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x128_32x5_nn>": "gemm",
+    "Cijk_Ailk_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT256x224x64_MI16x16x1": "gemm",
+    "void cudnn::cnn::conv2d_grouped_direct_kernel<false, true>": "gemm",
+    "sm90_xmma_wgrad_implicit_gemm_indexed_wo_smem_bf16bf16_bf16f32": "gemm",
     "flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>": "attention",
     "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_3": "attention",
     "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous "

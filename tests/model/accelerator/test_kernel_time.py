@@ -19,14 +19,14 @@ MORE = st.integers(1, 40_000)
 
 
 @given(GPUS, TYPES, st.tuples(SIZE, SIZE, SIZE, st.integers(1, 512)), st.integers(0, 3), MORE)
-def test_a_larger_product_never_takes_less(
+def test_a_larger_gemm_never_takes_less(
     gpu: str, dtype: str, sizes: tuple[int, ...], which: int, more: int
 ) -> None:
     times = KernelTimes.of(gpu)
     larger = [s + more * (place == which) for place, s in enumerate(sizes)]
     for isolated in (False, True):
-        small = times.product_us(*sizes, dtype=dtype, isolated=isolated)
-        assert 0 < small <= times.product_us(*larger, dtype=dtype, isolated=isolated) * (1 + 1e-12)
+        small = times.gemm_us(*sizes, dtype=dtype, isolated=isolated)
+        assert 0 < small <= times.gemm_us(*larger, dtype=dtype, isolated=isolated) * (1 + 1e-12)
 
 
 @given(
@@ -69,10 +69,10 @@ def test_more_rows_or_longer_ones_never_take_less(
 
 
 @given(GPUS, TYPES, st.integers(1024, 32768), st.integers(1024, 32768), st.integers(1024, 16384))
-def test_no_product_beats_the_data_sheet(gpu: str, dtype: str, m: int, n: int, k: int) -> None:
+def test_no_gemm_beats_the_data_sheet(gpu: str, dtype: str, m: int, n: int, k: int) -> None:
     times = KernelTimes.of(gpu)
     at_peak_us = 2.0 * m * n * k / (times.gpu.peak_tflops(dtype) * 1e6)
-    assert times.product_us(m, n, k, dtype=dtype) > at_peak_us
+    assert times.gemm_us(m, n, k, dtype=dtype) > at_peak_us
 
 
 @pytest.mark.parametrize("kind", MEMORY_KINDS)
@@ -85,18 +85,18 @@ def test_no_memory_beats_the_data_sheet(gpu: str, kind: str) -> None:
 def test_sizes_may_be_arrays_and_are_broadcast() -> None:
     times = KernelTimes.of("H200")
     m, n = np.array([512, 4096, 32768]), np.array([[1024], [8192]])
-    table = times.product_us(m, n, 2048)
+    table = times.gemm_us(m, n, 2048)
     assert table.shape == (2, 3)
-    assert table[1, 2] == times.product_us(32768, 8192, 2048)
+    assert table[1, 2] == times.gemm_us(32768, 8192, 2048)
     assert times.attention_us(4, 16, np.array([512, 2048]), 2048, 128).shape == (2,)
     assert times.memory_us(np.array([1e6, 1e9])).shape == (2,)
 
 
 def test_a_table_speaks_for_its_own_gpu_and_those_of_its_design() -> None:
-    assert KernelTimes.of("H200").source("product") == "table"
-    assert KernelTimes.of("A100-40GB").source("product") == "table"
-    assert KernelTimes.of("A100").source("product", "fp32") == "table"
-    assert KernelTimes.of("V100").source("product", "fp16") == "roofline"
+    assert KernelTimes.of("H200").source("gemm") == "table"
+    assert KernelTimes.of("A100-40GB").source("gemm") == "table"
+    assert KernelTimes.of("A100").source("gemm", "fp32") == "table"
+    assert KernelTimes.of("V100").source("gemm", "fp16") == "roofline"
     assert KernelTimes.of("V100").source("normalisation") == "table"
     assert KernelTimes.of("H200").source("attention", backward=True) == "table"
     assert KernelTimes.of("MI300X").source("attention") == "roofline"
@@ -107,18 +107,18 @@ def test_a_table_speaks_for_its_own_gpu_and_those_of_its_design() -> None:
 
 def test_half_precision_is_one_thing_under_two_names() -> None:
     times = KernelTimes.of("A100")
-    assert times.product_us(4096, 4096, 4096, dtype="fp16") == times.product_us(4096, 4096, 4096)
+    assert times.gemm_us(4096, 4096, 4096, dtype="fp16") == times.gemm_us(4096, 4096, 4096)
 
 
 def test_what_is_borrowed_is_less_sure() -> None:
-    for family in ("product", "attention", "softmax", "normalisation"):
+    for family in ("gemm", "attention", "softmax", "normalisation"):
         assert KernelTimes.of("MI300X").spread(family) > KernelTimes.of("H200").spread(family)
 
 
 def test_a_lone_call_takes_at_least_its_floor() -> None:
     times = KernelTimes.of("H200")
-    assert times.product_us(16, 16, 16) < 4.0
-    assert times.product_us(16, 16, 16, isolated=True) > 9.0
+    assert times.gemm_us(16, 16, 16) < 4.0
+    assert times.gemm_us(16, 16, 16, isolated=True) > 9.0
     assert times.attention_us(1, 8, 512, 512, 64, isolated=True) > 30.0
 
 
@@ -130,7 +130,7 @@ def test_shared_keys_save_memory_traffic_not_arithmetic() -> None:
 
 def test_every_entry_says_where_it_is_from() -> None:
     shipped = shipped_coefficients()
-    for entry in (*shipped.product, *shipped.attention, *shipped.memory):
+    for entry in (*shipped.gemm, *shipped.attention, *shipped.memory):
         assert entry.source
         assert 0.0 < entry.spread < 1.0
 
@@ -142,13 +142,13 @@ def test_every_gpu_has_a_time_for_everything(gpu: str) -> None:
     for backward in (False, True):
         assert np.isfinite(times.attention_us(1, 8, 128, 128, 64, backward=backward))
     for dtype in ("bf16", "fp16", "fp32", "tf32", "fp8"):
-        assert np.isfinite(times.product_us(128, 128, 128, dtype=dtype))
+        assert np.isfinite(times.gemm_us(128, 128, 128, dtype=dtype))
 
 
 def test_nonsense_is_refused() -> None:
     times = KernelTimes.of("A100")
     with pytest.raises(InputError, match="k has to be above zero"):
-        times.product_us(8, 8, 0)
+        times.gemm_us(8, 8, 0)
     with pytest.raises(InputError, match="head_dim has to be above zero"):
         times.attention_us(1, 1, 1, 1, -2)
     with pytest.raises(InputError, match=r"no kind 'magic'.*softmax"):
@@ -171,7 +171,7 @@ def own_kernels(folder: Path) -> list[tuple[str, int, int, int, float]]:
 
 def lone_us(times: KernelTimes, op: str, m: int, n: int, k: int) -> float:
     if op.startswith("gemm"):
-        return float(times.product_us(m, n, k, isolated=True))
+        return float(times.gemm_us(m, n, k, isolated=True))
     if op.startswith("sdpa"):
         seq, width = divmod(k, 10_000)
         return float(
@@ -205,9 +205,9 @@ def test_lone_calls_on_an_h200_are_told(public_data: Path, op: str) -> None:
 def test_kernels_inside_a_step_take_what_is_said() -> None:
     """Medians of kernels in recorded steps of a GPT (8,192 tokens, 2,048 wide) on an H200."""
     times = KernelTimes.of("H200")
-    products = {(8192, 6144, 2048): 286.5, (8192, 2048, 8192): 358.7, (2048, 2048, 8192): 92.9}
-    for sizes, us in products.items():
-        assert times.product_us(*sizes) == pytest.approx(us, rel=0.1)
+    gemms = {(8192, 6144, 2048): 286.5, (8192, 2048, 8192): 358.7, (2048, 2048, 8192): 92.9}
+    for sizes, us in gemms.items():
+        assert times.gemm_us(*sizes) == pytest.approx(us, rel=0.1)
     assert times.attention_us(4, 16, 2048, 2048, 128) == pytest.approx(156.7, rel=0.1)
     assert times.attention_us(4, 16, 2048, 2048, 128, backward=True) == pytest.approx(
         435.0 + 34.4 + 30.3, rel=0.1

@@ -1,7 +1,7 @@
 """The slow, obvious builder of training graphs: an event at a time, in plain lists.
 
 The native builder is held against it. Outside its scope: waits between streams (recorded or
-inferred), and what CPU backends exchange.
+inferred), and what CPU backends communication.
 """
 
 from __future__ import annotations

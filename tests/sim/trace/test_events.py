@@ -1,4 +1,4 @@
-"""What each event is to the graph: lanes, and the exchanges of CPU backends."""
+"""What each event is to the graph: lanes, and the communications of CPU backends."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from gnomon.graph import scale
 from gnomon.sim import replay
 from gnomon.sim.trace.events import EventClass, EventFlag, lay_out, peer_of
 from tests.sim.trace.traces import (
+    backend_event,
     call,
     edges_of,
-    exchange,
     graph_of,
     kernel,
     kinds_of,
@@ -70,26 +70,26 @@ def test_frames_marks_and_unknown_events_are_no_tasks():
 
 #: A send and a reduction beside the computation; the thread then waits for the reduction.
 BESIDE = [
-    post(0, 10, "send", 1), exchange(5, 400, "gloo:send", 6),
-    post(20, 10, "allreduce_"), exchange(25, 165, "gloo:all_reduce", 5),
+    post(0, 10, "send", 1), backend_event(5, 400, "gloo:send", 6),
+    post(20, 10, "allreduce_"), backend_event(25, 165, "gloo:all_reduce", 5),
     op(30, 50, "aten::mm"), op(200, 50, "aten::add"),
 ]  # fmt: skip
 
 
-def test_exchanges_lie_on_lanes_of_their_own():
+def test_communications_lie_on_lanes_of_their_own():
     trace = trace_of(*BESIDE)
     laid = lay_out(trace)
     assert laid.lanes == ("thread 1", "gloo send to 1", "gloo all_reduce thread 5")
-    named = [(trace.name_of(one), trace.name_of(asked)) for one, asked in laid.exchanges]
+    named = [(trace.name_of(one), trace.name_of(asked)) for one, asked in laid.communications]
     assert named == [("gloo:send", "c10d::send"), ("gloo:all_reduce", "c10d::allreduce_")]
-    for one, asked in laid.exchanges:
+    for one, asked in laid.communications:
         assert laid.event_class[one] == EventClass.DEVICE
         assert laid.event_class[asked] == EventClass.CALL
         assert laid.flags[one] == EventFlag.HOST_WAITS
         assert laid.correlation[one] == laid.correlation[asked] > 0
 
 
-def test_exchanges_are_launched_by_their_call_and_awaited_by_a_silent_thread():
+def test_communications_are_launched_by_their_call_and_awaited_by_a_silent_thread():
     training = graph_of(*BESIDE)
     assert sorted(edges_of(training, "launch")) == [
         ("c10d::allreduce_", "device gap"), ("c10d::send", "device gap"),
@@ -109,8 +109,8 @@ def test_exchanges_are_launched_by_their_call_and_awaited_by_a_silent_thread():
 
 def test_a_thread_may_wait_for_a_send_and_a_receive_together():
     events = [
-        post(0, 10, "send", 1), post(10, 10, "recv_", 1), exchange(5, 190, "gloo:send", 6),
-        exchange(15, 183, "gloo:recv", 7), op(20, 10), op(200, 10, "aten::add"),
+        post(0, 10, "send", 1), post(10, 10, "recv_", 1), backend_event(5, 190, "gloo:send", 6),
+        backend_event(15, 183, "gloo:recv", 7), op(20, 10), op(200, 10, "aten::add"),
     ]  # fmt: skip
     training = graph_of(*events)
     assert lay_out(trace_of(*events)).lanes[1:] == ("gloo send to 1", "gloo recv from 1")
@@ -125,10 +125,10 @@ def test_a_thread_may_wait_for_a_send_and_a_receive_together():
         assert line.start_ns[add] == line.end_ns[task_named(training, late)] + 2_000
 
 
-def test_an_exchange_asked_for_before_the_window_keeps_its_place():
-    events = [exchange(0, 50, "gloo:all_reduce"), post(60, 5, "allreduce_"), op(70, 5)]
+def test_a_communication_asked_for_before_the_window_keeps_its_place():
+    events = [backend_event(0, 50, "gloo:all_reduce"), post(60, 5, "allreduce_"), op(70, 5)]
     laid = lay_out(trace_of(*events))
-    assert laid.exchanges == ((0, -1),)
+    assert laid.communications == ((0, -1),)
     training = graph_of(*events)
     assert edges_of(training, "launch") == []
     assert replay(training.graph).makespan_ns == 75_000
@@ -136,9 +136,9 @@ def test_an_exchange_asked_for_before_the_window_keeps_its_place():
 
 def test_calls_are_taken_in_order_each_once():
     events = [post(0, 1, "allreduce_"), post(10, 1, "allreduce_"), post(20, 1, "broadcast_")]
-    events += [exchange(2, 30, "gloo:all_reduce"), exchange(12, 5, "gloo:all_reduce", 6)]
+    events += [backend_event(2, 30, "gloo:all_reduce"), backend_event(12, 5, "gloo:all_reduce", 6)]
     trace = trace_of(*events)
-    asked = [int(trace.start_ns[call]) for _, call in lay_out(trace).exchanges]
+    asked = [int(trace.start_ns[call]) for _, call in lay_out(trace).communications]
     assert asked == [0, 10_000]
 
 
@@ -152,6 +152,6 @@ def test_peers_are_read_from_the_values_of_sends_and_receives():
     assert peer_of(trace, -1) is None
 
 
-def test_a_kernel_is_no_exchange_of_a_backend():
+def test_a_kernel_is_no_communication_of_a_backend():
     trace = trace_of(launch(0, 1, 1), kernel(2, 1, 1, name="gloo:all_reduce"))
-    assert lay_out(trace).exchanges == ()
+    assert lay_out(trace).communications == ()

@@ -38,7 +38,7 @@ def test_a_launch_bound_kernel_follows_its_launch(tmp_path):
     faster = scale(training.graph, training.graph.is_kind("gap"), 0.5)
     # The second kernel starts 10 us after its launch, whenever that is.
     line = replay(faster)
-    kernels = np.flatnonzero(training.graph.is_kind("product"))
+    kernels = np.flatnonzero(training.graph.is_kind("gemm"))
     launches = np.flatnonzero(training.graph.is_kind("launch"))
     assert ((line.start_ns[kernels] - line.end_ns[launches]) // 1000).tolist() == [10, 10]
 
@@ -47,8 +47,8 @@ def test_a_gpu_bound_kernel_follows_the_one_before(tmp_path):
     training = built(
         tmp_path, launch(0, 10, 1), launch(10, 10, 2), kernel(20, 500, 1), kernel(522, 100, 2)
     )
-    twice = replay(scale(training.graph, training.graph.is_kind("product"), 2.0))
-    kernels = np.flatnonzero(training.graph.is_kind("product"))
+    twice = replay(scale(training.graph, training.graph.is_kind("gemm"), 2.0))
+    kernels = np.flatnonzero(training.graph.is_kind("gemm"))
     # The gap of 2 us between the two stays.
     assert (twice.start_ns[kernels] // 1000).tolist() == [20, 20 + 1000 + 2]
 
@@ -57,7 +57,7 @@ def test_a_kernel_may_start_before_its_launch_returns(tmp_path):
     training = built(tmp_path, launch(0, 100, 1), kernel(30, 20, 1))
     line = replay(training.graph)
     assert line.makespan_ns == 100_000
-    assert line.start_ns[np.flatnonzero(training.graph.is_kind("product"))].tolist() == [30_000]
+    assert line.start_ns[np.flatnonzero(training.graph.is_kind("gemm"))].tolist() == [30_000]
 
 
 def test_synchronise_waits_for_what_is_queued(tmp_path):
@@ -65,9 +65,9 @@ def test_synchronise_waits_for_what_is_queued(tmp_path):
     after = us("aten::add", "cpu_op", 1, 310, 10)
     training = built(tmp_path, launch(0, 10, 1), kernel(20, 280, 1), sync, after)
     assert training.graph.wait_task is not None
-    slower = replay(scale(training.graph, training.graph.is_kind("product"), 2.0))
+    slower = replay(scale(training.graph, training.graph.is_kind("gemm"), 2.0))
     assert slower.makespan_ns == 320_000 + 280_000
-    faster = replay(scale(training.graph, training.graph.is_kind("product"), 0.0))
+    faster = replay(scale(training.graph, training.graph.is_kind("gemm"), 0.0))
     # 10 us of the call came after the kernel had ended and remain.
     assert faster.makespan_ns == 320_000 - 280_000
 
@@ -91,17 +91,17 @@ def test_a_full_queue_blocks_the_host_until_a_kernel_ends(tmp_path):
     blocked = launch(200, 860, 21)
     training = built(tmp_path, *events, blocked, kernel(2050, 100, 21))
     assert len(edges_of(training, "queue")) == 1
-    faster = replay(scale(training.graph, training.graph.is_kind("product"), 0.1))
+    faster = replay(scale(training.graph, training.graph.is_kind("gemm"), 0.1))
     assert faster.makespan_ns < 700_000
 
 
 def test_streams_are_tied_where_the_host_used_events(tmp_path):
     wait = us("cudaStreamWaitEvent", "cuda_runtime", 1, 20, 1)
     events = [launch(0, 5, 1), launch(30, 5, 2), kernel(10, 500, 1, 7), kernel(511.5, 50, 2, 9)]
-    tied = built(tmp_path, *events, wait)
-    assert edges_of(tied, "stream") == [("gemm", "device gap")]
-    assert [w.confidence for w in tied.inferred] == [0.98]
-    slower = scale(tied.graph, tied.graph.is_kind("product"), 2.0)
+    linked = built(tmp_path, *events, wait)
+    assert edges_of(linked, "stream") == [("gemm", "device gap")]
+    assert [w.confidence for w in linked.inferred] == [0.98]
+    slower = scale(linked.graph, linked.graph.is_kind("gemm"), 2.0)
     assert replay(slower).makespan_ns == 10_000 + 1_000_000 + 1_500 + 100_000
     assert edges_of(built(tmp_path, *events), "stream") == []  # nobody asked a stream to wait
     # A start closer than any event could travel was waiting for room, not for the other kernel.
@@ -114,11 +114,11 @@ def truth_of(folder):
     tasks = json.loads((folder / "truth.json").read_text())["tasks"]
     training = build_graph(read_kineto(folder / "plain.json.gz"))
     graph = training.graph
-    # Products in the order of their launches are the tasks, step after step.
+    # GEMMs in the order of their launches are the tasks, step after step.
     source, target, kind = graph.edge_list()
     launches = sorted(
         (int(u), int(v) + 1) for u, v, k in zip(source, target, kind)
-        if graph.edge_kinds[k] == "launch" and graph.kinds[graph.kind[v + 1]] == "product"
+        if graph.edge_kinds[k] == "launch" and graph.kinds[graph.kind[v + 1]] == "gemm"
     )  # fmt: skip
     kernels = [k for _, k in launches]
     before: list[set[int]] = []
@@ -155,13 +155,13 @@ def test_inferred_waits_against_the_known_graph(public_data):
             other_stream = training.graph.lane[dep] != training.graph.lane[kernel_task]
             if other_stream and end[dep] - others >= 5_000:
                 binding.add((dep, kernel_task))
-    # A wait that held back the memset before a product held back the product.
+    # A wait that held back the memset before a GEMM held back the GEMM.
     lane = training.graph.lane
 
-    def product_at(task):
+    def gemm_at(task):
         return next(k for k in sorted(kernels) if k >= task and lane[k] == lane[task])
 
-    inferred = {(w.source, product_at(w.target)) for w in training.inferred}
+    inferred = {(w.source, gemm_at(w.target)) for w in training.inferred}
     assert binding
     assert len(inferred & binding) >= 0.9 * len(binding)
     between = [(place[s], place[t]) for s, t in inferred if s in place and t in place]
@@ -298,10 +298,10 @@ def test_one_marked_step_counts_for_itself_and_strange_events_are_counted(tmp_pa
 
 
 def test_changes_are_made_together_and_shown_apart():
-    halves = [WhatIf("p", ("product",), 0.5), WhatIf("a", ("attention",), 0.5)]
+    halves = [WhatIf("p", ("gemm",), 0.5), WhatIf("a", ("attention",), 0.5)]
     run = replay_trace(bundled("h200-gpt-l6"), changes=halves)
     table = to_result(run).table("What if")
-    assert table["what_if"] == ["as it is", "p", "a", "all of these"]
+    assert table["what_if"] == ["baseline", "p", "a", "all of these"]
     base, first, second, both = table["step_ms"].tolist()
     assert base - both == pytest.approx((base - first) + (base - second), rel=0.01)
     # The figure is the changed replay of what was recorded; the table has the profiler taken out
@@ -336,7 +336,7 @@ def test_the_bundled_trace_replays_exactly():
 
 
 def test_what_ifs_name_what_is_missing():
-    with pytest.raises(InputError, match=r"no 'communication' tasks; there are .*product"):
+    with pytest.raises(InputError, match=r"no 'communication' tasks; there are .*gemm"):
         replay_trace(bundled("h200-gpt-l6"), [WhatIf("faster network", ("communication",), 0.5)])
 
 

@@ -15,8 +15,8 @@ from gnomon.sim.trace import build_graph
 from gnomon.sim.trace.events import lay_out
 from tests.sim.trace.reference_graph import GAP, flatten, host_events, reference_graph
 from tests.sim.trace.traces import (
+    backend_event,
     call,
-    exchange,
     kernel,
     launch,
     mark,
@@ -77,7 +77,7 @@ def small_traces(draw):
 
 
 @st.composite
-def traces_with_exchanges(draw):
+def traces_with_communication(draw):
     """Operators beside what a CPU backend sends, receives and reduces."""
     events = [draw(ops), *draw(st.lists(ops, max_size=8))]
     for _ in range(draw(st.integers(1, 5))):
@@ -87,7 +87,7 @@ def traces_with_exchanges(draw):
         if draw(st.integers(0, 4)):
             events.append(post(begin, draw(lengths), name, peer, thread))
         at = max(0, begin + draw(delays))
-        events.append(exchange(at, draw(lengths), f"gloo:{shown}", draw(st.integers(5, 6))))
+        events.append(backend_event(at, draw(lengths), f"gloo:{shown}", draw(st.integers(5, 6))))
     return trace_of(*events)
 
 
@@ -121,8 +121,8 @@ def waits(graph):
 def assert_same(trace):
     """All is equal but what streams wait for between themselves."""
     training, slow = build_graph(trace), reference_graph(trace)
-    tied = edges(training.graph)
-    held = {target for _, target, kind in tied if kind == "stream"}
+    linked = edges(training.graph)
+    held = {target for _, target, kind in linked if kind == "stream"}
     ours, theirs = columns(training), [tuple(task) for task in slow.tasks]
     assert len(ours) == len(theirs)
     for number, (one, other) in enumerate(zip(ours, theirs)):
@@ -131,7 +131,7 @@ def assert_same(trace):
         else:
             assert (*one[:5], one[6]) == (*other[:5], other[6])
             assert one[5] <= other[5]
-    assert [edge for edge in tied if edge[2] != "stream"] == sorted(slow.edges)
+    assert [edge for edge in linked if edge[2] != "stream"] == sorted(slow.edges)
     assert waits(training.graph) == sorted(slow.waits)
     assert training.step.tolist() == slow.step
     assert training.step_names == slow.step_names
@@ -152,12 +152,12 @@ def test_prop_random_traces_build_the_same_and_replay_exactly(trace):
     assert_replays_exactly(build_graph(trace))
 
 
-@given(traces_with_exchanges())
-def test_prop_exchanges_of_cpu_backends_replay_exactly(trace):
+@given(traces_with_communication())
+def test_prop_communications_of_cpu_backends_replay_exactly(trace):
     training = build_graph(trace)
     assert_replays_exactly(training)
     laid = lay_out(trace)
-    assert len(laid.exchanges) == np.count_nonzero(training.graph.is_kind("communication"))
+    assert len(laid.communications) == np.count_nonzero(training.graph.is_kind("communication"))
 
 
 @given(small_traces(), st.integers(0, 10**12))
@@ -203,7 +203,7 @@ def real_traces(folder):
 
 def assert_same_where_there_is_a_graph(path):
     trace = read_kineto(path)
-    if lay_out(trace).exchanges:
+    if lay_out(trace).communications:
         return
     try:
         assert_same(trace)

@@ -172,8 +172,8 @@ def test_gaps_behind_late_launches_are_those_of_a_queue(tmp_path):
     # Nothing queues here, so the usual gap is taken; the kernels themselves stay.
     edited = without_profiler(trace, training, COST)
     assert set(edited.duration_ns[gap].tolist()) == {1300}
-    product = training.graph.is_kind("product")
-    assert np.array_equal(edited.duration_ns[product], training.graph.duration_ns[product])
+    gemm = training.graph.is_kind("gemm")
+    assert np.array_equal(edited.duration_ns[gemm], training.graph.duration_ns[gemm])
 
 
 # -- the answer ------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def collective(
 
 
 def post(ts: float, dur: float, name: str, peer: int | None = None, tid: int = 1) -> Event:
-    """The call that asks a CPU backend for an exchange."""
+    """The call that asks a CPU backend for a communication."""
     if peer is None:
         return op(ts, dur, f"c10d::{name}", tid)
     values = {"Concrete Inputs": ["", "", str(peer), "0"], "Input type": ["", "", "", ""],
@@ -111,8 +111,8 @@ def post(ts: float, dur: float, name: str, peer: int | None = None, tid: int = 1
     return op(ts, dur, f"c10d::{name}", tid, **values)
 
 
-def exchange(ts: float, dur: float, name: str, tid: int = 5, size: int = 8) -> Event:
-    """What a CPU backend shows of an exchange, on the thread that saw it end."""
+def backend_event(ts: float, dur: float, name: str, tid: int = 5, size: int = 8) -> Event:
+    """What a CPU backend shows of a communication, on the thread that saw it end."""
     return us(name, "user_annotation", tid, ts, dur, **{"Input Dims": [[size]]})
 
 
@@ -124,7 +124,7 @@ def rank_trace(
 
     Args:
         rank: Its number.
-        computes: How long the product takes.
+        computes: How long the GEMM takes.
         ends: When the reduction ends, counted from the step's start; on all ranks the same.
         world: How many ranks there are.
         steps: How many steps.

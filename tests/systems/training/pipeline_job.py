@@ -191,9 +191,9 @@ def play_step(job: Job, step: int, factor: Callable[[int], float]) -> list[dict]
         ]  # fmt: skip
         gaps = rng.random(len(items)) * 2e-4
         runs[rank] = Run(rank, dp, stage, items, took, gaps.tolist(), factor(rank))
-    meetings: dict[tuple, list[float]] = {}
+    rendezvous: dict[tuple, list[float]] = {}
     while any(not run.is_done for run in runs.values()):
-        moved = [run.advance(meetings) for run in runs.values()]
+        moved = [run.advance(rendezvous) for run in runs.values()]
         assert any(moved), "the made-up schedule is stuck"
     return [row | {"step": 10 + 3 * step} for run in runs.values() for row in run.rows]
 
@@ -212,7 +212,7 @@ class Run:
     def is_done(self) -> bool:
         return self.at == len(self.items)
 
-    def advance(self, meetings) -> bool:
+    def advance(self, rendezvous) -> bool:
         """Goes on as far as it can; whether it did."""
         moved = False
         while not self.is_done:
@@ -221,12 +221,12 @@ class Run:
                 self.came = self.now + self.gaps[self.at]
                 self.keys = [self._key(op) for op in batch if op.meets]
                 for key in self.keys:
-                    meetings.setdefault(key, []).append(self.came)
+                    rendezvous.setdefault(key, []).append(self.came)
                 moved = True
             sizes = [op.size for op in batch if op.meets]
-            if any(len(meetings[key]) < size for key, size in zip(self.keys, sizes)):
+            if any(len(rendezvous[key]) < size for key, size in zip(self.keys, sizes)):
                 return moved
-            began = max([self.came, *(max(meetings[key]) for key in self.keys)])
+            began = max([self.came, *(max(rendezvous[key]) for key in self.keys)])
             slow = self.factor if "compute" in batch[0].name else 1.0
             self._write(batch, began + slow * self.took[self.at])
             self.at, self.came, moved = self.at + 1, None, True

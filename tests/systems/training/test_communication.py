@@ -1,4 +1,4 @@
-"""What a trace shows of a rank's exchanges."""
+"""What a trace shows of a rank's communications."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from gnomon.sim.trace.events import lay_out
 from gnomon.systems.training.communication import Communication, communications
 from tests.sim.trace.traces import (
+    backend_event,
     collective,
-    exchange,
     kernel,
     launch,
     mark,
@@ -69,9 +69,9 @@ def test_the_larger_side_of_a_gather_is_its_size():
 @pytest.mark.parametrize(
     ("name", "operation"),
     [
-        ("ncclKernel_ReduceScatter_RING_LL_Sum_float", "ReduceScatter"),
-        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "SendRecv"),
-        ("ncclDevKernel_AllGather_RING", "AllGather"),
+        ("ncclKernel_ReduceScatter_RING_LL_Sum_float", "reduce_scatter"),
+        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "send"),
+        ("ncclDevKernel_AllGather_RING", "all_gather"),
         ("rcclGenericKernel", "communication"),
         ("void deep_ep::intranode::dispatch<4, 768, 8192>", "dispatch"),
     ],
@@ -90,10 +90,10 @@ def test_what_is_said_of_a_kernel_may_be_nonsense():
     assert seen(odd)[0].operation == "communication"
 
 
-def test_exchanges_of_a_cpu_backend():
+def test_communications_of_a_cpu_backend():
     events = [
-        mark(1, 0, 50), mark(2, 50, 50), post(10, 5, "send", 1), exchange(12, 60, "gloo:send"),
-        post(60, 5, "allreduce_"), exchange(62, 5, "gloo:all_reduce", size=32),
+        mark(1, 0, 50), mark(2, 50, 50), post(10, 5, "send", 1), backend_event(12, 60, "gloo:send"),
+        post(60, 5, "allreduce_"), backend_event(62, 5, "gloo:all_reduce", size=32),
     ]  # fmt: skip
     sent, reduced = seen(*events)
     assert (sent.operation, sent.peer, sent.step, sent.size) == (
@@ -111,5 +111,9 @@ def test_the_step_is_that_of_the_launch_and_none_without_one():
 
 
 def test_they_come_in_order_of_their_start():
-    events = [collective(30, 1, 3), exchange(20, 1, "gloo:barrier"), kernel(10, 1, 1, 7, "ncclX")]
+    events = [
+        collective(30, 1, 3),
+        backend_event(20, 1, "gloo:barrier"),
+        kernel(10, 1, 1, 7, "ncclX"),
+    ]
     assert [one.start_ns for one in seen(*events)] == [0, 10_000, 20_000]

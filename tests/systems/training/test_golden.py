@@ -57,7 +57,7 @@ def test_steps_of_whole_jobs(public_data, workload):
     assert check_steps(job.training) == 2 * (len(job.ranks) + 1)
     assert check_foretold(job.training) == 2
     # Nearly everything that was sent was also received.
-    met, exchanged = len(job.meeting.task), job.training.graph.is_kind("communication").sum()
+    met, exchanged = len(job.rendezvous.task), job.training.graph.is_kind("communication").sum()
     assert met >= 0.95 * exchanged
     for row in play(job.training, usual_questions(job.training), job.training.graph,
                     job.training.recorded):  # fmt: skip
@@ -119,23 +119,23 @@ def test_every_rank_comes_back(dlrm):
         assert abs(row.error_pct) <= 3, row
 
 
-def test_eight_exchanges_of_eight_ranks(dlrm):
-    meeting = dlrm.meeting
-    assert np.bincount(meeting.group).tolist() == [8] * 8
+def test_eight_communications_of_eight_ranks(dlrm):
+    rendezvous = dlrm.rendezvous
+    assert np.bincount(rendezvous.group).tolist() == [8] * 8
     graph = dlrm.training.graph
     for number in range(8):
-        ranks = graph.rank[meeting.task[meeting.group == number]]
+        ranks = graph.rank[rendezvous.task[rendezvous.group == number]]
         assert sorted(ranks.tolist()) == list(range(8))
 
 
 def test_waiting_is_not_transfer(dlrm):
     """Rank 1 shows 7.6 ms for the first all-to-all, rank 7 shows 10 us: it came last."""
-    line, meeting = dlrm.training.recorded, dlrm.meeting
-    starts = [line.start_ns[meeting.task[meeting.group == n]].max() for n in range(8)]
-    first = meeting.group == int(np.argmin(starts))
-    recorded = (line.end_ns - line.start_ns)[meeting.task[first]]
+    line, rendezvous = dlrm.training.recorded, dlrm.rendezvous
+    starts = [line.start_ns[rendezvous.task[rendezvous.group == n]].max() for n in range(8)]
+    first = rendezvous.group == int(np.argmin(starts))
+    recorded = (line.end_ns - line.start_ns)[rendezvous.task[first]]
     assert recorded.max() > 7_600_000
-    assert meeting.transfer_ns[first].max() <= 15_000
+    assert rendezvous.transfer_ns[first].max() <= 15_000
 
 
 def test_the_last_to_arrive_delays_everybody_and_the_first_nobody(dlrm):

@@ -11,7 +11,7 @@ from gnomon.sim.trace.steps import count_only, step_rows
 from gnomon.systems.training import job as job_module
 from gnomon.systems.training.job import build_job, rank_in_name
 from gnomon.systems.training.whatif import DelayRank, IdealNetwork, SlowRank
-from tests.sim.trace.traces import exchange, op, post, rank_trace, trace_of
+from tests.sim.trace.traces import backend_event, op, post, rank_trace, trace_of
 
 #: Rank 0 is there after 10.01 ms, rank 1 after 30 ms; the transfer takes 20 us.
 EARLY, LATE, END = 10_000, 29_990, 30_020
@@ -55,7 +55,7 @@ def test_delays_move_who_waits_and_nobody_else():
     assert after(DelayRank(0, 5)) == [30.02, 30.02]
     assert after(DelayRank(0, 25)) == pytest.approx([35.03, 35.03])
     assert after(SlowRank(0, 2)) == [30.02, 30.02]
-    # Launch and device gap grow four times too: 40 us, then 40 ms of product, 20 us of transfer.
+    # Launch and device gap grow four times too: 40 us, then 40 ms of GEMM, 20 us of transfer.
     assert after(SlowRank(0, 4)) == pytest.approx([40.06, 40.06])
     assert after(IdealNetwork()) == [30.0, 30.0]
 
@@ -87,7 +87,7 @@ def replace(trace, **fields):
     return msgspec.structs.replace(trace, **fields)
 
 
-def test_an_exchange_that_the_clocks_contradict_stays_as_recorded():
+def test_a_communication_that_the_clocks_contradict_stays_as_recorded():
     """Rank 1 shows one more reduction, long before rank 0 was there; both have three."""
     early, late = rank_trace(0, EARLY, END, steps=2), rank_trace(1, LATE, END, steps=2)
     kernels = np.flatnonzero(late.is_category("kernel") & (late.stream == 7))
@@ -97,23 +97,23 @@ def test_an_exchange_that_the_clocks_contradict_stays_as_recorded():
     order = np.argsort(start, kind="stable")
     assert order.tolist() == list(range(len(start)))
     job = build_job([early, replace(late, start_ns=start)])
-    assert "1 exchanges contradict the clocks and were left as recorded" in job.training.notes
-    assert "2 of 4 exchanges found no partner in the traces" in job.training.notes
-    assert len(set(job.meeting.group.tolist())) == 1
+    assert "1 communications contradict the clocks and were left as recorded" in job.training.notes
+    assert "2 of 4 communications found no partner in the traces" in job.training.notes
+    assert len(set(job.rendezvous.group.tolist())) == 1
 
 
 def test_a_message_sent_early_is_waited_for_by_its_receiver_alone():
     """The send was done with after 12 us; the receive was asked for after 5 ms."""
     sender = trace_of(
-        post(0, 5, "send", 1), exchange(2, 10, "gloo:send"), op(5, 20),
+        post(0, 5, "send", 1), backend_event(2, 10, "gloo:send"), op(5, 20),
         distributedInfo={"rank": 0},
     )  # fmt: skip
     receiver = trace_of(
-        op(0, 5000), post(5000, 5, "recv_", 0), exchange(5002, 10, "gloo:recv"),
+        op(0, 5000), post(5000, 5, "recv_", 0), backend_event(5002, 10, "gloo:recv"),
         distributedInfo={"rank": 1},
     )  # fmt: skip
     job = build_job([sender, receiver])
-    assert (len(job.meeting.task), len(job.meeting.sent)) == (0, 1)
+    assert (len(job.rendezvous.task), len(job.rendezvous.sent)) == (0, 1)
     line = replay(job.training.graph)
     assert line.end_ns.tolist() == job.training.recorded.end_ns.tolist()
 
@@ -129,17 +129,17 @@ def test_a_message_sent_early_is_waited_for_by_its_receiver_alone():
     assert ends_us(0, 10) == [10_012, 10_022]
 
 
-def test_exchanges_without_a_partner_are_counted():
+def test_communications_without_a_partner_are_counted():
     alone = trace_of(op(0, 5), distributedInfo={"rank": 1, "world_size": 2})
     job = build_job([rank_trace(0, EARLY, END), alone])
-    assert "1 of 1 exchanges found no partner in the traces" in job.training.notes
+    assert "1 of 1 communications found no partner in the traces" in job.training.notes
     assert replay(job.training.graph).makespan_ns == END * 1000
 
 
 def test_a_single_trace_is_a_job_of_its_own():
     job = build_job([rank_trace(1, EARLY, END)])
     assert job.ranks == (1,)
-    assert job.meeting is None
+    assert job.rendezvous is None
     assert job.training.graph.rank is None
 
 
@@ -197,15 +197,15 @@ def test_a_rank_without_the_first_step_is_counted_in_the_right_ones():
 GROUPS = [{"pg_name": "0", "ranks": [0, 1, 2, 3]}]
 
 
-def test_traced_ranks_stand_in_for_the_others():
+def test_traced_ranks_are_proxies_for_the_others():
     more = {"world": 4, "groups": GROUPS, "ranks": "[0, 1, 2, 3]"}
     traces = [rank_trace(0, EARLY, END, **more), rank_trace(1, LATE, END, **more)]
     job = build_job(traces)
     assert job.ranks == (0, 1, 2, 3)
-    assert [part.stands_in for part in job.parts] == [None, None, 0, 1]
-    assert "traced ranks stand in for 2 that were not traced" in job.training.notes
+    assert [part.proxy_of for part in job.parts] == [None, None, 0, 1]
+    assert "traced ranks are proxies for 2 that were not traced" in job.training.notes
     # One reduction of four, not two of two.
-    assert job.meeting.group.tolist() == [0, 0, 0, 0]
+    assert job.rendezvous.group.tolist() == [0, 0, 0, 0]
     line = replay(DelayRank(3, 5).apply(job.training, job.training.graph))
     assert ends_ms(job, line) == pytest.approx([35.02] * 4)
     assert ends_ms(job, replay(DelayRank(2, 5).apply(job.training, job.training.graph))) == (
@@ -214,7 +214,7 @@ def test_traced_ranks_stand_in_for_the_others():
     assert build_job(traces, complete=False).ranks == (0, 1)
 
 
-def test_what_has_no_stand_in_is_left_out_and_said():
+def test_what_has_no_proxy_is_left_out_and_said():
     more = {"world": 4, "groups": [{"pg_name": "0", "ranks": [0, 1]}]}
     job = build_job([rank_trace(0, EARLY, END, **more), rank_trace(1, LATE, END, **more)])
     assert job.ranks == (0, 1)
@@ -223,7 +223,7 @@ def test_what_has_no_stand_in_is_left_out_and_said():
 
 
 @pytest.mark.parametrize("knows_who", [True, False])
-def test_exchanges_that_go_round_in_a_circle_are_left_as_recorded(monkeypatch, knows_who):
+def test_communications_that_go_round_in_a_circle_are_left_as_recorded(monkeypatch, knows_who):
     """Whatever the matching did wrong, a job that ran must replay, and building it must end."""
     calls = []
 
@@ -236,7 +236,7 @@ def test_exchanges_that_go_round_in_a_circle_are_left_as_recorded(monkeypatch, k
 
     monkeypatch.setattr(job_module, "replay", stuck)
     job = build_job([rank_trace(0, EARLY, END), rank_trace(1, LATE, END)])
-    assert len(job.meeting.task) == 0
+    assert len(job.rendezvous.task) == 0
     assert any("would wait for one another" in note for note in job.training.notes)
     assert len(calls) <= 3
     line = replay(job.training.graph)

@@ -66,7 +66,7 @@ def test_a_what_if_is_what_would_have_been(job, factor, tmp_path):
 
 
 @pytest.mark.parametrize("factor", [0.4, 2.5])
-def test_lateness_before_an_unseen_meeting_is_not_baked_in(factor, tmp_path):
+def test_lateness_before_an_unseen_rendezvous_is_not_baked_in(factor, tmp_path):
     """How host time splits around it cannot be seen: exact but for two gaps."""
     job = Job(pp=2, dp=3, spread=1.0)
     truth = job.play(lambda rank, step: factor if rank == 4 else 1.0)[1]
@@ -125,7 +125,7 @@ def test_waits_are_no_part_of_a_transfer(tmp_path):
     assert training.graph.duration_ns[reduces].max() <= 2_000_001
 
 
-def test_an_unseen_meeting_is_found_and_told(tmp_path):
+def test_an_unseen_rendezvous_is_found_and_told(tmp_path):
     _, training = built(Job(pp=2, dp=3, spread=1.0), tmp_path)
     assert [note for note in training.notes if "stage 1 wait for one another" in note]
     (tmp_path / "without").mkdir()
@@ -246,7 +246,7 @@ def test_a_send_that_waited_waits_no_more_when_its_receive_comes_early(tmp_path)
 def test_an_eager_send_ends_before_its_receive_is_launched(tmp_path):
     _, training = built(Job(pp=2), tmp_path, pair((0.1, 0.12), (0.3, 0.31)))
     assert steps_of(training)[0] == pytest.approx(0.6)
-    assert any("left their meeting before all had come" in note for note in training.notes)
+    assert any("left their rendezvous before all had come" in note for note in training.notes)
     # It need not wait, but the receive does: a slower forward delays it.
     graph = training.graph
     forward = graph.is_kind("forward-compute") & (graph.rank == 0)
@@ -302,7 +302,7 @@ def test_the_slow_rank_is_named_and_explains_the_slowdown(tmp_path):
     rows = job.play(lambda rank, step: 1.8 if rank == 6 else 1.0)[0]
     log, training = built(job, tmp_path, rows)
     report = straggler_report(log, training)
-    assert report.worst_rank == 6
+    assert report.worst_ranks[0] == 6
     assert report.worst_share.removed > 0.8
     assert report.straggler_slowdown > 1.2
     assert next(iter(report.by_stage.as_dict())) == "1"

@@ -13,7 +13,7 @@ from gnomon.systems.training.pipeline import as_shown, replay_changed
 from gnomon.systems.training.replay_result import to_script
 from gnomon.systems.training.whatif import DelayRank, IdealNetwork, ScaleNamed
 from tests.sim.trace.traces import (
-    exchange,
+    backend_event,
     graph_of,
     kernel,
     launch,
@@ -31,7 +31,7 @@ def job(tmp_path):
     return replay_trace(write_job(tmp_path / "job"))
 
 
-def test_who_waits_at_a_meeting_is_shown_from_its_arrival(job):
+def test_who_waits_at_a_rendezvous_is_shown_from_its_arrival(job):
     graph = job.training.graph
     meets = graph.is_kind("communication")
     assert job.timeline.start_ns[meets].tolist() == [20_010_000, 20_010_000]
@@ -41,7 +41,7 @@ def test_who_waits_at_a_meeting_is_shown_from_its_arrival(job):
     assert shown.start_ns[~meets].tolist() == job.timeline.start_ns[~meets].tolist()
 
 
-def test_without_meetings_a_timeline_is_shown_as_it_is():
+def test_without_rendezvous_a_timeline_is_shown_as_it_is():
     line = replay(graph_of(op(0, 10)).graph)
     assert as_shown(line) is line
     # The first task of a lane has nobody before it to follow.
@@ -58,11 +58,11 @@ def test_waiting_is_counted_by_rank(job):
 def test_waiting_side_by_side_counts_once(tmp_path):
     """A send and a receive that wait together for a late rank are one wait."""
     posts = [post(0, 5, "send", 1), post(5, 5, "recv_", 1), op(10, 10)]
-    waits = [exchange(2, 20_010, "gloo:send", 6), exchange(7, 20_005, "gloo:recv", 7)]
+    waits = [backend_event(2, 20_010, "gloo:send", 6), backend_event(7, 20_005, "gloo:recv", 7)]
     early = [mark(0, 0, 20_100), *posts, *waits, op(20_040, 10, "aten::add")]
     late = [
         mark(0, 0, 20_100), op(0, 19_990), post(20_000, 5, "send", 0), post(20_005, 5, "recv_", 0),
-        exchange(20_002, 10, "gloo:send", 6), exchange(20_007, 5, "gloo:recv", 7),
+        backend_event(20_002, 10, "gloo:send", 6), backend_event(20_007, 5, "gloo:recv", 7),
         op(20_040, 10, "aten::add"),
     ]  # fmt: skip
     for rank, events in enumerate((early, late)):
@@ -70,7 +70,7 @@ def test_waiting_side_by_side_counts_once(tmp_path):
     run = replay_trace(tmp_path)
     # From 2 us until the receive of the other was there, at 20.007 ms.
     assert run.waiting_ns().tolist() == [20_005_000, 0]
-    assert to_script(run)["edges"]["exchange"] == 2
+    assert to_script(run)["edges"]["communication"] == 2
 
 
 def test_a_single_rank_waits_for_nobody(tmp_path):
@@ -96,7 +96,7 @@ def test_scripts_get_plain_values_by_name(job):
         {"exposed_compute": 15.0, "exposed_communication": 5.02, "overlapped": 0.0, "idle": 0.01,
          "waiting_for_ranks": 5.0}
     )  # fmt: skip
-    assert answer["edges"] == {"launch": 4, "exchange": 1}
+    assert answer["edges"] == {"launch": 4, "communication": 1}
     assert answer["unprofiled_is_measured"] is False
     assert json.loads(json.dumps(answer)) == answer
 
@@ -112,12 +112,15 @@ def test_the_answer_of_a_job_names_ranks_and_traces(job):
     assert result.title == "Training step on 2 ranks, a GPU"
     assert result.notes[0] == "read 2 traces, rank0.json to rank1.json"
     assert [i.name for i in result.manifest.inputs] == ["rank0.json", "rank1.json"]
-    table = result.table("The step in parts, a rank a row")
+    table = result.table("Step breakdown by rank")
     assert list(table["rank"]) == ["mean", "0", "1"]
     assert table["waiting_for_ranks_ms"].tolist() == pytest.approx([5.0, 10.0, 0.0])
     assert result.figure("waiting_ms").number == pytest.approx(5.0)
-    ties = result.table("What ties the lanes")
-    assert dict(zip(ties["tie"], ties["count"].tolist())) == {"launch": 4, "exchange": 1}
+    links = result.table("Dependencies between lanes")
+    assert dict(zip(links["dependency"], links["count"].tolist())) == {
+        "launch": 4,
+        "communication": 1,
+    }
 
 
 def test_changes_and_questions(tmp_path):
@@ -132,7 +135,7 @@ def test_changes_and_questions(tmp_path):
     assert [row.label for row in replay_trace(folder, []).what_ifs] == []
 
 
-def test_measured_steps_stand_in_for_the_model(tmp_path):
+def test_measured_steps_are_proxies_for_the_model(tmp_path):
     folder = write_job(tmp_path / "job")
     (folder / "meta.json").write_text('{"step_ms_median": 10.0}')
     run = replay_trace(folder)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gnomon.systems.training.communication import Communication
 from gnomon.systems.training.ranks import (
-    Exchange,
+    Match,
     Member,
     clock_offsets,
     is_eager,
@@ -44,14 +44,14 @@ def receive(of, start=0, end=10, step="s"):
     return seen("recv", start, end, peer=of, step=step)
 
 
-def members(exchanges):
-    """Of each exchange its ranks, in order."""
-    return sorted(tuple(sorted(m.rank for m in one.members)) for one in exchanges)
+def members(matches):
+    """Of each communication its ranks, in order."""
+    return sorted(tuple(sorted(m.rank for m in one.members)) for one in matches)
 
 
-def meeting(**of_rank):
-    """An exchange: `r0=(start, end)`."""
-    return Exchange(
+def rendezvous(**of_rank):
+    """An communication: `r0=(start, end)`."""
+    return Match(
         tuple(Member(int(rank[1:]), seen("all_reduce", *span)) for rank, span in of_rank.items())
     )
 
@@ -151,12 +151,12 @@ def test_messages_of_another_size_are_other_messages():
 
 def test_a_message_may_be_done_with_before_anybody_asked_for_it():
     def message(sent, got):
-        return Exchange((Member(0, send(1, *sent)), Member(1, receive(0, *got))))
+        return Match((Member(0, send(1, *sent)), Member(1, receive(0, *got))))
 
     assert is_eager(message((0, 10), (500, 600)), {0: 0, 1: 0})
     assert not is_eager(message((0, 510), (500, 600)), {0: 0, 1: 0})
     assert not is_eager(message((0, 10), (500, 600)), {0: 1000, 1: 0})
-    assert not is_eager(meeting(r0=(0, 10), r1=(500, 600)), {0: 0, 1: 0})
+    assert not is_eager(rendezvous(r0=(0, 10), r1=(500, 600)), {0: 0, 1: 0})
 
 
 def test_a_rank_alone_meets_nobody():
@@ -206,31 +206,31 @@ def reductions(ahead_ns, rng, count=40, jitter_ns=5_000):
         late = rng.integers(0, 5 * MS, 2)
         noise = rng.integers(-jitter_ns, jitter_ns, 2)
         found.append(
-            meeting(r0=(end - late[0], end + noise[0]),
+            rendezvous(r0=(end - late[0], end + noise[0]),
                     r1=(end - late[1] + ahead_ns, end + noise[1] + ahead_ns))
         )  # fmt: skip
     return found
 
 
 def test_clocks_of_two_machines_three_seconds_apart_are_aligned():
-    exchanges = reductions(3_000 * MS, np.random.default_rng(1))
-    offset = clock_offsets(exchanges, {0: 0, 1: 0})
+    matches = reductions(3_000 * MS, np.random.default_rng(1))
+    offset = clock_offsets(matches, {0: 0, 1: 0})
     assert offset[0] - offset[1] == pytest.approx(3_000 * MS, abs=10_000)
     assert min(offset.values()) == 0
-    for one in exchanges:
+    for one in matches:
         ends = [m.seen.end_ns + offset[m.rank] for m in one.members]
         assert abs(ends[0] - ends[1]) < 30_000
 
 
 def test_what_the_machines_show_at_time_zero_is_taken_in():
     """Traces that begin at different moments of one clock are moved, and by no more than that."""
-    exchanges = reductions(-7 * MS, np.random.default_rng(2))
-    assert clock_offsets(exchanges, {0: 100 * MS, 1: 107 * MS}) == {0: 0, 1: 7 * MS}
+    matches = reductions(-7 * MS, np.random.default_rng(2))
+    assert clock_offsets(matches, {0: 100 * MS, 1: 107 * MS}) == {0: 0, 1: 7 * MS}
 
 
 def test_clocks_within_their_noise_are_left_alone():
-    exchanges = reductions(60_000, np.random.default_rng(3), jitter_ns=20_000)
-    assert clock_offsets(exchanges, {0: 0, 1: 0}) == {0: 0, 1: 0}
+    matches = reductions(60_000, np.random.default_rng(3), jitter_ns=20_000)
+    assert clock_offsets(matches, {0: 0, 1: 0}) == {0: 0, 1: 0}
     noisy = reductions(900_000, np.random.default_rng(4), jitter_ns=1_500_000)
     assert clock_offsets(noisy, {0: 0, 1: 0}) == {0: 0, 1: 0}
     assert clock_offsets([], {0: 5, 1: 9}) == {0: 0, 1: 4}
@@ -241,7 +241,7 @@ def flights(ahead_ns, took_ns):
     found = []
     for number in range(10):
         at = number * 10 * MS
-        there = Exchange(
+        there = Match(
             (
                 Member(0, send(1, at, at + took_ns)),
                 Member(1, receive(0, at + ahead_ns, at + took_ns + ahead_ns)),
@@ -250,7 +250,7 @@ def flights(ahead_ns, took_ns):
         back = at + 5 * MS
         found += [
             there,
-            Exchange(
+            Match(
                 (
                     Member(1, send(0, back + ahead_ns, back + took_ns + ahead_ns)),
                     Member(0, receive(1, back, back + took_ns)),
@@ -275,11 +275,11 @@ def test_messages_one_way_say_nothing_about_clocks():
 def test_a_third_rank_is_aligned_through_the_second():
     """Rank 0 meets rank 1, rank 1 meets rank 2; ranks 1 and 2 share a clock."""
     ahead = 2_000 * MS
-    exchanges = reductions(ahead, np.random.default_rng(5))
+    matches = reductions(ahead, np.random.default_rng(5))
     for one in reductions(ahead, np.random.default_rng(6)):
         start, end = one.members[1].seen.start_ns, one.members[1].seen.end_ns
-        exchanges.append(meeting(r1=(start, end), r2=(start - MS, end + 1000)))
-    offset = clock_offsets(exchanges, {0: 0, 1: 0, 2: 0})
+        matches.append(rendezvous(r1=(start, end), r2=(start - MS, end + 1000)))
+    offset = clock_offsets(matches, {0: 0, 1: 0, 2: 0})
     assert offset[0] == pytest.approx(ahead, abs=10_000)
     assert offset[1] == offset[2] == 0
 
@@ -288,24 +288,24 @@ def test_a_third_rank_is_aligned_through_the_second():
 
 
 def test_only_what_came_after_the_last_arrival_is_transfer():
-    one = meeting(r0=(0, 110), r1=(100, 112))
+    one = rendezvous(r0=(0, 110), r1=(100, 112))
     assert transfer_ns(one, {0: 0, 1: 0}).tolist() == [10, 12]
     # On one clock, 50 apart: rank 1 arrived at 50.
     assert transfer_ns(one, {0: 0, 1: -50}).tolist() == [60, 12]
-    assert transfer_ns(meeting(r0=(0, 90), r1=(100, 112)), {0: 0, 1: 0}).tolist() == [0, 12]
+    assert transfer_ns(rendezvous(r0=(0, 90), r1=(100, 112)), {0: 0, 1: 0}).tolist() == [0, 12]
 
 
 def test_a_send_takes_as_long_as_its_receive():
     """A send is recorded as ended when somebody asked, which may be much later."""
-    one = Exchange((Member(0, send(1, 0, 5000)), Member(1, receive(0, 100, 130))))
+    one = Match((Member(0, send(1, 0, 5000)), Member(1, receive(0, 100, 130))))
     assert transfer_ns(one, {0: 0, 1: 0}).tolist() == [30, 30]
 
 
 def test_who_was_through_before_another_came_did_not_meet_it():
-    assert is_possible(meeting(r0=(0, 110), r1=(100, 112)), {0: 0, 1: 0})
-    assert is_possible(meeting(r0=(0, MS), r1=(MS + 100_000, 2 * MS)), {0: 0, 1: 0})
-    assert not is_possible(meeting(r0=(0, MS), r1=(5 * MS, 6 * MS)), {0: 0, 1: 0})
-    assert is_possible(meeting(r0=(0, MS), r1=(5 * MS, 6 * MS)), {0: 4 * MS, 1: 0})
+    assert is_possible(rendezvous(r0=(0, 110), r1=(100, 112)), {0: 0, 1: 0})
+    assert is_possible(rendezvous(r0=(0, MS), r1=(MS + 100_000, 2 * MS)), {0: 0, 1: 0})
+    assert not is_possible(rendezvous(r0=(0, MS), r1=(5 * MS, 6 * MS)), {0: 0, 1: 0})
+    assert is_possible(rendezvous(r0=(0, MS), r1=(5 * MS, 6 * MS)), {0: 4 * MS, 1: 0})
 
 
 spans = st.tuples(st.integers(0, 1000), st.integers(0, 1000)).map(lambda s: (s[0], s[0] + s[1]))
@@ -313,7 +313,7 @@ spans = st.tuples(st.integers(0, 1000), st.integers(0, 1000)).map(lambda s: (s[0
 
 @given(st.lists(spans, min_size=2, max_size=5), st.integers(-500, 500))
 def test_prop_transfer_is_never_longer_than_what_was_recorded(found, moved):
-    one = meeting(**{f"r{rank}": span for rank, span in enumerate(found)})
+    one = rendezvous(**{f"r{rank}": span for rank, span in enumerate(found)})
     offset = {rank: moved * rank for rank in range(len(found))}
     took = transfer_ns(one, offset)
     arrived = max(start + offset[rank] for rank, (start, _) in enumerate(found))

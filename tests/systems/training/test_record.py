@@ -14,10 +14,11 @@ import pytest
 
 from gnomon.errors import InputError, MissingExtra
 from gnomon.systems.training import record, replay_trace
-from gnomon.systems.training.recording.folder import Recording, autostep, pack_trace
+from gnomon.systems.training.recording import autostep
+from gnomon.systems.training.recording.folder import Recording, pack_trace
 from gnomon.systems.training.recording.recorder import Recorder, RecordOptions, _Laps
 
-SMALL = dict(skip=1, plain=3, warmup=1, steps=2, after=2)
+SMALL = dict(skip=1, unprofiled=3, warmup=1, steps=2, after=2)
 TOTAL = 1 + 3 + 1 + 2 + 1 + 2  # one step after the trace is left alone
 
 
@@ -69,7 +70,7 @@ def test_a_whole_recording(tmp_path, training_step):
     assert meta["name"] == "run"
     assert meta["gpu"] is None
     assert meta["missing"] == []
-    assert meta["options"]["plain"] == 3
+    assert meta["options"]["unprofiled"] == 3
 
     run = replay_trace(recorder.folder)
     assert run.unprofiled.measured_ms == meta["step_ms_median"]
@@ -87,15 +88,15 @@ def test_times_are_those_of_the_steps(tmp_path, training_step):
     for times in (meta["step_ms"], meta["step_ms_2"], [meta["profiled_step_ms"]]):
         assert min(times) >= 20
     assert meta["step_ms_wall"] >= 20
-    assert "a step (" in Recording.open(recorder.folder).summary()
+    assert "per step (" in Recording.open(recorder.folder).summary()
 
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_shapes_are_noted_when_asked_for(tmp_path, training_step, asked):
     recorder, _ = run_loop(tmp_path, training_step, shapes=asked, sync_events=True)
-    products = [e for e in events(recorder.trace) if e.get("name") == "aten::addmm"]
-    assert products
-    assert all(("Input Dims" in event["args"]) == asked for event in products)
+    gemms = [e for e in events(recorder.trace) if e.get("name") == "aten::addmm"]
+    assert gemms
+    assert all(("Input Dims" in event["args"]) == asked for event in gemms)
 
 
 def test_neither_machine_nor_folder_is_named(tmp_path, training_step):
@@ -113,13 +114,13 @@ def test_neither_machine_nor_folder_is_named(tmp_path, training_step):
 
 #: Steps until the loop ends; what is kept; what the line says is missing.
 ENDINGS = {
-    1: ([], "3 of the plain steps, the trace, the plain steps after it"),
-    3: (["meta.json"], "1 of the plain steps, the trace, the plain steps after it"),
-    4: (["meta.json"], "the trace, the plain steps after it"),
-    5: (["meta.json"], "the trace, the plain steps after it"),
-    6: (["kineto.json.gz", "meta.json"], "1 of the trace's steps, the plain steps after it"),
-    7: (["kineto.json.gz", "meta.json"], "the plain steps after it"),
-    9: (["kineto.json.gz", "meta.json"], "the plain steps after it"),
+    1: ([], "3 of the unprofiled steps, the trace, the unprofiled steps after it"),
+    3: (["meta.json"], "1 of the unprofiled steps, the trace, the unprofiled steps after it"),
+    4: (["meta.json"], "the trace, the unprofiled steps after it"),
+    5: (["meta.json"], "the trace, the unprofiled steps after it"),
+    6: (["kineto.json.gz", "meta.json"], "1 of the trace's steps, the unprofiled steps after it"),
+    7: (["kineto.json.gz", "meta.json"], "the unprofiled steps after it"),
+    9: (["kineto.json.gz", "meta.json"], "the unprofiled steps after it"),
 }
 
 
@@ -237,7 +238,7 @@ def test_a_forked_child_records_nothing(tmp_path, training_step, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("option", "value"), [("skip", -1), ("plain", 0), ("warmup", 0), ("steps", 0), ("after", -1)])  # fmt: skip
+@pytest.mark.parametrize(("option", "value"), [("skip", -1), ("unprofiled", 0), ("warmup", 0), ("steps", 0), ("after", -1)])  # fmt: skip
 def test_counts_that_make_no_sense(option, value):
     with pytest.raises(InputError, match=f"{option}: is {value}, at least"):
         RecordOptions(**{option: value})

@@ -37,13 +37,13 @@ from tests.sim.trace.traces import (
     us,
 )
 
-#: Two products, one after the other, beside a reduction on another stream; 230 us in all.
+#: Two GEMMs, one after the other, beside a reduction on another stream; 230 us in all.
 BESIDE = [
     launch(0, 10, 1), kernel(20, 100, 1, name="gemm_a"),
     launch(10, 10, 2), collective(30, 200, 2),
     launch(20, 10, 3), kernel(120, 100, 3, name="gemm_b"),
 ]  # fmt: skip
-#: A third product waits for the reduction, as the profiler recorded.
+#: A third GEMM waits for the reduction, as the profiler recorded.
 WAITING = [
     *BESIDE,
     call("cudaEventRecord", 31, 1, correlation=4),
@@ -60,7 +60,7 @@ def ends_us(training, *changes):
     for change in changes:
         graph = change.apply(training, graph)
     line = replay(graph)
-    on_device = np.flatnonzero(graph.is_kind("product", "communication"))
+    on_device = np.flatnonzero(graph.is_kind("gemm", "communication"))
     names = names_of(training)
     return {names[task]: float(line.end_ns[task]) / 1e3 for task in on_device.tolist()}
 
@@ -72,23 +72,23 @@ AS_IT_IS = {"gemm_a": 120.0, "gemm_b": 220.0, NCCL: 230.0}
 @pytest.mark.parametrize(
     ("change", "ends"),
     [
-        (WhatIf("x", ("product",), 0.5), {"gemm_a": 70.0, "gemm_b": 120.0}),
-        (WhatIf("x", ("product", "communication"), 2.0),
+        (WhatIf("x", ("gemm",), 0.5), {"gemm_a": 70.0, "gemm_b": 120.0}),
+        (WhatIf("x", ("gemm", "communication"), 2.0),
          {"gemm_a": 220.0, "gemm_b": 420.0, NCCL: 430.0}),
         (ScaleNamed("gemm_a", 0.5), {"gemm_a": 70.0, "gemm_b": 170.0}),
         (ScaleNamed("GEMM*", 0.5), {"gemm_a": 70.0, "gemm_b": 120.0}),
-        (ScaleNamed("product", 2), {"gemm_a": 220.0, "gemm_b": 420.0}),
+        (ScaleNamed("gemm", 2), {"gemm_a": 220.0, "gemm_b": 420.0}),
         (ScaleNamed("nccl*", 0.0), {NCCL: 30.0}),
         (ScaleNamed("*_b", 0.0), {"gemm_b": 120.0}),
         # Launches by 5, 10 and 15 us, each 10 us ahead of what it launches.
         (ScaleNamed("cudaLaunch*", 0.5), {"gemm_a": 115.0, NCCL: 220.0, "gemm_b": 215.0}),
         (IdealNetwork(), {NCCL: 30.0}),
-        # The reduction comes 10 us after the first product, the second product at once after it.
+        # The reduction comes 10 us after the first GEMM, the second GEMM at once after it.
         (NoOverlap(), {NCCL: 330.0, "gemm_b": 430.0}),
         # Half a microsecond before each kernel that is not right behind another.
         (NoHostOverhead(), {"gemm_a": 100.5, NCCL: 200.5, "gemm_b": 200.5}),
         (DelayRank(0, 5), {"gemm_a": 5120.0, NCCL: 5230.0, "gemm_b": 5220.0}),
-        # Launches of 20 us, a device gap of 20 us, products of 200 us; the reduction as it was.
+        # Launches of 20 us, a device gap of 20 us, GEMMs of 200 us; the reduction as it was.
         (SlowRank(0, 2), {"gemm_a": 240.0, NCCL: 260.0, "gemm_b": 440.0}),
         (FullOverlap(), {}),
     ],
@@ -138,8 +138,8 @@ def test_without_communication_there_is_nothing_to_change(change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (ScaleNamed("gem", 0.5), r"no task is called 'gem'; patterns match whole names.*product"),
-        (WhatIf("x", ("attention",), 0.5), "no 'attention' tasks; there are .*product"),
+        (ScaleNamed("gem", 0.5), r"no task is called 'gem'; patterns match whole names.*gemm"),
+        (WhatIf("x", ("attention",), 0.5), "no 'attention' tasks; there are .*gemm"),
         (DelayRank(3, 5), "there is no rank 3: one trace was read"),
         (SlowRank(1, 2), "there is no rank 1: one trace was read"),
         (ScaleNamed("gemm*", -1), "cannot scale by -1"),
@@ -176,18 +176,18 @@ def test_the_usual_questions_fit_the_trace():
         return [question.label for question in usual_questions(graph_of(*events))]
 
     assert labels(*BESIDE) == [
-        "product kernels twice as fast", "all kernels twice as fast",
+        "gemm kernels twice as fast", "all kernels twice as fast",
         "host twice as fast, gaps too", "no host overhead (captured as a CUDA graph)",
         "ideal network", "no overlap of communication",
     ]  # fmt: skip
     assert labels(op(0, 10)) == ["host twice as fast, gaps too"]
     assert labels(kernel(0, 10, 1)) == [
-        "product kernels twice as fast", "all kernels twice as fast",
+        "gemm kernels twice as fast", "all kernels twice as fast",
     ]  # fmt: skip
-    assert heaviest_kinds(graph_of(*WAITING).graph) == ["product", "communication"]
+    assert heaviest_kinds(graph_of(*WAITING).graph) == ["gemm", "communication"]
 
 
-@pytest.mark.parametrize("text", ["product", "=2", "product=", "product=x", ""])
+@pytest.mark.parametrize("text", ["gemm", "=2", "gemm=", "gemm=x", ""])
 def test_scales_that_are_none(text):
     with pytest.raises(InputError, match="is not PATTERN=FACTOR"):
         parse_scale(text)

@@ -1,6 +1,6 @@
-"""How long ranks take to exchange data, told from bytes, ranks and the links between them.
+"""How long ranks take to communicate, from bytes, ranks and the links between them.
 
-A collective over links of one class takes a time to start, a time a step from rank to rank, and
+A collective over links of one class takes a time to start, a time per step from rank to rank, and
 its bytes over the rate of the links: the alpha-beta model of Thakur, Rabenseifner and Gropp (2005,
 section 3) with the bytes and steps of rings, and two things more that tables of NCCL show: what
 rate is reached depends on how many ranks there are, and messages past some size pay once for
@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gnomon.errors import InputError
 from gnomon.model.accelerator.gpu import Gpu, Network, find_gpu, find_network
+from gnomon.model.accelerator.kernel_time import blend
 
 __all__ = ["COLLECTIVE_KINDS", "USUAL_NETWORK", "CollectiveModel", "CollectiveTimes", "Sample"]
 
@@ -57,7 +58,7 @@ class CollectiveModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         floor_us: What the smallest collective takes beside its steps.
         step_us: What each step from rank to rank adds.
         ranks: Group sizes that were measured, rising...
-        gb_s: ...and the rate at which each of their ranks sends, 1e9 bytes a second.
+        gb_s: ...and the rate at which each of their ranks sends, 1e9 bytes per second.
         start_us: What messages pay once for the protocol of large ones...
         start_bytes: ...and the size at which half of that is paid.
         spread: Standard deviation of the logarithm of what is left unexplained.
@@ -202,7 +203,7 @@ class CollectiveTimes(msgspec.Struct, frozen=True):
         share = size if kind == "broadcast" else size / local
         inside_us, carried_us = inside.parts_us(kind, size, local)
         between_us, crossed_us = between.parts_us(kind, share, nodes)
-        return inside_us + between_us + _blend(carried_us, crossed_us)
+        return inside_us + between_us + blend(carried_us, crossed_us, _PIPELINE_BLEND)
 
     def spread(self, kind: str, crosses_nodes: bool = False) -> float:
         """Standard deviation of the logarithm of times about the model."""
@@ -216,7 +217,7 @@ class CollectiveTimes(msgspec.Struct, frozen=True):
         Args:
             samples: Kind, bytes, ranks and microseconds of each. All kinds share two factors, so
                 that kinds and sizes which were not measured move along.
-            crosses_nodes: The samples are of groups with one rank a node, between nodes.
+            crosses_nodes: The samples are of groups with one rank per node, between nodes.
         """
         level = self.between if crosses_nodes else self.inside
         rows = [row for row in samples if row[3] > 0.0 and row[2] > 1]
@@ -237,8 +238,8 @@ def _fit_factors(latency_us: Array, transfer_us: Array, measured_us: Array) -> t
     """Factors on starts and on bytes that make log errors small, near one where data is thin."""
 
     def loss(point: tuple[float, float]) -> float:
-        told = latency_us * math.exp(point[0]) + transfer_us * math.exp(point[1])
-        off = np.abs(np.log(np.maximum(told, 1e-9) / measured_us))
+        predicted_us = latency_us * math.exp(point[0]) + transfer_us * math.exp(point[1])
+        off = np.abs(np.log(np.maximum(predicted_us, 1e-9) / measured_us))
         # The prior is weak and smooth: it decides only what the samples leave open.
         return float(off.sum() + _PRIOR_SAMPLES * 0.05 * (point[0] ** 2 + point[1] ** 2))
 
@@ -275,12 +276,6 @@ def _over(wire: Network, use: _NetworkUse) -> dict[str, CollectiveModel]:
         gb_s=(wire.gb_s * use.efficiency,), spread=use.spread, source=use.source,
     )  # fmt: skip
     return {"*": model}
-
-
-def _blend(one: Array, other: Array) -> Array:
-    larger, smaller = np.maximum(one, other), np.minimum(one, other)
-    ratio = smaller / np.maximum(larger, 1e-30)
-    return np.asarray(larger * (1.0 + ratio**_PIPELINE_BLEND) ** (1.0 / _PIPELINE_BLEND), float)
 
 
 @cache

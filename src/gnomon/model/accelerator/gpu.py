@@ -30,12 +30,12 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """One GPU of the catalogue, as its data sheet describes it.
 
     Attributes:
-        memory_gb_s: Bandwidth of its memory, 1e9 bytes a second.
+        memory_gb_s: Bandwidth of its memory, 1e9 bytes per second.
         tflops: Dense peak by data type (bf16, fp16, tf32, fp32, fp8, fp4).
         sms: Its processors (streaming multiprocessors, compute units).
         link: Class of the links to the other GPUs of its node.
         node_gpus: GPUs of a usual node.
-        sustained: Share of the peak that long products keep up in training, where power limits
+        sustained: Share of the peak that long GEMMs keep up in training, where power limits
             the clock; 0 where nothing is known of it beyond the tables.
         price_usd_h: One GPU for an hour; 0 where no price was looked up.
         like: The GPU of the same design whose measurements speak for it too.
@@ -70,7 +70,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         raise InputError(f"{self.name} has no rate for {dtype!r}", hint=f"known are {known}")
 
 
-#: What stands in for a type without units of its own.
+#: What replaces a type without units of its own.
 _WIDER = {
     "fp4": ("fp8", "bf16", "fp16", "fp32"),
     "fp8": ("bf16", "fp16", "fp32"),
@@ -84,7 +84,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What connects nodes.
 
     Attributes:
-        gb_s: Line rate of one GPU's share, one direction, 1e9 bytes a second.
+        gb_s: Line rate of one GPU's share, one direction, 1e9 bytes per second.
         latency_us: What a message waits before its first byte arrives.
     """
 

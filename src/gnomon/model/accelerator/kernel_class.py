@@ -1,4 +1,4 @@
-"""What a GPU kernel does, told from its name: products, attention, communication ..."""
+"""What a GPU kernel does, classified by its name: GEMM, attention, communication ..."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("attention", ("flash", "fmha", "attention", "attn")),
     ("optimizer", ("adam", "sgd", "lamb", "fusedoptim", "fused_optim")),
     (
-        "product",
+        "gemm",
         ("gemm", "gemv", "cublas", "cutlass", "matmul", "wgmma", "nvjet", "cijk_", "splitk",
          "xmma", "wgrad", "dgrad", "conv"),
     ),
@@ -46,7 +46,7 @@ def classify_kernel(name: str) -> str:
     >>> classify_kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
     'communication'
     >>> classify_kernel("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_NTN")
-    'product'
+    'gemm'
     """
     small = name.lower()
     for kind, words in _WORDS:

@@ -1,6 +1,6 @@
-"""How long a kernel takes on a GPU, told from its sizes.
+"""How long a kernel takes on a GPU, from its sizes.
 
-Three families do nearly all of a training step's work on the device: matrix products, fused
+Three families do nearly all of a training step's work on the device: matrix multiplications, fused
 attention, and kernels that only move memory. Each has a model of few coefficients, fitted where
 measurements of a GPU exist (`source` says "table") and borrowed with a wider `spread` where only
 its data sheet is known ("roofline").
@@ -32,9 +32,10 @@ __all__ = [
     "MEMORY_KINDS",
     "AttentionModel",
     "Coefficients",
+    "GemmModel",
     "KernelTimes",
     "MemoryModel",
-    "ProductModel",
+    "blend",
     "shipped_coefficients",
 ]
 
@@ -49,7 +50,7 @@ MEMORY_KINDS = (
 )  # fmt: skip
 _COEFFICIENTS = Path(__file__).with_suffix(".toml")
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 0.5}
-#: Tiles a product may be cut into: rows, columns, and which of a model's `tiles` says how well
+#: Tiles a GEMM may be cut into: rows, columns, and which of a model's `tiles` says how well
 #: this shape feeds the units.
 _TILES = np.array(
     [
@@ -61,15 +62,15 @@ _TILES = np.array(
 _SPLITS = np.array([1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0])
 _INNER_STEP = 64.0
 _ATTENTION_TILE = 128.0
-#: Products of attention, by direction: scores and sum; the scores again, and four gradients.
-_ATTENTION_PRODUCTS = {False: 2.0, True: 5.0}
+#: GEMMs of attention, by direction: scores and sum; the scores again, and four gradients.
+_ATTENTION_GEMMS = {False: 2.0, True: 5.0}
 #: How sharply a lone call's floor and its work's time take turns: the host prepares the next call
 #: while the device works, so the longer of the two is what is measured.
 _FLOOR_BLEND = 16.0
 
 
-class ProductModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Coefficients of matrix products on one GPU for one data type.
+class GemmModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Coefficients of matrix multiplications on one GPU for one data type.
 
     The output is cut into tiles, the tiles go over the processors in waves, and of several shapes
     of tiles (and ways of sharing the inner size) the fastest is taken, as a library would.
@@ -85,7 +86,7 @@ class ProductModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         tiles: Efficiency of each shape of tiles against the best, largest first.
         merge: What sharing the inner size costs, in prologues a doubling.
         blend: How sharply memory takes over from arithmetic as the limit.
-        hot: How much longer a product takes in a loop of nothing else, which draws more power
+        hot: How much longer a GEMM takes in a loop of nothing else, which draws more power
             than a step of all kinds of work.
         event_us: What two events around a lone call add.
         isolated_us: What a lone call takes at least.
@@ -113,18 +114,18 @@ class ProductModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def device_us(
         self, machine: Gpu, dtype: str, m: Array, n: Array, k: Array, batch: Array
     ) -> Array:
-        """Time on the device of `batch` products of m rows, n columns and inner size k."""
+        """Time on the device of `batch` GEMMs of m rows, n columns and inner size k."""
         arithmetic_us = self._arithmetic_us(machine, dtype, m, n, k, batch)
         size = _BYTES.get(dtype, 2.0)
         moved = batch * (size * (m * k + k * n) + max(size, 2.0) * m * n)
         memory_us = moved / (machine.memory_gb_s * 1e3 * self.bandwidth)
-        busy_us = _blend(arithmetic_us, memory_us, self.blend)
+        busy_us = blend(arithmetic_us, memory_us, self.blend)
         throttled = 1.0 + self.throttle * busy_us / (busy_us + self.throttle_us)
         return self.floor_us + busy_us * throttled
 
     def isolated(self, device_us: Array) -> Array:
         """What a lone call of this device time measures."""
-        return _blend(device_us * (1.0 + self.hot) + self.event_us, self.isolated_us, _FLOOR_BLEND)
+        return blend(device_us * (1.0 + self.hot) + self.event_us, self.isolated_us, _FLOOR_BLEND)
 
     def _arithmetic_us(
         self, machine: Gpu, dtype: str, m: Array, n: Array, k: Array, batch: Array
@@ -148,12 +149,12 @@ class AttentionModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Coefficients of fused attention in one direction, on one GPU for one data type.
 
     Attributes:
-        rate: Share of the peak that the products inside reach.
-        fixed_dim: The work beside the products (exponentials, sums) in widths of a head: it does
+        rate: Share of the peak that the GEMMs inside reach.
+        fixed_dim: The work beside the GEMMs (exponentials, sums) in widths of a head: it does
             not shrink with the head.
         blend: How sharply the longest row of tiles, and memory, take over as the limit.
         hot: How much longer it takes in a loop of nothing else; below zero where the mix of a
-            step, whose products set the clock, slows it more.
+            step, whose GEMMs set the clock, slows it more.
         isolated_us: What a lone call takes at least: attention has a long way through the host.
         derived: Not measured on this GPU in this direction, but concluded from the other one.
     """
@@ -184,18 +185,18 @@ class AttentionModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         mean = (longest + tile) / 2.0 if causal else longest
         depth = (head_dim + v_dim) / 2.0 + self.fixed_dim
         sm_flops_us = machine.peak_tflops(dtype) * 1e6 * self.rate / machine.sms
-        pair_us = 2.0 * _ATTENTION_PRODUCTS[self.backward] * depth / sm_flops_us
+        pair_us = 2.0 * _ATTENTION_GEMMS[self.backward] * depth / sm_flops_us
         shared_us = batch * heads * rows * mean * pair_us / machine.sms
-        busy_us = _blend(shared_us, tile * longest * pair_us, self.blend)
+        busy_us = blend(shared_us, tile * longest * pair_us, self.blend)
         # Queries, keys, values and outputs once; their gradients as well on the way back.
         each = (heads * seq_q + kv_heads * seq_k) * (head_dim + v_dim)
         moved = _BYTES.get(dtype, 2.0) * batch * each * (2.0 if self.backward else 1.0)
         memory_us = moved / (machine.memory_gb_s * 1e3 * self.bandwidth)
-        return self.floor_us + _blend(busy_us, memory_us, self.blend)
+        return self.floor_us + blend(busy_us, memory_us, self.blend)
 
     def isolated(self, device_us: Array) -> Array:
         """What a lone call of this device time measures."""
-        return _blend(device_us * (1.0 + self.hot) + self.event_us, self.isolated_us, _FLOOR_BLEND)
+        return blend(device_us * (1.0 + self.hot) + self.event_us, self.isolated_us, _FLOOR_BLEND)
 
 
 class MemoryModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -246,22 +247,22 @@ class MemoryModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def isolated(self, device_us: Array) -> Array:
         """What a lone call of this device time measures."""
-        return _blend(device_us * (1.0 + self.hot) + self.event_us, self.isolated_us, _FLOOR_BLEND)
+        return blend(device_us * (1.0 + self.hot) + self.event_us, self.isolated_us, _FLOOR_BLEND)
 
 
-Model = ProductModel | AttentionModel | MemoryModel
+Model = GemmModel | AttentionModel | MemoryModel
 
 
 class Coefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All fitted coefficients. An entry for the GPU "*" speaks for those without their own."""
 
-    product: tuple[ProductModel, ...]
+    gemm: tuple[GemmModel, ...]
     attention: tuple[AttentionModel, ...]
     memory: tuple[MemoryModel, ...]
 
-    def find_product(self, gpu: Gpu, dtype: str) -> ProductModel:
+    def find_gemm(self, gpu: Gpu, dtype: str) -> GemmModel:
         """The entry for this GPU and data type, or the nearest that speaks for it."""
-        by_key = {(m.gpu, m.dtype): m for m in self.product}
+        by_key = {(m.gpu, m.dtype): m for m in self.gemm}
         return _first(by_key, gpu, _alike(dtype))
 
     def find_attention(self, gpu: Gpu, dtype: str, backward: bool) -> AttentionModel:
@@ -283,9 +284,9 @@ class KernelTimes(msgspec.Struct, frozen=True):
     Sizes may be arrays, which are broadcast against one another.
 
     >>> times = KernelTimes.of("H200")
-    >>> bool(times.product_us(8192, 8192, 8192) > times.product_us(4096, 8192, 8192))
+    >>> bool(times.gemm_us(8192, 8192, 8192) > times.gemm_us(4096, 8192, 8192))
     True
-    >>> times.source("product", "bf16"), KernelTimes.of("MI300X").source("product", "bf16")
+    >>> times.source("gemm", "bf16"), KernelTimes.of("MI300X").source("gemm", "bf16")
     ('table', 'roofline')
     """
 
@@ -298,13 +299,13 @@ class KernelTimes(msgspec.Struct, frozen=True):
         machine = find_gpu(gpu) if isinstance(gpu, str) else gpu
         return cls(machine, coefficients or shipped_coefficients())
 
-    def product_us(
+    def gemm_us(
         self, m: ArrayLike, n: ArrayLike, k: ArrayLike, batch: ArrayLike = 1,
         dtype: str = "bf16", *, isolated: bool = False,
     ) -> Array:  # fmt: skip
-        """Time of `batch` products of an m x k with a k x n matrix."""
+        """Time of `batch` GEMMs of an m x k with a k x n matrix."""
         dtype = canonical_dtype(dtype)
-        model = self.coefficients.find_product(self.gpu, dtype)
+        model = self.coefficients.find_gemm(self.gpu, dtype)
         sizes = _sizes(m=m, n=n, k=k, batch=batch)
         device_us = model.device_us(self.gpu, dtype, *sizes)
         if isolated:
@@ -353,7 +354,7 @@ class KernelTimes(msgspec.Struct, frozen=True):
         """Standard deviation of the logarithm of a family's times about the model.
 
         Args:
-            family: "product", "attention" or one of `MEMORY_KINDS`.
+            family: "gemm", "attention" or one of `MEMORY_KINDS`.
         """
         return self._model(family, dtype, backward).spread
 
@@ -364,14 +365,14 @@ class KernelTimes(msgspec.Struct, frozen=True):
         return "roofline" if model.gpu == "*" or derived else "table"
 
     def _model(self, family: str, dtype: str, backward: bool) -> Model:
-        if family == "product":
-            return self.coefficients.find_product(self.gpu, canonical_dtype(dtype))
+        if family == "gemm":
+            return self.coefficients.find_gemm(self.gpu, canonical_dtype(dtype))
         if family == "attention":
             return self.coefficients.find_attention(self.gpu, canonical_dtype(dtype), backward)
         return self.coefficients.find_memory(self.gpu, family)
 
 
-_Model = TypeVar("_Model", bound=ProductModel | AttentionModel | MemoryModel)
+_Model = TypeVar("_Model", bound=GemmModel | AttentionModel | MemoryModel)
 
 
 def _first(by_key: Mapping[tuple[str, str], _Model], gpu: Gpu, cases: tuple[str, ...]) -> _Model:
@@ -391,7 +392,7 @@ def _waves(filled: Array, quantum: float) -> Array:
     return np.maximum(1.0, (1.0 - quantum) * filled + quantum * np.ceil(filled))
 
 
-def _blend(one: Array, other: Array | float, sharpness: float) -> Array:
+def blend(one: Array, other: Array | float, sharpness: float) -> Array:
     """The larger of two limits, and a little more where they are close."""
     larger, smaller = np.maximum(one, other), np.minimum(one, other)
     ratio = smaller / np.maximum(larger, 1e-30)

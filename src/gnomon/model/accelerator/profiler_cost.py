@@ -1,4 +1,4 @@
-"""What the PyTorch profiler itself costs, event by event, told from the trace it wrote.
+"""What the PyTorch profiler itself costs, event by event, inferred from the trace it wrote.
 
 Every operator, runtime call and Python frame that the profiler records has its two ends taken
 down, and that takes time: on a host that a training step waits for, up to half of it. How much is
@@ -30,9 +30,9 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.errors import InputError
+from gnomon.graph.column_types import Codes, Flags, Floats, Ints
 
 __all__ = [
     "EventPrices",
@@ -142,20 +142,20 @@ def _convert(values: dict[str, object], where: str) -> ProfilerCost:
 class EventPrices(msgspec.Struct, frozen=True, eq=False):
     """Nanoseconds an event costs on each thread, by kind; `enter` and `exit` are an operator's."""
 
-    enter: NDArray[np.float64]
-    exit: NDArray[np.float64]
-    launch: NDArray[np.float64]
-    call: NDArray[np.float64]
-    frame: NDArray[np.float64]
+    enter: Floats
+    exit: Floats
+    launch: Floats
+    call: Floats
+    frame: Floats
 
 
 def price_events(
     cost: ProfilerCost,
-    start_ns: NDArray[np.int64],
-    end_ns: NDArray[np.int64],
-    thread: NDArray[np.int32],
-    is_operator: NDArray[np.bool_],
-    is_launch: NDArray[np.bool_],
+    start_ns: Ints,
+    end_ns: Ints,
+    thread: Codes,
+    is_operator: Flags,
+    is_launch: Flags,
     threads: int,
 ) -> EventPrices:
     """What an event costs on each thread.
@@ -193,9 +193,7 @@ def price_events(
     )  # fmt: skip
 
 
-def group_by(
-    rows: NDArray[np.int64], group: NDArray[np.int32], groups: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def group_by(rows: Ints, group: Codes, groups: int) -> tuple[Ints, Ints]:
     """Rows by group, in their order; and where each group begins among them, and the last ends.
 
     >>> group_by(np.array([7, 8, 9]), np.array([1, 0, 1], np.int32), 2)
@@ -210,11 +208,8 @@ def group_by(
 
 
 def _stretches(
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    is_operator: NDArray[np.bool_],
-    is_launch: NDArray[np.bool_],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    start: Ints, end: Ints, is_operator: Flags, is_launch: Flags
+) -> tuple[Ints, Ints, Ints]:
     """One thread's enter, exit and launch stretches."""
     both = is_operator[1:] & is_operator[:-1]
     enter = (start[1:] - start[:-1])[both & (start[1:] < end[:-1])]
@@ -225,7 +220,7 @@ def _stretches(
     return enter, (end[1:] - end[:-1])[encloses], (end - start)[is_launch[back]]
 
 
-def _shortest(stretches: list[NDArray[np.int64]]) -> NDArray[np.float64]:
+def _shortest(stretches: list[Ints]) -> Floats:
     """The shortest of each thread; of all threads where one has too few; nan without enough."""
     alone = [_low(own) for own in stretches]
     if not any(math.isnan(ns) for ns in alone):
@@ -234,7 +229,7 @@ def _shortest(stretches: list[NDArray[np.int64]]) -> NDArray[np.float64]:
     return np.asarray([together if math.isnan(ns) else ns for ns in alone], np.float64)
 
 
-def _low(stretches: NDArray[np.int64]) -> float:
+def _low(stretches: Ints) -> float:
     if len(stretches) < _ENOUGH:
         return math.nan
     at = int(_SHORTEST * len(stretches))

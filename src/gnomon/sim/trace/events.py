@@ -18,7 +18,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gnomon.graph.column_types import Codes, Flags, Ints
 from gnomon.ingest.profiler.kineto import KinetoTrace
+from gnomon.model.accelerator.collective_names import CPU_BACKENDS
 
 __all__ = ["EventClass", "EventFlag", "LaidOut", "lay_out", "peer_of", "step_marks"]
 
@@ -51,18 +53,17 @@ class LaidOut(NamedTuple):
 
     event_class: NDArray[np.uint8]
     flags: NDArray[np.uint8]
-    lane: NDArray[np.int32]
-    correlation: NDArray[np.int64]
+    lane: Codes
+    correlation: Ints
     lanes: tuple[str, ...]
     host_lanes: int
     #: Communication of a CPU backend, with the call that asked for it (-1: before the window).
-    exchanges: tuple[tuple[int, int], ...]
+    communications: tuple[tuple[int, int], ...]
 
 
 _HOST = ("cpu_op",)
 _CALLS = ("cuda_runtime", "cuda_driver")
 _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-_EXCHANGE = re.compile(r"(gloo|mpi|ucc):")
 _BLOCKING_COPIES = ("cudaMemcpy", "hipMemcpy", "hipMemcpyWithStream")
 
 
@@ -74,12 +75,12 @@ def lay_out(trace: KinetoTrace) -> LaidOut:
     event_class[trace.is_category(*_DEVICE)] = EventClass.DEVICE
     flags = np.asarray([_flags(name) for name in trace.names], np.uint8)[trace.name]
     correlation = trace.correlation.copy()
-    exchanges = _exchanges(trace)
+    communications = _communications(trace)
     fresh = int(correlation.max(initial=0)) + 1
-    for number, (exchange, post) in enumerate(exchanges):
-        event_class[exchange] = EventClass.DEVICE
-        flags[exchange] = EventFlag.HOST_WAITS
-        correlation[exchange] = fresh + number
+    for number, (event, post) in enumerate(communications):
+        event_class[event] = EventClass.DEVICE
+        flags[event] = EventFlag.HOST_WAITS
+        correlation[event] = fresh + number
         if post >= 0:
             event_class[post] = EventClass.CALL
             correlation[post] = fresh + number
@@ -87,11 +88,11 @@ def lay_out(trace: KinetoTrace) -> LaidOut:
     marks = marks[event_class[marks] == EventClass.IGNORED]
     works = (event_class == EventClass.HOST) | (event_class == EventClass.CALL)
     event_class[marks[np.isin(trace.thread[marks], trace.thread[works])]] = EventClass.MARK
-    lane, lanes, host_lanes = _lanes(trace, event_class, exchanges)
-    return LaidOut(event_class, flags, lane, correlation, lanes, host_lanes, tuple(exchanges))
+    lane, lanes, host_lanes = _lanes(trace, event_class, communications)
+    return LaidOut(event_class, flags, lane, correlation, lanes, host_lanes, tuple(communications))
 
 
-def step_marks(trace: KinetoTrace) -> NDArray[np.int64]:
+def step_marks(trace: KinetoTrace) -> Ints:
     """The events that mark the profiler's steps."""
     codes = [code for code, name in enumerate(trace.names) if name.startswith("ProfilerStep#")]
     return np.flatnonzero(np.isin(trace.name, codes) & trace.is_category("user_annotation"))
@@ -124,33 +125,28 @@ def _flags(name: str) -> int:
 
 
 def _lanes(
-    trace: KinetoTrace, event_class: NDArray[np.uint8], exchanges: list[tuple[int, int]]
-) -> tuple[NDArray[np.int32], tuple[str, ...], int]:
-    """Threads, then streams, then what CPU backends exchange; each in order of appearance."""
+    trace: KinetoTrace, event_class: NDArray[np.uint8], communications: list[tuple[int, int]]
+) -> tuple[Codes, tuple[str, ...], int]:
+    """Threads, then streams, then what CPU backends communicate; each in order of appearance."""
     lane = np.zeros(len(trace), np.int32)
     on_host = np.isin(event_class, (EventClass.HOST, EventClass.CALL, EventClass.MARK))
     threads = _number(trace.thread, on_host, lane)
     names = _thread_names(trace, threads)
     host_lanes = len(names)
     on_device = event_class == EventClass.DEVICE
-    on_device[[exchange for exchange, _ in exchanges]] = False
+    on_device[[event for event, _ in communications]] = False
     # One number for the pair: the device times the number of distinct streams, plus which.
     ids, which = np.unique(trace.stream, return_inverse=True)
     pairs = _number(trace.device * len(ids) + which, on_device, lane, host_lanes)
     names += [f"gpu {pair // len(ids)} stream {ids[pair % len(ids)]}" for pair in pairs]
-    of_exchange: dict[str, int] = {}
-    for exchange, post in exchanges:
-        name = _exchange_lane(trace, exchange, post)
-        lane[exchange] = len(names) + of_exchange.setdefault(name, len(of_exchange))
-    return lane, (*names, *of_exchange), host_lanes
+    of_communication: dict[str, int] = {}
+    for event, post in communications:
+        name = _communication_lane(trace, event, post)
+        lane[event] = len(names) + of_communication.setdefault(name, len(of_communication))
+    return lane, (*names, *of_communication), host_lanes
 
 
-def _number(
-    key: NDArray[np.int32] | NDArray[np.int64],
-    where: NDArray[np.bool_],
-    lane: NDArray[np.int32],
-    first: int = 0,
-) -> list[int]:
+def _number(key: Codes | Ints, where: Flags, lane: Codes, first: int = 0) -> list[int]:
     """Numbers distinct keys by first appearance into `lane`; the keys in that order."""
     rows = np.flatnonzero(where)
     values, at, inverse = np.unique(key[rows], return_index=True, return_inverse=True)
@@ -174,16 +170,16 @@ def _thread_names(trace: KinetoTrace, threads: Iterable[int]) -> list[str]:
 # -- communication of CPU backends -----------------------------------------------------------
 
 
-def _exchanges(trace: KinetoTrace) -> list[tuple[int, int]]:
-    """Each recorded exchange with the call that asked for it.
+def _communications(trace: KinetoTrace) -> list[tuple[int, int]]:
+    """Each recorded communication with the call that asked for it.
 
     Both carry the operation's name, spelled in two ways, and come in the same order: the earliest
-    call not taken yet that began before the exchange did is its own.
+    call not taken yet that began before the communication did is its own.
     """
     operation = {
         code: _plain(name.partition(":")[2])
         for code, name in enumerate(trace.names)
-        if _EXCHANGE.match(name)
+        if name.startswith(CPU_BACKENDS)
     }
     if not operation:
         return []
@@ -194,27 +190,27 @@ def _exchanges(trace: KinetoTrace) -> list[tuple[int, int]]:
     rows = np.flatnonzero(np.isin(trace.name, list(posts)) & trace.is_category("cpu_op")).tolist()
     for row in rows:
         asked_by.setdefault(_plain(posts[int(trace.name[row])][len("c10d::") :]), []).append(row)
-    exchanges = []
+    communications = []
     for row in found:
         wanted = operation[int(trace.name[row])]
         # By its name; some calls have a longer one (alltoall_base_).
         longer = (c for name, c in asked_by.items() if name.startswith(wanted))
         calls = asked_by.get(wanted) or next(longer, [])
         is_before = bool(calls) and trace.start_ns[calls[0]] <= trace.start_ns[row]
-        exchanges.append((row, calls.pop(0) if is_before else -1))
-    return exchanges
+        communications.append((row, calls.pop(0) if is_before else -1))
+    return communications
 
 
 def _plain(name: str) -> str:
     return re.sub("[^a-z]", "", name.lower())
 
 
-def _exchange_lane(trace: KinetoTrace, exchange: int, post: int) -> str:
-    backend, _, operation = trace.name_of(exchange).partition(":")
+def _communication_lane(trace: KinetoTrace, event: int, post: int) -> str:
+    backend, _, operation = trace.name_of(event).partition(":")
     peer = peer_of(trace, post)
     if peer is not None:
         return f"{backend} {operation} {'from' if 'recv' in operation else 'to'} {peer}"
-    return f"{backend} {operation} thread {trace.threads[trace.thread[exchange]][1]}"
+    return f"{backend} {operation} thread {trace.threads[trace.thread[event]][1]}"
 
 
 def peer_of(trace: KinetoTrace, post: int) -> int | None:

@@ -20,19 +20,15 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon import _core
 from gnomon.errors import InputError
 from gnomon.graph import Timeline, WorkGraph
+from gnomon.graph.column_types import Codes, Ints
 from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.model.accelerator.kernel_class import KERNEL_CLASSES, classify_kernel
 from gnomon.sim.trace.events import EventClass, LaidOut, lay_out, step_marks
-from gnomon.sim.trace.marks import (
-    asked_at,
-    nth_of_its_kind,
-    step_of_device_events,
-)
+from gnomon.sim.trace.marks import asked_at, nth_of_its_kind, step_of_device_events
 from gnomon.sim.trace.stream_waits import recorded_waits
 from gnomon.table import Dictionary
 
@@ -72,23 +68,23 @@ class TraceGraph(msgspec.Struct, frozen=True, eq=False):
         step_names: The marks.
         notes: What was cut, left out or inferred.
         gpu: The device's name.
-        inferred: Waits between streams that were told from times, with a confidence each.
+        inferred: Waits between streams that were inferred from times, with a confidence each.
         event: The trace's event behind each task, -1 for gaps; None without a trace.
         counted: The steps that answers are about; empty for all.
-        marked_ns: When each step was marked to begin, a row a rank (by number), -1 where it was
+        marked_ns: When each step was marked to begin, a row per rank (by number), -1 where it was
             not; None where nothing is marked.
     """
 
     graph: WorkGraph
     recorded: Timeline
-    step: NDArray[np.int32]
+    step: Codes
     step_names: tuple[str, ...]
     notes: tuple[str, ...]
     gpu: str
     inferred: tuple[InferredWait, ...] = ()
-    event: NDArray[np.int32] | None = None
+    event: Codes | None = None
     counted: tuple[int, ...] = ()
-    marked_ns: NDArray[np.int64] | None = None
+    marked_ns: Ints | None = None
 
 
 def build_graph(
@@ -139,9 +135,7 @@ def build_graph(
     )  # fmt: skip
 
 
-def _graph(
-    trace: KinetoTrace, laid: LaidOut, built: _core.TraceGraph, event: NDArray[np.int32]
-) -> WorkGraph:
+def _graph(trace: KinetoTrace, laid: LaidOut, built: _core.TraceGraph, event: Codes) -> WorkGraph:
     kind = built.take_kind()
     on_device = kind == _DEVICE
     class_of = np.zeros(len(trace.names), np.uint8)
@@ -150,8 +144,8 @@ def _graph(
     for code in np.flatnonzero(is_kernel).tolist():
         class_of[code] = _DEVICE + KERNEL_CLASSES.index(classify_kernel(trace.names[code]))
     kind[on_device] = class_of[trace.name[event[on_device]]]
-    kind[np.isin(event, [exchange for exchange, _ in laid.exchanges])] = (
-        _DEVICE + KERNEL_CLASSES.index("communication")
+    kind[np.isin(event, [row for row, _ in laid.communications])] = _DEVICE + KERNEL_CLASSES.index(
+        "communication"
     )
     gap = len(trace.names) + (kind == _KINDS.index("latency"))
     name = np.where(event >= 0, trace.name[event], gap)
@@ -180,11 +174,11 @@ def _inferred(built: _core.TraceGraph) -> tuple[InferredWait, ...]:
 def _steps(
     trace: KinetoTrace,
     recorded: Timeline,
-    event: NDArray[np.int32],
-    step_of_event: NDArray[np.int32],
-    marks: NDArray[np.int64],
+    event: Codes,
+    step_of_event: Codes,
+    marks: Ints,
     shift_ns: int,
-) -> NDArray[np.int32]:
+) -> Codes:
     """The profiler's step of each task: of a host task by its start, of a kernel by launch."""
     step = np.full(len(recorded), -1, np.int32)
     if not len(marks):
@@ -203,7 +197,7 @@ def _notes(
     trace: KinetoTrace,
     laid: LaidOut,
     built: _core.TraceGraph,
-    asked: NDArray[np.int64],
+    asked: Ints,
     inferred: tuple[InferredWait, ...],
     recorded_waits: int,
 ) -> list[str]:

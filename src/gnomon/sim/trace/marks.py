@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gnomon.graph.column_types import Codes, Ints
+from gnomon.graph.repeats import count_within
 from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.sim.trace.events import EventClass, LaidOut
 
 __all__ = ["asked_at", "nth_of_its_kind", "step_of_device_events"]
 
 
-def asked_at(trace: KinetoTrace, laid: LaidOut) -> NDArray[np.int64]:
+def asked_at(trace: KinetoTrace, laid: LaidOut) -> Ints:
     """When the host launched each device event; -1 where that lies before the trace."""
     asked = np.full(len(trace), -1, np.int64)
     calls = np.flatnonzero((laid.event_class == EventClass.CALL) & (laid.correlation > 0))
@@ -26,9 +27,7 @@ def asked_at(trace: KinetoTrace, laid: LaidOut) -> NDArray[np.int64]:
     return asked
 
 
-def step_of_device_events(
-    trace: KinetoTrace, asked: NDArray[np.int64], marks: NDArray[np.int64]
-) -> NDArray[np.int32]:
+def step_of_device_events(trace: KinetoTrace, asked: Ints, marks: Ints) -> Codes:
     """The step that launched each device event, as its place among the marks; -1 for none."""
     step = np.full(len(trace), -1, np.int32)
     if len(marks):
@@ -38,24 +37,18 @@ def step_of_device_events(
     return step
 
 
-def nth_of_its_kind(
-    trace: KinetoTrace, asked: NDArray[np.int64], step: NDArray[np.int32]
-) -> NDArray[np.int32]:
+def nth_of_its_kind(trace: KinetoTrace, asked: Ints, step: Codes) -> Codes:
     """A number that is the same for the same device event of another step; -1 without a step.
 
     The n-th event of a name within a step, in order of launch, is the n-th of that name in the
     others: steps repeat one another.
     """
     rows = np.flatnonzero(step >= 0)
+    rows = rows[np.argsort(asked[rows], kind="stable")]
     number = np.full(len(trace), -1, np.int32)
-    if not len(rows):
-        return number
-    name = trace.name[rows].astype(np.int64)
-    order = np.lexsort((rows, asked[rows], step[rows], name))
-    within = name[order] * (int(step.max()) + 1) + step[rows][order]
-    first = np.concatenate([[True], within[1:] != within[:-1]])
-    count = np.arange(len(rows))
-    nth = count - np.maximum.accumulate(np.where(first, count, 0))
-    key = name[order] * (int(nth.max()) + 1) + nth
-    number[rows[order]] = np.unique(key, return_inverse=True)[1]
+    if len(rows):
+        name = trace.name[rows].astype(np.int64)
+        nth = count_within(name * (int(step.max()) + 1) + step[rows])
+        key = name * (int(nth.max()) + 1) + nth
+        number[rows] = np.unique(key, return_inverse=True)[1]
     return number

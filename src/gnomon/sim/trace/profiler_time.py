@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.graph import WorkGraph
+from gnomon.graph.column_types import Flags, Floats, Ints
 from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.model.accelerator.profiler_cost import (
     EventPrices,
@@ -50,9 +51,9 @@ _ENOUGH = 20
 class WithoutProfiler(msgspec.Struct, frozen=True, eq=False):
     """Durations without the profiler, and what host tasks of marked steps lost, by reason."""
 
-    duration_ns: NDArray[np.float64]
+    duration_ns: Floats
     removed_ns: dict[str, float]
-    is_host: NDArray[np.bool_]
+    is_host: Flags
 
 
 def take_profiler_out(
@@ -84,12 +85,7 @@ def take_profiler_out(
 # -- steadiness ------------------------------------------------------------------------------
 
 
-def _steady(
-    training: TraceGraph,
-    is_host: NDArray[np.bool_],
-    recorded: NDArray[np.float64],
-    cost: ProfilerCost,
-) -> NDArray[np.float64]:
+def _steady(training: TraceGraph, is_host: Flags, recorded: Floats, cost: ProfilerCost) -> Floats:
     """Each host task as long as it is among its repeats in other steps when all goes well."""
     steady = recorded.copy()
     tasks = np.flatnonzero(is_host & (training.step >= 0) if len(training.step_names) else is_host)
@@ -104,28 +100,18 @@ def _steady(
     return steady
 
 
-def _steady_time(
-    took: NDArray[np.float64],
-    first: NDArray[np.int64],
-    count: NDArray[np.int64],
-    cost: ProfilerCost,
-) -> NDArray[np.float64]:
+def _steady_time(took: Floats, first: Ints, count: Ints, cost: ProfilerCost) -> Floats:
     """The steady time of each call, from its repeats: `count` of them, in order, from `first`."""
     shortest = took[first]
     low = np.maximum(_quantile(took, first, count, _STEADY), cost.lone * shortest)
     middle = _quantile(took, first, count, 0.5)
     # With nothing to compare with, it loses what others of the kind lose.
     low = np.where(count == 1, cost.lone * shortest, low)
-    steady: NDArray[np.float64] = np.maximum(low, middle - cost.unsteady_ns)
+    steady: Floats = np.maximum(low, middle - cost.unsteady_ns)
     return steady
 
 
-def _quantile(
-    ordered: NDArray[np.float64],
-    first: NDArray[np.int64],
-    count: NDArray[np.int64],
-    share: float,
-) -> NDArray[np.float64]:
+def _quantile(ordered: Floats, first: Ints, count: Ints, share: float) -> Floats:
     """A quantile of each run, as expected of samples of that size: k of n stands for k / (n + 1).
 
     Two samples say where the quartile below them would be.
@@ -138,11 +124,11 @@ def _quantile(
     below = np.clip(at.astype(np.int64), 0, np.maximum(count - 2, 0))
     above = np.minimum(below + 1, count - 1)
     low, high = ordered[first + below], ordered[first + above]
-    between: NDArray[np.float64] = np.where(count > 1, low + (at - below) * (high - low), low)
+    between: Floats = np.where(count > 1, low + (at - below) * (high - low), low)
     return between
 
 
-def _repeats(training: TraceGraph, tasks: NDArray[np.int64]) -> NDArray[np.int64]:
+def _repeats(training: TraceGraph, tasks: Ints) -> Ints:
     """A number for each task, counted from zero, that its repeats in other steps share.
 
     Repeats are of one lane, kind and name, between the same neighbours, and of the same turn in
@@ -186,8 +172,8 @@ _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 def _event_costs(
-    trace: KinetoTrace, training: TraceGraph, is_host: NDArray[np.bool_], cost: ProfilerCost
-) -> Iterator[tuple[NDArray[np.int64] | slice, dict[str, NDArray[np.float64]]]]:
+    trace: KinetoTrace, training: TraceGraph, is_host: Flags, cost: ProfilerCost
+) -> Iterator[tuple[Ints | slice, dict[str, Floats]]]:
     """What the events cost that begin or end inside each task, by kind; thread by thread."""
     kind = _event_kinds(trace)
     nested = np.flatnonzero((kind > 0) & (kind != _FRAME))
@@ -198,8 +184,8 @@ def _event_costs(
     marks = step_marks(trace)
     for thread, tasks, events in _threads(trace, training, is_host, kind > 0):
         ends = training.recorded.end_ns[tasks]
-        place = _Place(ends, trace.start_ns[events], trace.end_ns[events], kind[events])
-        costs = dict(_thread_costs(place, prices, thread))
+        start, end = trace.start_ns[events], trace.end_ns[events]
+        costs = dict(_thread_costs(ends, start, end, kind[events], prices, thread))
         own = marks[trace.thread[marks] == thread]
         if len(own) > 1:
             costs["steps"] = _between(trace.start_ns[own], trace.end_ns[own], ends)
@@ -218,11 +204,8 @@ def _event_kinds(trace: KinetoTrace) -> NDArray[np.int8]:
 
 
 def _threads(
-    trace: KinetoTrace,
-    training: TraceGraph,
-    is_host: NDArray[np.bool_],
-    counts: NDArray[np.bool_],
-) -> Iterator[tuple[int, NDArray[np.int64] | slice, NDArray[np.int64]]]:
+    trace: KinetoTrace, training: TraceGraph, is_host: Flags, counts: Flags
+) -> Iterator[tuple[int, Ints | slice, Ints]]:
     """Each host thread that has both tasks and events, with these, in order."""
     graph = training.graph
     events, tasks = np.flatnonzero(counts), np.flatnonzero(is_host)
@@ -245,67 +228,31 @@ def _thread_of_lane(trace: KinetoTrace, graph: WorkGraph) -> dict[int, int]:
     return {lane: by_name[name] for lane, name in enumerate(graph.lanes) if name in by_name}
 
 
-class _Place:
-    """Where the events of one thread begin and end among its tasks."""
-
-    def __init__(
-        self,
-        task_end_ns: NDArray[np.int64],
-        start_ns: NDArray[np.int64],
-        end_ns: NDArray[np.int64],
-        kind: NDArray[np.int8],
-    ) -> None:
-        self.task_end_ns, self.start_ns, self.end_ns = task_end_ns, start_ns, end_ns
-        self.of_kind = {k: np.flatnonzero(kind == k) for k in (_OPERATOR, _LAUNCH, _CALL, _FRAME)}
-
-    def has(self, kind: int) -> bool:
-        """Whether there is any event of a kind."""
-        return len(self.of_kind[kind]) > 0
-
-    def before(self, kind: int) -> NDArray[np.int64]:
-        """How many events of a kind begin at each task's end, or inside it."""
-        return self._count(self.start_ns[self.of_kind[kind]], "left")
-
-    def after(self, kind: int) -> NDArray[np.int64]:
-        """How many end at each task's start, or inside it."""
-        return self._count(self.end_ns[self.of_kind[kind]], "right")
-
-    def last(self, kind: int) -> NDArray[np.int64]:
-        """How many end at each task's end, or inside it."""
-        return self._count(self.end_ns[self.of_kind[kind]], "left")
-
-    def _count(
-        self, at_ns: NDArray[np.int64], side: Literal["left", "right"]
-    ) -> NDArray[np.int64]:
-        tasks = len(self.task_end_ns)
-        found = np.searchsorted(self.task_end_ns, at_ns, side)
-        counted: NDArray[np.int64] = np.bincount(found, minlength=tasks)[:tasks]
-        return counted
-
-
 def _thread_costs(
-    place: _Place, prices: EventPrices, thread: int
-) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    if place.has(_OPERATOR):
-        enter, exit = prices.enter[thread], prices.exit[thread]
-        yield "operators", place.before(_OPERATOR) * enter + place.after(_OPERATOR) * exit
-    for kind, why, price in (
-        (_LAUNCH, "launches", prices.launch),
-        (_CALL, "calls", prices.call),
-    ):
-        if place.has(kind):
-            parts = place.last(kind) * _INSIDE + place.after(kind) * (1.0 - _INSIDE)
-            yield why, parts * price[thread]
-    if place.has(_FRAME):
-        ends = place.before(_FRAME) + place.after(_FRAME)
+    task_end_ns: Ints, start_ns: Ints, end_ns: Ints, kind: NDArray[np.int8], prices: EventPrices,
+    thread: int,
+) -> Iterator[tuple[str, Floats]]:  # fmt: skip
+    """What the events of one thread cost in each of its tasks, by kind of event."""
+
+    def count(at_ns: Ints, of: int, side: Literal["left", "right"]) -> Ints:
+        """How many events of a kind fall to each task."""
+        found = np.searchsorted(task_end_ns, at_ns[kind == of], side)
+        return np.bincount(found, minlength=len(task_end_ns))[: len(task_end_ns)]
+
+    # An event begins at a task's end or inside it; it ends at a task's start or inside it.
+    if (kind == _OPERATOR).any():
+        enter = count(start_ns, _OPERATOR, "left") * prices.enter[thread]
+        yield "operators", enter + count(end_ns, _OPERATOR, "right") * prices.exit[thread]
+    for of, why, price in ((_LAUNCH, "launches", prices.launch), (_CALL, "calls", prices.call)):
+        if (kind == of).any():
+            after = count(end_ns, of, "right") * (1.0 - _INSIDE)
+            yield why, (count(end_ns, of, "left") * _INSIDE + after) * price[thread]
+    if (kind == _FRAME).any():
+        ends = count(start_ns, _FRAME, "left") + count(end_ns, _FRAME, "right")
         yield "frames", ends * (prices.frame[thread] / 2.0)
 
 
-def _between(
-    mark_start_ns: NDArray[np.int64],
-    mark_end_ns: NDArray[np.int64],
-    task_end_ns: NDArray[np.int64],
-) -> NDArray[np.float64]:
+def _between(mark_start_ns: Ints, mark_end_ns: Ints, task_end_ns: Ints) -> Floats:
     """How much of each task lies between two step marks, where only the profiler works."""
     pause = np.zeros(len(task_end_ns))
     at = np.searchsorted(task_end_ns, mark_end_ns[:-1], side="right")
@@ -318,9 +265,7 @@ def _between(
 # -- devices ---------------------------------------------------------------------------------
 
 
-def _shorten_gaps(
-    training: TraceGraph, duration_ns: NDArray[np.float64], cost: ProfilerCost
-) -> NDArray[np.float64]:
+def _shorten_gaps(training: TraceGraph, duration_ns: Floats, cost: ProfilerCost) -> Floats:
     """The durations, with the gaps before kernels as they are when these queue.
 
     Behind a slow host most kernels start when their launch arrives, and the gap before them is

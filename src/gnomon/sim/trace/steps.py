@@ -1,4 +1,4 @@
-"""How long a step takes, told from where steps end; and how well one step foretells another."""
+"""How long a step takes, from the ends of steps; and how well one step predicts another."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.graph import Timeline
+from gnomon.graph.column_types import Codes, Flags, Ints
+from gnomon.graph.repeats import count_within
 from gnomon.sim import replay
 from gnomon.sim.trace.graph import TraceGraph
 
@@ -56,11 +57,11 @@ class _Span(NamedTuple):
 
 
 class _Borders(NamedTuple):
-    """Begin and end of each step, a row a rank; end -1 where the rank did nothing in it."""
+    """Begin and end of each step, a row per rank; end -1 where the rank did nothing in it."""
 
     ranks: list[int]
-    begin_ns: NDArray[np.int64]
-    end_ns: NDArray[np.int64]
+    begin_ns: Ints
+    end_ns: Ints
 
     def spans(self, row: int | None = None) -> list[_Span]:
         """The steps of one rank, or of all together."""
@@ -134,7 +135,7 @@ def step_rows(training: TraceGraph, timeline: Timeline) -> list[StepRow]:
 
 
 def step_estimate(training: TraceGraph, timeline: Timeline) -> Estimate:
-    """Milliseconds a step, from end to end: a GPU that lags behind its host is counted right.
+    """Milliseconds per step, from end to end: a GPU that lags behind its host is counted right.
 
     The mean, so that the parts of a step add up to it; the range is that of the steps. The first
     of several is left out unless it was asked for: what came before it was not seen. One marked
@@ -223,9 +224,7 @@ def held_out(training: TraceGraph, kinds: Sequence[str] = ("gap",)) -> list[Step
     return rows
 
 
-def _places(
-    training: TraceGraph, chosen: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _places(training: TraceGraph, chosen: Ints) -> tuple[Ints, Ints]:
     """What each chosen task is (lane, itself, neighbours), and which of its like in its step."""
     graph = training.graph
     name = graph.name.astype(np.int64)
@@ -234,23 +233,11 @@ def _places(
     after = np.where(same_lane[chosen + 1], name[np.minimum(chosen + 1, len(graph) - 1)], -1)
     key = np.stack([graph.lane[chosen], name[chosen], before, after])
     place = np.unique(key, axis=1, return_inverse=True)[1].reshape(-1)
-    # The n-th of its place within its step: sort by both, count since the last change.
     both = place.astype(np.int64) * (len(training.step_names) + 1) + training.step[chosen]
-    order = np.argsort(both, kind="stable")
-    first = np.concatenate([[True], both[order][1:] != both[order][:-1]])
-    rank = np.arange(len(order)) - np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
-    occurrence = np.empty(len(order), np.int64)
-    occurrence[order] = rank
-    return place.astype(np.int64), occurrence
+    return place.astype(np.int64), count_within(both)
 
 
-def _from_others(
-    place: NDArray[np.int64],
-    occurrence: NDArray[np.int64],
-    step: NDArray[np.int32],
-    duration: NDArray[np.int64],
-    mine: NDArray[np.bool_],
-) -> NDArray[np.int64]:
+def _from_others(place: Ints, occurrence: Ints, step: Codes, duration: Ints, mine: Flags) -> Ints:
     """For each of mine the median of the others: of the same occurrence, else of the place."""
     most = int(occurrence.max(initial=0)) + 1
     exact = _medians(place * most + occurrence, duration, ~mine)
@@ -264,9 +251,7 @@ def _from_others(
     )
 
 
-def _medians(
-    key: NDArray[np.int64], value: NDArray[np.int64], where: NDArray[np.bool_]
-) -> dict[int, int]:
+def _medians(key: Ints, value: Ints, where: Flags) -> dict[int, int]:
     rows = np.flatnonzero(where)
     order = rows[np.lexsort((value[rows], key[rows]))]
     keys, first, count = np.unique(key[order], return_index=True, return_counts=True)

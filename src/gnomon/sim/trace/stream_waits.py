@@ -2,7 +2,7 @@
 
 A recorded wait names the waiting stream, its call and the event. Which record call set that event,
 and on which stream, older profilers say; those on CUDA 12.9 and later leave both out (-1). Then
-the event's number tells the call: events are numbered as they are made, so where each is recorded
+the event's number gives the call: events are numbered as they are made, so where each is recorded
 once, the numbers follow the order of the record calls. The stream follows from what the host did
 around the call:
 
@@ -34,7 +34,7 @@ Stream = tuple[int, int]  # device and number
 _MOST_FORKS = 64
 
 
-class _Extra(msgspec.Struct):
+class _WaitArguments(msgspec.Struct):
     stream: int = msgspec.field(default=-1, name="wait_on_stream")
     record: int = msgspec.field(default=-1, name="wait_on_cuda_event_record_corr_id")
     event: int = msgspec.field(default=-1, name="wait_on_cuda_event_id")
@@ -54,7 +54,7 @@ class _Act(NamedTuple):
     stream: Stream | None  # of a launch or wait; None for a record
     events: tuple[int, ...] = ()  # what a launch launched
     correlation: int = -1  # of a record
-    extra: _Extra | None = None  # of a wait
+    extra: _WaitArguments | None = None  # of a wait
 
 
 def recorded_waits(
@@ -102,13 +102,13 @@ def _stream(trace: KinetoTrace, event: int) -> Stream:
     return int(trace.device[event]), int(trace.stream[event])
 
 
-def _extra(trace: KinetoTrace, event: int) -> _Extra:
+def _extra(trace: KinetoTrace, event: int) -> _WaitArguments:
     try:
         return msgspec.json.decode(
-            trace.extras[trace.extra[event]] or "{}", type=_Extra, strict=False
+            trace.extras[trace.extra[event]] or "{}", type=_WaitArguments, strict=False
         )
     except msgspec.DecodeError:
-        return _Extra()
+        return _WaitArguments()
 
 
 class _Source(NamedTuple):
@@ -119,7 +119,7 @@ class _Source(NamedTuple):
 
 
 def _sources(acts: Sequence[_Act]) -> dict[int, _Source]:
-    """The record behind each wait, where it can be told; by places among the acts."""
+    """The record behind each wait, where it is known; by places among the acts."""
     records = [i for i, act in enumerate(acts) if act.what is _What.RECORD]
     by_correlation = {acts[i].correlation: i for i in records}
     first = _first_number(acts, records)
@@ -128,9 +128,9 @@ def _sources(acts: Sequence[_Act]) -> dict[int, _Source]:
     for i, act in enumerate(acts):
         if act.what is not _What.WAIT or act.extra is None or act.stream is None:
             continue
-        said = by_correlation.get(act.extra.record)
-        if said is not None and act.extra.stream >= 0:
-            found[i] = _Source(said, (act.stream[0], act.extra.stream))
+        record = by_correlation.get(act.extra.record)
+        if record is not None and act.extra.stream >= 0:
+            found[i] = _Source(record, (act.stream[0], act.extra.stream))
         elif first is not None and act.extra.event >= 0:
             waits[records[act.extra.event - first]].append(i)
     stream_of = _streams_of_records(acts, waits)

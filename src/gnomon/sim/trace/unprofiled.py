@@ -38,7 +38,7 @@ class UnprofiledStep(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         graph: The tasks with the durations they have when nobody profiles.
         timeline: That graph, replayed.
-        estimate: Milliseconds a step, in a range meant to hold it in 80 % of cases: from a replay
+        estimate: Milliseconds per step, in a range meant to hold 80 % of cases: from a replay
             with the host slower by `host_spread`, mirrored, and from `device_spread` and the
             recorded steps' own spread. Exact where it was measured.
         modelled: The same as the model alone has it.
@@ -88,7 +88,7 @@ def unprofiled_step(
 def unprofiled_job(
     training: TraceGraph,
     ranks: Sequence[tuple[KinetoTrace, TraceGraph]],
-    tie: Callable[[list[WorkGraph]], WorkGraph],
+    link: Callable[[list[WorkGraph]], WorkGraph],
     cost: ProfilerCost | None = None,
     measured_ms: float | None = None,
 ) -> UnprofiledStep:
@@ -100,7 +100,7 @@ def unprofiled_job(
     Args:
         training: The job's graph.
         ranks: Each rank's trace and its own graph, on the trace's own clock.
-        tie: Makes the job's graph of the ranks' graphs.
+        link: Makes the job's graph of the ranks' graphs.
         cost: What the profiler costs; as shipped unless given.
         measured_ms: The step without the profiler, where it was measured: then it is the answer.
     """
@@ -108,7 +108,7 @@ def unprofiled_job(
         raise InputError(f"a measured step of {measured_ms} ms; it has to be above zero")
     cost = cost or default_profiler_cost()
     graphs, removed_ns = _without_profiler(ranks, cost)
-    graph = tie(graphs)
+    graph = link(graphs)
     profiled = np.asarray(step_periods_ms(training, training.recorded))
     profiled_ms = float(np.mean(profiled))
     least_ms = min(_computing_ms(training), profiled_ms)
@@ -142,7 +142,7 @@ def _without_profiler(
     done: dict[int, WorkGraph] = {}
     removed: Counter[str] = Counter()
     for trace, training in ranks:
-        # Ranks that stand in for others share a graph: its profiler is taken out once.
+        # Proxy ranks share a graph: its profiler is taken out once.
         if id(training) not in done:
             cut = take_profiler_out(trace, training, cost)
             done[id(training)] = _with_durations(training.graph, cut.duration_ns)

@@ -11,12 +11,12 @@ import msgspec
 from gnomon.errors import InputError
 from gnomon.ingest.execution.trace import ExecutionTrace, read_execution_trace
 from gnomon.ingest.profiler.kineto import read_kineto
+from gnomon.model.accelerator.operator_family import operator_family
 from gnomon.report import Figure, InputFile, Manifest, Result, hash_input
 from gnomon.systems.aibench.builder.kernels import KernelFiles, find_resources
 from gnomon.systems.aibench.folder import describe, folder_bytes, write_bench
 from gnomon.systems.aibench.pipeline import Built, Options, build_program
 from gnomon.systems.aibench.program import Call
-from gnomon.systems.aibench.verify.operator_family import operator_family
 from gnomon.table import Table
 from gnomon.version import __version__
 

@@ -1,4 +1,4 @@
-"""What a rank exchanges with others: collectives, sends and receives, as its trace shows them."""
+"""Communication of one rank: collectives, sends and receives, as its trace shows them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from gnomon.ingest.profiler.kineto import KinetoTrace
+from gnomon.model.accelerator.collective_names import collective_kind
 from gnomon.model.accelerator.kernel_class import classify_kernel
 from gnomon.sim.trace.events import EventClass, LaidOut, peer_of, step_marks
 from gnomon.sim.trace.marks import asked_at, step_of_device_events
@@ -15,14 +16,12 @@ from gnomon.sim.trace.marks import asked_at, step_of_device_events
 __all__ = ["Communication", "communications"]
 
 _POINT_TO_POINT = ("send", "recv")
-#: Longest names first: ReduceScatter is no Reduce.
-_IN_KERNEL_NAMES = re.compile(
-    r"AllReduce|ReduceScatter|AllGather|AllToAll|SendRecv|Broadcast|Reduce|dispatch|combine", re.I
-)
+#: Kernels of expert parallelism, which are no collectives by name.
+_EXPERT_KERNELS = ("dispatch", "combine")
 
 
 class Communication(msgspec.Struct, frozen=True):
-    """One exchange, seen from one rank.
+    """One communication, seen from one rank.
 
     Attributes:
         event: The trace's event.
@@ -51,7 +50,7 @@ class Communication(msgspec.Struct, frozen=True):
     sequence: int = -1
 
 
-class _Extra(msgspec.Struct):
+class _CollectiveArguments(msgspec.Struct):
     collective: str = msgspec.field(default="", name="Collective name")
     dtype: str = ""
     elements_in: int = msgspec.field(default=0, name="In msg nelems")
@@ -64,7 +63,7 @@ class _Extra(msgspec.Struct):
 
 
 def communications(trace: KinetoTrace, laid: LaidOut) -> list[Communication]:
-    """All exchanges of a rank, in order of their start."""
+    """All communications of a rank, in order of their start."""
     marks = step_marks(trace)
     steps = step_of_device_events(trace, asked_at(trace, laid), marks)
     names = [*(trace.name_of(mark) for mark in marks.tolist()), ""]
@@ -73,14 +72,14 @@ def communications(trace: KinetoTrace, laid: LaidOut) -> list[Communication]:
         return names[int(steps[event])]
 
     found = [
-        _of_backend(trace, exchange, post, step_of(exchange)) for exchange, post in laid.exchanges
+        _of_backend(trace, event, post, step_of(event)) for event, post in laid.communications
     ]
-    exchanged = {exchange for exchange, _ in laid.exchanges}
+    of_backend = {event for event, _ in laid.communications}
     codes = [
         code for code, name in enumerate(trace.names) if classify_kernel(name) == "communication"
     ]
     on_device = (laid.event_class == EventClass.DEVICE) & np.isin(trace.name, codes)
-    kernels = [event for event in np.flatnonzero(on_device).tolist() if event not in exchanged]
+    kernels = [event for event in np.flatnonzero(on_device).tolist() if event not in of_backend]
     place: dict[int, int] = {}
     for event in kernels:
         lane = place.setdefault(int(laid.lane[event]), len(place))
@@ -88,13 +87,13 @@ def communications(trace: KinetoTrace, laid: LaidOut) -> list[Communication]:
     return sorted(found, key=lambda one: (one.start_ns, one.event))
 
 
-def _of_backend(trace: KinetoTrace, exchange: int, post: int, step: str) -> Communication:
-    operation = trace.name_of(exchange).partition(":")[2]
+def _of_backend(trace: KinetoTrace, event: int, post: int, step: str) -> Communication:
+    operation = trace.name_of(event).partition(":")[2]
     peer = peer_of(trace, post)
-    dims, _, _ = trace.shapes[trace.shape[exchange]].partition("\t")
+    dims, _, _ = trace.shapes[trace.shape[event]].partition("\t")
     return Communication(
-        exchange, operation, "", (), -1 if peer is None else peer, dims, step,
-        int(trace.start_ns[exchange]), int(trace.end_ns[exchange]), operation in _POINT_TO_POINT,
+        event, operation, "", (), -1 if peer is None else peer, dims, step,
+        int(trace.start_ns[event]), int(trace.end_ns[event]), operation in _POINT_TO_POINT,
     )  # fmt: skip
 
 
@@ -102,13 +101,14 @@ def _of_kernel(trace: KinetoTrace, event: int, lane: int, step: str) -> Communic
     start, end = int(trace.start_ns[event]), int(trace.end_ns[event])
     try:
         extra = msgspec.json.decode(
-            trace.extras[trace.extra[event]] or "{}", type=_Extra, strict=False
+            trace.extras[trace.extra[event]] or "{}", type=_CollectiveArguments, strict=False
         )
     except msgspec.DecodeError:
-        extra = _Extra()
+        extra = _CollectiveArguments()
     if not extra.collective:
-        named = _IN_KERNEL_NAMES.search(trace.name_of(event))
-        operation = named.group(0) if named else "communication"
+        name = trace.name_of(event)
+        experts = (word for word in _EXPERT_KERNELS if word in name.lower())
+        operation = collective_kind(name) or next(experts, "communication")
         return Communication(event, operation, f"stream {lane}", (), -1, "", step, start, end)
     peer = -1
     if extra.collective in _POINT_TO_POINT:

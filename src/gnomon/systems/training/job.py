@@ -1,4 +1,4 @@
-"""A whole job: every rank's graph side by side, tied where ranks wait for one another."""
+"""A whole job: every rank's graph side by side, linked where ranks wait for one another."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.errors import GraphError, InputError, SimulationError
 from gnomon.graph import Timeline, WorkGraph, connect, merge, regroup
+from gnomon.graph.column_types import Codes, Ints
 from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.sim import replay
 from gnomon.sim.trace.events import lay_out
 from gnomon.sim.trace.graph import InferredWait, TraceGraph, build_graph
 from gnomon.systems.training.communication import Communication, communications
-from gnomon.systems.training.proxy_ranks import StandIn, stand_ins
+from gnomon.systems.training.proxy_ranks import ProxyRank, proxy_ranks
 from gnomon.systems.training.ranks import (
-    Exchange,
-    Member,
+    Match,
     clock_offsets,
     is_eager,
     is_possible,
@@ -29,11 +28,11 @@ from gnomon.systems.training.ranks import (
     transfer_ns,
 )
 
-__all__ = ["Meeting", "RankPart", "TrainingJob", "build_job", "tie_ranks"]
+__all__ = ["RankPart", "Rendezvous", "TrainingJob", "build_job", "link_ranks"]
 
 #: Clones of ranks beyond this many tasks in all are left out: the machine would not thank us.
 _MOST_TASKS = 50_000_000
-#: Replays spent on finding out which exchanges go round in a circle.
+#: Replays spent on finding out which communications go round in a circle.
 _MOST_ATTEMPTS = 50
 
 
@@ -45,7 +44,7 @@ class RankPart(msgspec.Struct, frozen=True, eq=False):
         source: The trace it was read from.
         training: Its own graph.
         first_task: Where its tasks begin in the job's graph.
-        stands_in: The traced rank that stands in for this one; None where it was traced.
+        proxy_of: The traced rank that is used for this one; None where it was traced.
         trace: The columns of its trace; None where the job came from elsewhere.
         shift_ns: How much later the job's clock shows than the trace's own.
     """
@@ -54,7 +53,7 @@ class RankPart(msgspec.Struct, frozen=True, eq=False):
     source: str
     training: TraceGraph
     first_task: int
-    stands_in: int | None = None
+    proxy_of: int | None = None
     trace: KinetoTrace | None = None
     shift_ns: int = 0
 
@@ -71,7 +70,7 @@ class RankPart(msgspec.Struct, frozen=True, eq=False):
         return msgspec.structs.replace(self.training, recorded=own)
 
 
-class Meeting(msgspec.Struct, frozen=True, eq=False):
+class Rendezvous(msgspec.Struct, frozen=True, eq=False):
     """Where ranks wait for one another.
 
     Attributes:
@@ -81,16 +80,16 @@ class Meeting(msgspec.Struct, frozen=True, eq=False):
         sent, received: Tasks of messages that were sent before anybody asked for them.
     """
 
-    task: NDArray[np.int64]
-    group: NDArray[np.int64]
-    transfer_ns: NDArray[np.int64]
-    sent: NDArray[np.int64]
-    received: NDArray[np.int64]
+    task: Ints
+    group: Ints
+    transfer_ns: Ints
+    sent: Ints
+    received: Ints
 
     @staticmethod
-    def none() -> Meeting:
+    def none() -> Rendezvous:
         """Nobody meets anybody."""
-        return Meeting(*(np.empty(0, np.int64) for _ in range(5)))
+        return Rendezvous(*(np.empty(0, np.int64) for _ in range(5)))
 
 
 class TrainingJob(msgspec.Struct, frozen=True, eq=False):
@@ -99,12 +98,12 @@ class TrainingJob(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         training: All ranks in one graph; a single rank's as it is.
         parts: The ranks, by number.
-        meeting: How they are tied; None for a single rank.
+        rendezvous: How they are linked; None for a single rank.
     """
 
     training: TraceGraph
     parts: tuple[RankPart, ...]
-    meeting: Meeting | None = None
+    rendezvous: Rendezvous | None = None
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -117,7 +116,7 @@ def build_job(traces: Sequence[KinetoTrace], *, complete: bool = True) -> Traini
 
     Args:
         traces: One a rank; a single one is a job of its own.
-        complete: Let traced ranks stand in for those of the same stage that were not traced.
+        complete: Use traced ranks as proxies for untraced ones of the same stage.
     """
     if len(traces) == 1:
         return _lone_rank(traces[0])
@@ -126,35 +125,39 @@ def build_job(traces: Sequence[KinetoTrace], *, complete: bool = True) -> Traini
     groups = {rank: known_groups(trace) for rank, trace in traced.items()}
     seen = resolve_peers({r: communications(traced[r], laid[r]) for r in traced}, groups)
     origin = {rank: trace.origin_ns for rank, trace in traced.items()}
-    exchanges = match(seen, groups, origin)
-    offset = clock_offsets(exchanges, origin)
+    matches = match(seen, groups, origin)
+    offset = clock_offsets(matches, origin)
     own = {
         rank: build_graph(trace, shift_ns=offset[rank], laid=laid[rank])
         for rank, trace in traced.items()
     }
-    missing: dict[int, StandIn] = {}
+    missing: dict[int, ProxyRank] = {}
     notes: list[str] = []
     if complete:
-        missing, notes = _missing(traced, own, seen, groups, exchanges)
+        missing, notes = _missing(traced, own, seen, groups, matches)
     if missing:
-        for rank, stand_in in missing.items():
-            seen[rank] = stand_in.communications
-            groups[rank] = stand_in.groups
-            offset[rank] = offset[stand_in.of]
-        exchanges = match(seen, groups, offset)
+        for rank, proxy in missing.items():
+            seen[rank] = proxy.communications
+            groups[rank] = proxy.groups
+            offset[rank] = offset[proxy.of]
+        matches = match(seen, groups, offset)
     parts = _parts(traced, own, missing, offset)
-    possible = [o for o in exchanges if is_possible(o, offset) or is_eager(o, offset)]
-    if len(possible) < len(exchanges):
-        count = len(exchanges) - len(possible)
-        notes.append(f"{count:,} exchanges contradict the clocks and were left as recorded")
+    possible = [o for o in matches if is_possible(o, offset) or is_eager(o, offset)]
+    if len(possible) < len(matches):
+        count = len(matches) - len(possible)
+        notes.append(f"{count:,} communications contradict the clocks and were left as recorded")
     total = sum(len(found) for found in seen.values())
-    tied = sum(len(one.members) for one in possible)
-    if tied < total:
-        notes.append(f"{total - tied:,} of {total:,} exchanges found no partner in the traces")
-    meeting, dropped = _without_circles(parts, _meeting(parts, possible, offset))
+    linked = sum(len(one.members) for one in possible)
+    if linked < total:
+        notes.append(
+            f"{total - linked:,} of {total:,} communications found no partner in the traces"
+        )
+    rendezvous, dropped = _without_circles(parts, _rendezvous(parts, possible, offset))
     if dropped:
-        notes.append(f"{dropped:,} exchanges would wait for one another and were left as recorded")
-    return TrainingJob(_together(parts, meeting, notes), tuple(parts), meeting)
+        notes.append(
+            f"{dropped:,} communications would wait for one another and were left as recorded"
+        )
+    return TrainingJob(_together(parts, rendezvous, notes), tuple(parts), rendezvous)
 
 
 def _lone_rank(trace: KinetoTrace) -> TrainingJob:
@@ -170,17 +173,21 @@ def _lone_rank(trace: KinetoTrace) -> TrainingJob:
     return TrainingJob(training, (part,))
 
 
-def tie_ranks(graphs: Sequence[WorkGraph], ranks: Sequence[int], meeting: Meeting) -> WorkGraph:
-    """Ranks' graphs as one, with what they exchange as rendezvous: waiting is in no duration."""
+def link_ranks(
+    graphs: Sequence[WorkGraph], ranks: Sequence[int], rendezvous: Rendezvous
+) -> WorkGraph:
+    """Ranks' graphs as one, their communication as rendezvous: waiting is in no duration."""
     merged = merge(graphs, ranks)
     duration = merged.duration_ns.copy()
-    duration[meeting.task] = meeting.transfer_ns
+    duration[rendezvous.task] = rendezvous.transfer_ns
     group = np.full(len(merged), -1, np.int64)
-    group[meeting.task] = meeting.group
-    tied = regroup(merged.with_durations(duration), group)
+    group[rendezvous.task] = rendezvous.group
+    linked = regroup(merged.with_durations(duration), group)
     # What comes before a task on its lane is the gap that waits for it.
     return (
-        connect(tied, meeting.sent, meeting.received - 1, "message") if len(meeting.sent) else tied
+        connect(linked, rendezvous.sent, rendezvous.received - 1, "message")
+        if len(rendezvous.sent)
+        else linked
     )
 
 
@@ -223,21 +230,21 @@ def _missing(
     own: Mapping[int, TraceGraph],
     seen: Mapping[int, Sequence[Communication]],
     groups: Mapping[int, Sequence[tuple[int, ...]]],
-    exchanges: Sequence[Exchange],
-) -> tuple[dict[int, StandIn], list[str]]:
-    """Who stands in for the ranks that were not traced, and what to say about it."""
+    matches: Sequence[Match],
+) -> tuple[dict[int, ProxyRank], list[str]]:
+    """The proxies of the ranks that were not traced, and notes about them."""
     world = max((trace.world_size or 0 for trace in traced.values()), default=0)
     absent = [rank for rank in range(world) if rank not in traced]
     if not absent:
         return {}, []
-    found = stand_ins(absent, seen, groups, exchanges)
+    found = proxy_ranks(absent, seen, groups, matches)
     tasks = sum(len(t.graph) for t in own.values())
-    tasks += sum(len(own[stand_in.of].graph) for stand_in in found.values())
+    tasks += sum(len(own[proxy.of].graph) for proxy in found.values())
     if tasks > _MOST_TASKS:
         return {}, [f"{len(traced)} of {world} ranks were traced; the others are left out"]
     notes = []
     if found:
-        notes.append(f"traced ranks stand in for {len(found)} that were not traced")
+        notes.append(f"traced ranks are proxies for {len(found)} that were not traced")
     if len(found) < len(absent):
         count = len(absent) - len(found)
         notes.append(f"{count} ranks were not traced, nor any of their stage; they are left out")
@@ -247,71 +254,69 @@ def _missing(
 def _parts(
     traced: Mapping[int, KinetoTrace],
     own: Mapping[int, TraceGraph],
-    missing: Mapping[int, StandIn],
+    missing: Mapping[int, ProxyRank],
     offset: Mapping[int, int],
 ) -> list[RankPart]:
     parts, first = [], 0
     for rank in sorted([*traced, *missing]):
         of = missing[rank].of if rank in missing else rank
-        trace, stands_in = traced[of], of if rank in missing else None
-        parts.append(RankPart(rank, trace.source, own[of], first, stands_in, trace, offset[of]))
+        trace, proxy_of = traced[of], of if rank in missing else None
+        parts.append(RankPart(rank, trace.source, own[of], first, proxy_of, trace, offset[of]))
         first += len(own[of].graph)
     return parts
 
 
-def _meeting(
-    parts: Sequence[RankPart], exchanges: Sequence[Exchange], offset: Mapping[int, int]
-) -> Meeting:
+def _rendezvous(
+    parts: Sequence[RankPart], matches: Sequence[Match], offset: Mapping[int, int]
+) -> Rendezvous:
     task_of = {part.rank: _tasks_of_events(part) for part in parts}
     task, group, transfer = [], [], []
     sent, received = [], []
-    for number, exchange in enumerate(exchanges):
-        tasks = [int(task_of[m.rank][m.seen.event]) for m in exchange.members]
-        if not is_possible(exchange, offset):
-            sender, receiver = sorted(zip(exchange.members, tasks), key=_sender_first)
-            sent.append(sender[1])
-            received.append(receiver[1])
+    for number, matched in enumerate(matches):
+        tasks = [int(task_of[m.rank][m.seen.event]) for m in matched.members]
+        if not is_possible(matched, offset):
+            is_send = "send" in matched.members[0].seen.operation
+            sent.append(tasks[0 if is_send else 1])
+            received.append(tasks[1 if is_send else 0])
             continue
         task += tasks
         group += [number] * len(tasks)
-        transfer += transfer_ns(exchange, offset).tolist()
+        transfer += transfer_ns(matched, offset).tolist()
     columns = (np.asarray(column, np.int64) for column in (task, group, transfer, sent, received))
-    return Meeting(*columns)
+    return Rendezvous(*columns)
 
 
-def _sender_first(side: tuple[Member, int]) -> bool:
-    return "send" not in side[0].seen.operation
-
-
-def _without_circles(parts: Sequence[RankPart], meeting: Meeting) -> tuple[Meeting, int]:
-    """The meetings without those under which tasks would wait for one another for ever.
+def _without_circles(parts: Sequence[RankPart], rendezvous: Rendezvous) -> tuple[Rendezvous, int]:
+    """The rendezvous without those under which tasks would wait for one another for ever.
 
     Sides that were matched wrongly may do so, where the recorded run did not. Which of them is
-    wrong cannot be told: those that are stuck go.
+    wrong is not known: those that are stuck go.
     """
     graphs, ranks = [part.training.graph for part in parts], [part.rank for part in parts]
     dropped = 0
     for attempt in range(_MOST_ATTEMPTS):
         try:
-            replay(tie_ranks(graphs, ranks, meeting), causes=False)
-            return meeting, dropped
+            replay(link_ranks(graphs, ranks, rendezvous), causes=False)
+            return rendezvous, dropped
         except SimulationError as error:
-            stuck = np.unique(meeting.group[np.isin(meeting.task, error.blocked)])
+            stuck = np.unique(rendezvous.group[np.isin(rendezvous.task, error.blocked)])
         except GraphError:
             stuck = np.empty(0, np.int64)
         # Where only others are stuck behind them, or it takes too long, all of them go.
         if not len(stuck) or attempt == _MOST_ATTEMPTS - 1:
-            return Meeting.none(), dropped + len(np.unique(meeting.group)) + len(meeting.sent)
-        keep = ~np.isin(meeting.group, stuck)
+            return Rendezvous.none(), dropped + len(np.unique(rendezvous.group)) + len(
+                rendezvous.sent
+            )
+        keep = ~np.isin(rendezvous.group, stuck)
         dropped += len(stuck)
-        meeting = Meeting(
-            meeting.task[keep], meeting.group[keep], meeting.transfer_ns[keep],
-            meeting.sent, meeting.received,
+        rendezvous = Rendezvous(
+            rendezvous.task[keep], rendezvous.group[keep], rendezvous.transfer_ns[keep],
+            rendezvous.sent, rendezvous.received,
         )  # fmt: skip
-    return meeting, dropped
+    return rendezvous, dropped
 
 
-def _tasks_of_events(part: RankPart) -> NDArray[np.int64]:
+def _tasks_of_events(part: RankPart) -> Ints:
     """The job's task of each device event of a rank."""
     training = part.training
     assert training.event is not None
@@ -323,8 +328,12 @@ def _tasks_of_events(part: RankPart) -> NDArray[np.int64]:
     return found
 
 
-def _together(parts: Sequence[RankPart], meeting: Meeting, notes: Sequence[str]) -> TraceGraph:
-    graph = tie_ranks([part.training.graph for part in parts], [p.rank for p in parts], meeting)
+def _together(
+    parts: Sequence[RankPart], rendezvous: Rendezvous, notes: Sequence[str]
+) -> TraceGraph:
+    graph = link_ranks(
+        [part.training.graph for part in parts], [p.rank for p in parts], rendezvous
+    )
     start = np.concatenate([part.training.recorded.start_ns for part in parts])
     end = np.concatenate([part.training.recorded.end_ns for part in parts])
     names = _step_names(parts)
@@ -353,7 +362,7 @@ def _step_names(parts: Sequence[RankPart]) -> tuple[str, ...]:
     return tuple(sorted(names, key=number))
 
 
-def _marked(parts: Sequence[RankPart], names: Sequence[str]) -> NDArray[np.int64] | None:
+def _marked(parts: Sequence[RankPart], names: Sequence[str]) -> Ints | None:
     """When each rank's steps were marked to begin."""
     if not names:
         return None
@@ -365,18 +374,18 @@ def _marked(parts: Sequence[RankPart], names: Sequence[str]) -> NDArray[np.int64
     return marked
 
 
-def _renumbered(training: TraceGraph, names: Sequence[str]) -> NDArray[np.int32]:
+def _renumbered(training: TraceGraph, names: Sequence[str]) -> Codes:
     number = np.asarray([names.index(name) for name in training.step_names] or [-1], np.int32)
     return np.where(training.step >= 0, number[training.step], np.int32(-1)).astype(np.int32)
 
 
 def _notes_of_ranks(parts: Sequence[RankPart]) -> list[str]:
     """What the ranks' own graphs note, each thing once, with how many ranks say it."""
-    said: dict[str, list[int]] = {}
+    counts_of: dict[str, list[int]] = {}
     for part in parts:
-        if part.stands_in is not None:
+        if part.proxy_of is not None:
             continue
         for note in part.training.notes:
             count, _, what = note.partition(" ")
-            said.setdefault(what, []).append(int(count.replace(",", "")))
-    return [f"{sum(counts):,} {what}" for what, counts in said.items()]
+            counts_of.setdefault(what, []).append(int(count.replace(",", "")))
+    return [f"{sum(counts):,} {what}" for what, counts in counts_of.items()]

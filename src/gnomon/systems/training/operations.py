@@ -1,15 +1,15 @@
 """From the operation log of a whole job to a work graph that replays, waits apart from transfers.
 
-Every operation is a task on a lane of its rank. What it waited for is told from what must be and
-from what the log shows, so that no rank's lateness hides in another's duration:
+Every operation is a task on a lane of its rank. What it waited for is inferred, so
+that no rank's lateness hides in another's duration:
 
 - program order: operations of a rank that never run beside its compute block it, one after the
   other; those launched together (a send with a receive) form a batch that ends as a whole. Others
-  run beside the compute, tied to it by their data and by what had ended when they were launched;
-- meetings: a send and its receive, the ranks of a collective. They start together once the last
+  run beside the compute, linked to it by their data and by what had ended when they were launched;
+- rendezvous: a send and its receive, the ranks of a collective. They start together once the last
   has come; what is left of the time, from then to the end, is the transfer;
-- meetings that the log does not name: where the ranks of a stage go on together although they got
-  there at different times, they waited for one another (for the mean of the loss, say);
+- hidden rendezvous: where the ranks of a stage go on together although they got there at different
+  times, they waited for one another (for the mean of the loss, say);
 - what remains between the last thing waited for and the start is a `gap` task: host time, launch
   delay. Steps follow one another at fences, so each is replayed as if alone.
 
@@ -23,6 +23,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gnomon.graph import Timeline, WorkGraph
+from gnomon.graph.column_types import Codes, Flags, Ints
+from gnomon.graph.repeats import count_within
 from gnomon.graph.timeline import covered_until, union_of_spans
 from gnomon.ingest.profiler.operation_log import OperationLog
 from gnomon.sim.trace.graph import TraceGraph
@@ -54,15 +56,12 @@ _BESIDE = 0.1
 #: How far clocks are trusted, of one rank and of two; never less than to a share of a compute.
 _JITTER_NS, _JITTER_SHARE = 1_000_000, 0.01
 _SKEW_NS, _SKEW_SHARE = 10_000_000, 0.1
-#: A meeting that the log does not name is kept in so many steps, and explains so much silence.
+#: A rendezvous that the log does not name is kept in so many steps, and explains so much silence.
 _KEPT, _EXPLAINED = 0.95, 0.5
 #: Rounds in which the times of operations that clocks have out of order must settle.
 _ROUNDS = 20
 #: Kinds of task that are not operations.
-FENCE, MEETING, GAP = "fence", "meeting", "gap"
-
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+FENCE, RENDEZVOUS, GAP = "fence", "rendezvous", "gap"
 
 
 def build_operations_graph(log: OperationLog) -> TraceGraph:
@@ -70,21 +69,21 @@ def build_operations_graph(log: OperationLog) -> TraceGraph:
     return _Builder(log).build()
 
 
-def fence_tasks(training: TraceGraph) -> Rows:
+def fence_tasks(training: TraceGraph) -> Ints:
     """The fences between steps: the begin of each, and the end of the last."""
     return np.flatnonzero(training.graph.is_kind(FENCE))
 
 
 class _Edges:
-    """What comes before what, in rows of the log; fences and hidden meetings lie behind them."""
+    """What comes before what, in rows of the log; fences and hidden rendezvous lie behind them."""
 
     def __init__(self) -> None:
-        self._parts: list[tuple[Rows, Rows, str]] = []
+        self._parts: list[tuple[Ints, Ints, str]] = []
 
-    def add(self, source: Rows, target: Rows, kind: str) -> None:
+    def add(self, source: Ints, target: Ints, kind: str) -> None:
         self._parts.append((source, target, kind))
 
-    def all(self) -> tuple[Rows, Rows]:
+    def all(self) -> tuple[Ints, Ints]:
         source, target, _ = zip(*self._parts)
         return np.concatenate(source), np.concatenate(target)
 
@@ -92,8 +91,8 @@ class _Edges:
         return [kind for source, _, kind in self._parts for _ in range(len(source))]
 
 
-class _Meeting(msgspec.Struct, frozen=True, eq=False):
-    """A meeting that the log does not name; rows are a line a step and a column a rank.
+class _HiddenRendezvous(msgspec.Struct, frozen=True, eq=False):
+    """A rendezvous that the log does not name; rows are a line per step and a column per rank.
 
     Attributes:
         place: Whose it is.
@@ -102,26 +101,26 @@ class _Meeting(msgspec.Struct, frozen=True, eq=False):
     """
 
     place: str
-    rows: Rows
-    after: Rows
+    rows: Ints
+    after: Ints
 
 
 class _Sizes(msgspec.Struct, frozen=True, eq=False):
-    """Times of each row from the start of its step; of fences and hidden meetings as well.
+    """Times of each row from the start of its step; of fences and hidden rendezvous as well.
 
     Attributes:
         ready: When the last thing it waits for on its rank had ended.
-        came: When it had come to its meeting.
+        came: When it had come to its rendezvous.
         began: When all had come.
         took: What it took from then on: the transfer, or all of an operation that meets nobody.
-        met: When each fence and hidden meeting was.
+        met: When each fence and hidden rendezvous was.
     """
 
-    ready: Rows
-    came: Rows
-    began: Rows
-    took: Rows
-    met: Rows
+    ready: Ints
+    came: Ints
+    began: Ints
+    took: Ints
+    met: Ints
 
 
 class _Builder:
@@ -137,7 +136,7 @@ class _Builder:
         # A unit is one rank in one step: its rows lie together, in order of their start. On one
         # clock on which units follow one another, all are sorted and searched at once.
         fresh = (np.diff(log.step) != 0) | (np.diff(log.rank) != 0)
-        self.unit: Rows = np.concatenate([[0], np.cumsum(fresh)]).astype(np.int64)
+        self.unit: Ints = np.concatenate([[0], np.cumsum(fresh)]).astype(np.int64)
         self.units = int(self.unit[-1]) + 1
         shift = self.unit * (int(self.end.max()) + 2 * _SKEW_NS)
         self.clock_start, self.clock_end = self.start + shift, self.end + shift
@@ -151,17 +150,17 @@ class _Builder:
         self.program = np.flatnonzero(self.blocks)
         self.batch = self._order_program()
         self._order_others()
-        self.group = self._believed(self._collective_keys(self._tie_transfers()))
-        self._tie_parameters()
-        self.meetings = self._hidden_meetings()
-        self.extra = self.steps + 1 + self.steps * len(self.meetings)
-        self._tie_meetings()
-        self._tie_fences()
+        self.group = self._believed(self._collective_keys(self._link_transfers()))
+        self._link_parameters()
+        self.rendezvous = self._hidden_rendezvous()
+        self.extra = self.steps + 1 + self.steps * len(self.rendezvous)
+        self._link_rendezvous()
+        self._link_fences()
         return self._assemble(self._sizes())
 
     # -- order on one rank -------------------------------------------------------------------
 
-    def _blocking(self) -> Mask:
+    def _blocking(self) -> Flags:
         """Rows of the program itself: compute, and kinds that do not run beside compute."""
         log, compute = self.log, self.is_compute
         begin, end = union_of_spans(self.clock_start[compute], self.clock_end[compute])
@@ -172,7 +171,7 @@ class _Builder:
         shared = np.bincount(log.operation, weights=beside, minlength=count)
         return compute | (shared <= _BESIDE * total)[log.operation]
 
-    def _lanes(self) -> tuple[NDArray[np.int32], list[str]]:
+    def _lanes(self) -> tuple[Codes, list[str]]:
         """Compute, each way of transfer, collectives; what does not block has its own."""
         log = self.log
         labels = ["compute", "collectives", *(o.replace("-", " ") for o in log.operations)]
@@ -182,7 +181,7 @@ class _Builder:
         names = [f"rank {u // len(labels)}/{labels[u % len(labels)]}" for u in used.tolist()]
         return lane.astype(np.int32), names
 
-    def _order_program(self) -> Rows:
+    def _order_program(self) -> Ints:
         """Batches follow one another on each rank. Returns the batch of each row, or -1."""
         rows = self.program
         start, end = self.clock_start[rows], self.clock_end[rows]
@@ -210,15 +209,15 @@ class _Builder:
         by_end = self.program[np.argsort(self.clock_end[self.program], kind="stable")]
         at = self.clock_start[rows] + self.jitter_ns
         found = np.searchsorted(self.clock_end[by_end], at, side="right") - 1
-        self._tie_seen(by_end[found[found >= 0]], rows[found >= 0], "program")
+        self._link_seen(by_end[found[found >= 0]], rows[found >= 0], "program")
         # A collective is awaited behind the compute, by the first operation after its end.
         rows = rows[~self.is_transfer[rows]]
         waiting = self.program[~(self.is_compute | self.is_transfer)[self.program]]
         found = np.searchsorted(self.clock_start[waiting], self.clock_end[rows] - self.jitter_ns)
         inside = found < len(waiting)
-        self._tie_seen(rows[inside], waiting[found[inside]], "program")
+        self._link_seen(rows[inside], waiting[found[inside]], "program")
 
-    def _tie_seen(self, source: Rows, target: Rows, kind: str) -> None:
+    def _link_seen(self, source: Ints, target: Ints, kind: str) -> None:
         """Adds those edges inside a unit that the recorded times bear out.
 
         They lead forward in the order of the log, as all others of a unit do: within the jitter,
@@ -230,7 +229,7 @@ class _Builder:
 
     # -- what meets whom ---------------------------------------------------------------------
 
-    def _tie_transfers(self) -> Rows:
+    def _link_transfers(self) -> Ints:
         """Ties each send and receive to its compute; returns what the two ends have in common.
 
         That is -1 where nobody can be at the other end: logs also hold sends of the last chunk
@@ -240,7 +239,7 @@ class _Builder:
         chunk = np.maximum(log.chunk, 0) * log.layout.pp_size + log.stage
         chunk = np.where(log.global_chunk >= 0, log.global_chunk, chunk).astype(np.int64)
         chunks = max(log.layout.vpp_size * log.layout.pp_size, int(chunk.max()) + 1)
-        nth = _count_within((self.unit * len(log.operations) + log.operation) * chunks + chunk)
+        nth = count_within((self.unit * len(log.operations) + log.operation) * chunks + chunk)
         micro = np.where(log.micro_batch >= 0, log.micro_batch, nth)
         pipeline = log.step_index * log.layout.dp_size + log.dp_rank
         key = np.full(self.n, -1, np.int64)
@@ -250,13 +249,13 @@ class _Builder:
             made = np.flatnonzero(log.is_operation(compute))
             rows, match = self._match(name, made, is_inner[made])
             source, target = (match, rows) if name.endswith("send") else (rows, match)
-            self._tie_seen(source, target, "data")
+            self._link_seen(source, target, "data")
             way = COMPUTE.index(compute)
             code = ((pipeline * chunks + border) * 2 + way) * (int(micro.max()) + 1) + micro
             key[rows] = np.where(is_inner, code, -1)[match]
         return key
 
-    def _match(self, name: str, made: Rows, is_inner: Mask) -> tuple[Rows, Rows]:
+    def _match(self, name: str, made: Ints, is_inner: Flags) -> tuple[Ints, Ints]:
         """The transfers of one kind that have a compute, and the compute of each.
 
         Both come in the same order. A log has a transfer for each compute that needs one, or for
@@ -272,7 +271,7 @@ class _Builder:
         by_need = (count == needed)[unit]
         fits = by_need | (count == every)[unit] | is_short[unit]
         self.unmatched += int(np.count_nonzero(~fits))
-        nth = _count_within(unit)
+        nth = count_within(unit)
         among_needed = (np.cumsum(needed) - needed)[unit] + nth
         among_all = (np.cumsum(every) - every)[unit] + nth + is_short[unit]
         match = np.empty(len(rows), np.int64)
@@ -280,7 +279,7 @@ class _Builder:
         match[fits & ~by_need] = made[among_all[fits & ~by_need]]
         return rows[fits], match[fits]
 
-    def _is_launched(self, name: str, rows: Rows, made: Rows) -> Mask:
+    def _is_launched(self, name: str, rows: Ints, made: Ints) -> Flags:
         """Neither a receive after all compute has begun, nor a send before any has ended."""
         if name.endswith("recv"):
             last = np.full(self.units, -(2**62))
@@ -290,7 +289,7 @@ class _Builder:
         np.minimum.at(first, self.unit[made], self.end[made])
         return np.asarray(self.end[rows] >= first[self.unit[rows]] - self.jitter_ns)
 
-    def _collective_keys(self, key: Rows) -> Rows:
+    def _collective_keys(self, key: Ints) -> Ints:
         """What the ranks of each collective have in common, beside the keys that there are."""
         log = self.log
         scopes = {
@@ -304,8 +303,8 @@ class _Builder:
             key[rows] = int(key.max()) + 1 + code
         return key
 
-    def _believed(self, key: Rows) -> Rows:
-        """Numbers the meetings that the times bear out: nobody leaves before all have come."""
+    def _believed(self, key: Ints) -> Ints:
+        """Numbers the rendezvous that the times bear out: nobody leaves before all have come."""
         rows = np.flatnonzero(key >= 0)
         _, number, size = np.unique(key[rows], return_inverse=True, return_counts=True)
         came, left = np.zeros(len(size), np.int64), np.full(len(size), 2**62)
@@ -314,12 +313,12 @@ class _Builder:
         is_broken = left < came - self.skew_ns
         self.alone = int(np.count_nonzero(self.is_transfer[rows] & (size[number] == 1)))
         self.broken = int(np.count_nonzero(is_broken[number]))
-        self._tie_eager(rows[is_broken[number] & self.is_transfer[rows]], key)
+        self._link_eager(rows[is_broken[number] & self.is_transfer[rows]], key)
         group = np.full(self.n, -1, np.int64)
         group[rows] = np.where(is_broken | (size == 1), -1, np.arange(len(size)))[number]
         return group
 
-    def _tie_eager(self, rows: Rows, key: Rows) -> None:
+    def _link_eager(self, rows: Ints, key: Ints) -> None:
         """A send that did not wait for its receive: the receive, once launched, waits for it."""
         is_send = self.log.is_operation("forward-send", "backward-send")[rows]
         send, receive = rows[is_send], rows[~is_send]
@@ -328,22 +327,22 @@ class _Builder:
             in_order = self.end[send] <= self.end[receive] + self.skew_ns
             self.eager = send[in_order], receive[in_order]
 
-    def _tie_parameters(self) -> None:
+    def _link_parameters(self) -> None:
         """Parameters come before the first forward of their chunk, gradients after its last."""
         log = self.log
-        key: Rows = self.unit * (int(log.chunk.max()) + 2) + log.chunk.astype(np.int64) + 1
+        key: Ints = self.unit * (int(log.chunk.max()) + 2) + log.chunk.astype(np.int64) + 1
         forward, backward = (np.flatnonzero(log.is_operation(name)) for name in COMPUTE)
         gather = np.flatnonzero(log.is_operation("params-all-gather"))
         key = np.unique(key, return_inverse=True)[1].reshape(-1)  # numbers of chunks may be huge
         first = _any_with(key, forward[::-1])[key[gather]]
-        self._tie_seen(gather[first >= 0], first[first >= 0], "data")
+        self._link_seen(gather[first >= 0], first[first >= 0], "data")
         reduce = np.flatnonzero(log.is_operation("grads-reduce-scatter", "grads-all-reduce"))
         last = _any_with(key, backward)[key[reduce]]
-        self._tie_seen(last[last >= 0], reduce[last >= 0], "data")
+        self._link_seen(last[last >= 0], reduce[last >= 0], "data")
 
-    # -- meetings that the log does not name -------------------------------------------------
+    # -- rendezvous that the log does not name -------------------------------------------------
 
-    def _hidden_meetings(self) -> list[_Meeting]:
+    def _hidden_rendezvous(self) -> list[_HiddenRendezvous]:
         """Of ranks that leave their compute at different times, yet go on together."""
         turn = self._turns()
         if turn is None:
@@ -352,13 +351,13 @@ class _Builder:
         ready = np.zeros(self.n, np.int64)
         np.maximum.at(ready, target, self.end[source])
         stage = self.log.stage[turn[0]]
-        everybody = self._meeting("job", np.full(len(stage), True), turn, ready)
+        everybody = self._rendezvous("job", np.full(len(stage), True), turn, ready)
         if everybody is not None:
             return [everybody]
-        each = (self._meeting(f"stage {s}", stage == s, turn, ready) for s in np.unique(stage))
-        return [meeting for meeting in each if meeting is not None]
+        each = (self._rendezvous(f"stage {s}", stage == s, turn, ready) for s in np.unique(stage))
+        return [rendezvous for rendezvous in each if rendezvous is not None]
 
-    def _turns(self) -> Rows | None:
+    def _turns(self) -> Ints | None:
         """The first row of each rank behind all its compute and transfers, step by step."""
         program = self.program[~self.log.is_operation("gc")[self.program]]
         unit, at = self.unit[program], np.arange(len(program))
@@ -372,14 +371,16 @@ class _Builder:
             return None  # some rank ends with compute
         return np.asarray(program[turn].reshape(self.steps, ranks), np.int64)
 
-    def _meeting(self, place: str, ranks: Mask, turn: Rows, ready: Rows) -> _Meeting | None:
+    def _rendezvous(
+        self, place: str, ranks: Flags, turn: Ints, ready: Ints
+    ) -> _HiddenRendezvous | None:
         latest = ready[turn[:, ranks]].max(axis=1, keepdims=True)
         if np.count_nonzero(ranks) < 2 or not self._waits(turn[:, ranks], ready, latest):
             return None
         after = [r for r in np.flatnonzero(~ranks) if self._waits(turn[:, [r]], ready, latest)]
-        return _Meeting(place, turn[:, ranks], turn[:, np.asarray(after, np.int64)])
+        return _HiddenRendezvous(place, turn[:, ranks], turn[:, np.asarray(after, np.int64)])
 
-    def _waits(self, rows: Rows, ready: Rows, latest: Rows) -> bool:
+    def _waits(self, rows: Ints, ready: Ints, latest: Ints) -> bool:
         """Whether these go on only after `latest`, and waiting for it explains their silence."""
         start = self.start[rows]
         kept = np.mean(np.all(start >= latest - self.jitter_ns, axis=1))
@@ -387,18 +388,18 @@ class _Builder:
         left = np.maximum(start - np.maximum(ready[rows], latest), 0).sum()
         return bool(kept >= _KEPT and silent > 0 and left <= (1.0 - _EXPLAINED) * silent)
 
-    def _tie_meetings(self) -> None:
-        """Whatever the ranks of a hidden meeting wait for comes before it, they come after it."""
+    def _link_rendezvous(self) -> None:
+        """What the ranks of a hidden rendezvous wait for comes before it, they come after it."""
         source, target = self.edges.all()
         step = self.log.step_index
-        for number, meeting in enumerate(self.meetings):
+        for number, rendezvous in enumerate(self.rendezvous):
             first = self.n + self.steps + 1 + number * self.steps
-            before = np.isin(target, meeting.rows)
-            self.edges.add(source[before], first + step[target[before]], MEETING)
-            rows = np.concatenate([meeting.rows.ravel(), meeting.after.ravel()])
-            self.edges.add(first + step[rows], rows, MEETING)
+            before = np.isin(target, rendezvous.rows)
+            self.edges.add(source[before], first + step[target[before]], RENDEZVOUS)
+            rows = np.concatenate([rendezvous.rows.ravel(), rendezvous.after.ravel()])
+            self.edges.add(first + step[rows], rows, RENDEZVOUS)
 
-    def _tie_fences(self) -> None:
+    def _link_fences(self) -> None:
         """A step begins when everything of the one before has ended."""
         source, target = self.edges.all()
         is_first, is_last = np.ones((2, self.n + self.extra), bool)
@@ -426,20 +427,20 @@ class _Builder:
             when[: self.n] = np.maximum(self.end, began)
         is_cut = (self.start < ready - self.jitter_ns) & (self.end > self.start)
         self.cut = int(np.count_nonzero(is_cut))
-        # A batch ends as a whole: all its transfers count from the last of its meetings.
+        # A batch ends as a whole: all its transfers count from the last of its rendezvous.
         took = np.maximum(self.end - _latest(self.batch, began), 0)
         return _Sizes(ready, came, began, took, when[self.n :])
 
-    def _ready(self, when: Rows, before: Rows) -> Rows:
-        """When the last thing each row waits for had ended; sets the times of hidden meetings."""
+    def _ready(self, when: Ints, before: Ints) -> Ints:
+        """When the last thing each row waits for had ended; also sets times of rendezvous."""
         source, target = self.edges.all()
-        to_meeting, to_row = target > self.n + self.steps, target < self.n
-        np.maximum.at(when, target[to_meeting], when[source[to_meeting]])
+        to_rendezvous, to_row = target > self.n + self.steps, target < self.n
+        np.maximum.at(when, target[to_rendezvous], when[source[to_rendezvous]])
         ready = np.zeros(self.n, np.int64)
         np.maximum.at(ready, target[to_row], when[source[to_row]])
         return np.maximum(ready, np.where(before >= 0, when[before], 0))
 
-    def _before_on_lane(self) -> Rows:
+    def _before_on_lane(self) -> Ints:
         """The row before each on its lane in the same step, or -1."""
         order = np.argsort(self.lane, kind="stable")
         same = (np.diff(self.lane[order]) == 0) & (np.diff(self.log.step[order]) == 0)
@@ -449,9 +450,9 @@ class _Builder:
 
     def _assemble(self, sizes: _Sizes) -> TraceGraph:
         log, places = self.log, _Places(self.extra, sizes.came > sizes.ready)
-        # Of fences and hidden meetings: one fence before each step and one behind the last.
+        # Of fences and hidden rendezvous: one fence before each step and one behind the last.
         every = np.arange(self.steps)
-        step = np.concatenate([every, [-1], np.tile(every, len(self.meetings))])
+        step = np.concatenate([every, [-1], np.tile(every, len(self.rendezvous))])
         begin = np.concatenate([[0], np.cumsum(log.step_ns)])
         met, at = begin[step] + sizes.met, begin[log.step_index]
         graph = self._graph(places, sizes)
@@ -467,10 +468,13 @@ class _Builder:
         )
 
     def _graph(self, places: _Places, sizes: _Sizes) -> WorkGraph:
-        log, meetings = self.log, len(self.meetings)
-        lanes = ["job/steps", *(f"{meeting.place}/meeting" for meeting in self.meetings)]
-        lane = np.repeat(np.arange(meetings + 1), [self.steps + 1, *[self.steps] * meetings])
-        kinds, names, name = [FENCE, MEETING, GAP, *log.operations], *self._names()
+        log, rendezvous = self.log, len(self.rendezvous)
+        lanes = [
+            "job/steps",
+            *(f"{rendezvous.place}/rendezvous" for rendezvous in self.rendezvous),
+        ]
+        lane = np.repeat(np.arange(rendezvous + 1), [self.steps + 1, *[self.steps] * rendezvous])
+        kinds, names, name = [FENCE, RENDEZVOUS, GAP, *log.operations], *self._names()
         kind = np.minimum(lane, 1)
         source, target = self.edges.all()
         leaves = places.leaves[np.concatenate([source, self.eager[0]])]
@@ -487,7 +491,7 @@ class _Builder:
             meta={"source": log.source, "job": log.layout.name},
         )
 
-    def _names(self) -> tuple[list[str], Rows]:
+    def _names(self) -> tuple[list[str], Ints]:
         """Names of tasks, and which of them each row has."""
         log = self.log
         span = int(log.sequence.max()) + 2
@@ -506,7 +510,7 @@ class _Builder:
             (self.alone, "sends and receives have nobody at the other end in the log"),
             (
                 self.broken,
-                "operations left their meeting before all had come, so they do not wait there",
+                "operations left their rendezvous before all had come, so they do not wait there",
             ),
             (self.cut, "operations began before what they follow had ended, and were cut"),
         ]
@@ -516,23 +520,23 @@ class _Builder:
                 (count, f"operations {name!r} are of an unknown kind; they meet nobody")
             )
         notes = [f"{count:,} {what}" for count, what in counted if count]
-        for meeting in self.meetings:
-            after = meeting.after.shape[1]
+        for rendezvous in self.rendezvous:
+            after = rendezvous.after.shape[1]
             more = f" ({after} more wait for them)" if after else ""
             notes.append(
-                f"behind the compute, the ranks of {meeting.place} wait for one another{more}: "
+                f"behind the compute, the ranks of {rendezvous.place} wait for one another{more}: "
                 "inferred from times"
             )
         return tuple(notes)
 
 
 class _Places:
-    """Where rows stand among the tasks: fences and meetings, then each row with its gap before it.
+    """Where rows are among the tasks: fences and rendezvous, then each row behind its gap.
 
     `enters` and `leaves` are the tasks at which edges to and from a row (or fence) begin and end.
     """
 
-    def __init__(self, extra: int, has_gap: Mask) -> None:
+    def __init__(self, extra: int, has_gap: Flags) -> None:
         self.extra, self.total = extra, extra + len(has_gap) + int(np.count_nonzero(has_gap))
         self.rows = np.flatnonzero(has_gap)
         self.task = extra + np.arange(len(has_gap)) + np.cumsum(has_gap)
@@ -542,8 +546,8 @@ class _Places:
 
     def column(
         self, of_extra: ArrayLike, of_rows: NDArray[np.integer], of_gaps: ArrayLike | None = None
-    ) -> Rows:
-        """A column over all tasks; gaps take after their row unless told otherwise."""
+    ) -> Ints:
+        """A column over all tasks; gaps take after their row unless set otherwise."""
         values = np.empty(self.total, np.int64)
         values[: self.extra] = of_extra
         values[self.task] = of_rows
@@ -552,32 +556,19 @@ class _Places:
         return values
 
 
-def _spell(texts: list[str], codes: Rows) -> list[str]:
+def _spell(texts: list[str], codes: Ints) -> list[str]:
     spelled: list[str] = np.asarray(texts, object)[codes].tolist()
     return spelled
 
 
-def _count_within(key: Rows) -> Rows:
-    """How many rows before each have the same key.
-
-    >>> _count_within(np.array([7, 7, 3, 7, 3])).tolist()
-    [0, 1, 0, 2, 1]
-    """
-    order = np.argsort(key, kind="stable")
-    first = np.searchsorted(key[order], key[order])
-    nth = np.empty(len(key), np.int64)
-    nth[order] = np.arange(len(key)) - first
-    return nth
-
-
-def _any_with(key: Rows, rows: Rows) -> Rows:
+def _any_with(key: Ints, rows: Ints) -> Ints:
     """The last of the chosen rows with each key, -1 where there is none."""
     found = np.full(int(key.max()) + 1, -1, np.int64)
     found[key[rows]] = rows
     return found
 
 
-def _latest(group: Rows, when: Rows) -> Rows:
+def _latest(group: Ints, when: Ints) -> Ints:
     """The latest time in each row's group; its own where it is in none."""
     rows = np.flatnonzero(group >= 0)
     latest = np.full(int(group.max(initial=-1)) + 1, -(2**62))

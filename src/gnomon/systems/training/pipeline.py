@@ -19,26 +19,14 @@ from gnomon.ingest.profiler.operation_log import looks_like_operation_log, read_
 from gnomon.model.accelerator.profiler_cost import ProfilerCost
 from gnomon.sim import replay
 from gnomon.sim.trace.graph import TraceGraph
-from gnomon.sim.trace.steps import (
-    StepRow,
-    count_only,
-    steady_window,
-    step_estimate,
-    step_rows,
-)
+from gnomon.sim.trace.steps import StepRow, count_only, steady_window, step_estimate, step_rows
 from gnomon.sim.trace.unprofiled import UnprofiledStep, unprofiled_job
-from gnomon.systems.training.job import TrainingJob, build_job, tie_ranks
+from gnomon.systems.training.job import TrainingJob, build_job, link_ranks
 from gnomon.systems.training.operations import build_operations_graph
 from gnomon.systems.training.sources import find_traces, read_traces
 from gnomon.systems.training.whatif import Change, WhatIfRow, play, usual_questions
 
-__all__ = [
-    "TrainingReplay",
-    "as_shown",
-    "read_job",
-    "replay_changed",
-    "replay_trace",
-]
+__all__ = ["TrainingReplay", "as_shown", "read_job", "replay_changed", "replay_trace"]
 
 
 class TrainingReplay(msgspec.Struct, frozen=True, eq=False):
@@ -126,7 +114,7 @@ def read_job(
 
     Args:
         path: A trace, a folder of ranks, a pattern, or an operation log (.parquet, .csv).
-        complete: Let traced ranks stand in for those of the same stage that were not traced.
+        complete: Use traced ranks as proxies for untraced ones of the same stage.
     """
     files, passed_over = find_traces(Path(path))
     if len(files) == 1 and looks_like_operation_log(files[0]):
@@ -149,12 +137,12 @@ def replay_trace(
     """Reads profiler traces, rebuilds their graph and plays it.
 
     Args:
-        path: A trace, a folder that holds one or one a rank, a pattern, or an operation log;
+        path: A trace, a folder that holds one or one per rank, a pattern, or an operation log;
             perhaps with `meta.json` beside it.
         questions: What-ifs to answer one by one; unless given, the changes, or the usual ones.
         changes: Made to the graph all together before it is played.
         cost: What the profiler costs, in place of what comes with gnomon.
-        complete: Let traced ranks stand in for those of the same stage that were not traced.
+        complete: Use traced ranks as proxies for untraced ones of the same stage.
         steps: Which steps the answer is about, by the numbers of their marks: `12-14`.
         clock: Tells how long reading and replaying took.
     """
@@ -199,23 +187,23 @@ def _unprofiled(
     for part in job.parts:
         if part.trace is None:
             return None
-        # Ranks that stand in share a graph, and have to go on sharing it.
+        # Proxy ranks share a graph, and have to go on sharing it.
         training = own.setdefault(id(part.training), part.on_its_own_clock())
         ranks.append((part.trace, training))
     if not ranks:
         return None
-    meeting = job.meeting
+    rendezvous = job.rendezvous
 
-    def tie(graphs: list[WorkGraph]) -> WorkGraph:
-        return graphs[0] if meeting is None else tie_ranks(graphs, job.ranks, meeting)
+    def link(graphs: list[WorkGraph]) -> WorkGraph:
+        return graphs[0] if rendezvous is None else link_ranks(graphs, job.ranks, rendezvous)
 
-    return unprofiled_job(job.training, ranks, tie, cost, measured)
+    return unprofiled_job(job.training, ranks, link, cost, measured)
 
 
 def as_shown(timeline: Timeline) -> Timeline:
     """The timeline as a profiler would show it: who waits for others at a rendezvous is there.
 
-    In a replay the members of an exchange start together. A profiler shows each from the moment
+    In a replay the members of a rendezvous start together. A profiler shows each from the moment
     it arrived: a kernel that waits for other ranks occupies its stream.
     """
     group = timeline.graph.group

@@ -1,4 +1,4 @@
-"""Ranks that were not traced: one of the same stage stands in.
+"""Proxy ranks: a traced rank is used for one of the same stage that was not traced.
 
 Ranks that take part in the same collectives do the same work on other data. A rank that was not
 traced therefore does what a traced one of its group does, with other peers: where the traced rank
@@ -13,19 +13,19 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from gnomon.systems.training.communication import Communication
-from gnomon.systems.training.ranks import Exchange
+from gnomon.systems.training.ranks import Match
 
-__all__ = ["StandIn", "stand_ins"]
+__all__ = ["ProxyRank", "proxy_ranks"]
 
 Group = tuple[int, ...]
 
 
-class StandIn(msgspec.Struct, frozen=True):
+class ProxyRank(msgspec.Struct, frozen=True):
     """A traced rank in place of one that was not.
 
     Attributes:
         of: The traced rank.
-        communications: What the missing rank exchanges, with its own peers.
+        communications: What the missing rank communicates, with its own peers.
         groups: The process groups it belongs to.
     """
 
@@ -34,14 +34,14 @@ class StandIn(msgspec.Struct, frozen=True):
     groups: list[Group]
 
 
-def stand_ins(
+def proxy_ranks(
     absent: Sequence[int],
     seen: Mapping[int, Sequence[Communication]],
     groups: Mapping[int, Sequence[Group]],
-    exchanges: Sequence[Exchange],
-) -> dict[int, StandIn]:
-    """Who stands in for whom; a rank without a traced one of its stage gets none."""
-    replicas = _replicas([*seen, *absent], seen, groups, exchanges)
+    matches: Sequence[Match],
+) -> dict[int, ProxyRank]:
+    """The proxy of each absent rank; one without a traced one of its stage gets none."""
+    replicas = _replicas([*seen, *absent], seen, groups, matches)
     group_of = {rank: group for group in replicas for rank in group}
     channel_of = {
         tuple(sorted(one.ranks)): one.channel
@@ -50,7 +50,7 @@ def stand_ins(
         if one.ranks
     }
     load: Counter[int] = Counter()
-    found: dict[int, StandIn] = {}
+    found: dict[int, ProxyRank] = {}
     for rank in absent:
         group = group_of.get(rank, ())
         candidates = [other for other in group if other in seen]
@@ -64,18 +64,18 @@ def stand_ins(
             own = group_of.get(peer, ())
             return own[place] if len(own) == size else peer
 
-        found[rank] = _in_place_of(of, rank, seen[of], groups.get(of, ()), counterpart, channel_of)
+        found[rank] = _proxy_of(of, rank, seen[of], groups.get(of, ()), counterpart, channel_of)
     return found
 
 
-def _in_place_of(
+def _proxy_of(
     of: int,
     rank: int,
     communications: Sequence[Communication],
     groups: Sequence[Group],
     counterpart: Callable[[int], int],
     channel_of: Mapping[Group, str],
-) -> StandIn:
+) -> ProxyRank:
     def move(group: Group) -> Group:
         # Its own replicas are the missing rank's too; other groups have their counterparts.
         if rank in group:
@@ -92,14 +92,14 @@ def _in_place_of(
             msgspec.structs.replace(one, ranks=ranks, peer=peer if peer != rank else -1,
                                     channel=channel)
         )  # fmt: skip
-    return StandIn(of, moved, [move(group) for group in groups])
+    return ProxyRank(of, moved, [move(group) for group in groups])
 
 
 def _replicas(
     ranks: Sequence[int],
     seen: Mapping[int, Sequence[Communication]],
     groups: Mapping[int, Sequence[Group]],
-    exchanges: Sequence[Exchange],
+    matches: Sequence[Match],
 ) -> list[Group]:
     """Groups of ranks that do the same work: those that share the most collectives.
 
@@ -113,13 +113,13 @@ def _replicas(
         if one.is_point_to_point
     }
     met = {
-        frozenset(member.rank for member in exchange.members)
-        for exchange in exchanges
-        if not exchange.is_point_to_point
+        frozenset(member.rank for member in matched.members)
+        for matched in matches
+        if not matched.is_point_to_point
     }
     named = {group for rank in seen for group in groups.get(rank, ()) if len(group) > 1}
     named |= {one.ranks for found in seen.values() for one in found if len(one.ranks) > 1}
-    usable = [group for group in named if not _passes_along(group, point_to_point)]
+    usable = [g for g in named if not any(pair <= set(g) for pair in point_to_point)]
     used = [group for group in usable if any(members <= set(group) for members in met)]
     if not named:
         # Who passes messages along has a stage of its own, and nothing says which.
@@ -130,7 +130,3 @@ def _replicas(
         if not any(set(group) & set(other) for other in chosen):
             chosen.append(group)
     return chosen
-
-
-def _passes_along(group: Group, point_to_point: set[frozenset[int]]) -> bool:
-    return any(pair <= set(group) for pair in point_to_point)

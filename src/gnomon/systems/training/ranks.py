@@ -1,26 +1,25 @@
-"""Ranks of one job tied together: clocks aligned, exchanges matched, waiting told from transfer.
+"""Ranks of one job linked: clocks aligned, communications matched, waiting apart from transfer.
 
 What one rank records of a collective is waiting for the last to arrive, then the transfer. Kept as
-one duration, another rank's lateness would be baked into it. So the members of an exchange become
-a rendezvous: they start together when the last is there, and only what each took from then on is
-charged.
+one duration, another rank's lateness would be baked into it. So its members become a rendezvous:
+they start together when the last is there, and only what each took from then on is charged.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from gnomon.graph.column_types import Ints
 from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.systems.training.communication import Communication
 
 __all__ = [
-    "Exchange",
+    "Match",
     "Member",
     "clock_offsets",
     "is_eager",
@@ -33,9 +32,9 @@ __all__ = [
 
 #: Clocks that differ by less are taken as one: ends of a collective differ as much by themselves.
 _SAME_CLOCK_NS = 100_000
-#: How much earlier than the last arrival an exchange may seem to end, clocks being what they are.
+#: How much earlier than the last arrival a communication may seem to end, by imprecise clocks.
 _JITTER_NS = 200_000
-#: Where so many exchanges are possible by the clocks as they are, the clocks are right.
+#: Where so many communications are possible by the clocks as they are, the clocks are right.
 _MOSTLY = 0.9
 
 Group = tuple[int, ...]
@@ -43,14 +42,14 @@ Sides = Mapping[int, Sequence[Communication]]
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One rank's side of an exchange."""
+    """One rank's side of a communication."""
 
     rank: int
     seen: Communication
 
 
-class Exchange(msgspec.Struct, frozen=True):
-    """The sides of one exchange that were traced."""
+class Match(msgspec.Struct, frozen=True):
+    """The sides of one communication that were traced."""
 
     members: tuple[Member, ...]
 
@@ -66,7 +65,7 @@ class Exchange(msgspec.Struct, frozen=True):
 def resolve_peers(
     seen: Sides, groups: Mapping[int, Sequence[Group]]
 ) -> dict[int, list[Communication]]:
-    """Sends and receives with their peer's number in the job; -1 where it cannot be told.
+    """Sends and receives with their peer's number in the job; -1 where it is not known.
 
     A trace gives the peer's place within a process group, not which group. It is the one in which
     the two sides agree: as many sends to that place as its rank shows receives from ours.
@@ -121,11 +120,9 @@ def _peer(
 
 
 def match(
-    seen: Sides,
-    groups: Mapping[int, Sequence[Group]],
-    origin_ns: Mapping[int, int] | None = None,
-) -> list[Exchange]:
-    """Exchanges whose sides were found on several ranks.
+    seen: Sides, groups: Mapping[int, Sequence[Group]], origin_ns: Mapping[int, int] | None = None
+) -> list[Match]:
+    """Communications whose sides were found on several ranks.
 
     Sides that belong together form sequences: sends and receives of one pair, group and size;
     collectives of one process group and operation. Sequences are lined up step by step, by the
@@ -134,7 +131,7 @@ def match(
     all show the same sequence at the same time.
 
     Args:
-        seen: What each rank exchanged, in order.
+        seen: What each rank communicated, in order.
         groups: The process groups that each rank is known to belong to; may be empty.
         origin_ns: What each rank's machine showed at its time zero; one clock unless given.
     """
@@ -154,20 +151,20 @@ def match(
                 unnamed[one.channel].setdefault(rank, []).append(one)
                 continue
             sequences[key].setdefault(rank, []).append(one)
-    exchanges = [
-        exchange
+    matches = [
+        matched
         for sides in sequences.values()
         if len(sides) > 1
-        for exchange in _line_up(sides, origin)
+        for matched in _line_up(sides, origin)
     ]
     for of_rank in unnamed.values():
-        exchanges += _match_unnamed(of_rank, groups, origin)
-    return exchanges
+        matches += _match_unnamed(of_rank, groups, origin)
+    return matches
 
 
 def _match_unnamed(
     of_rank: Sides, groups: Mapping[int, Sequence[Group]], origin: Mapping[int, int]
-) -> list[Exchange]:
+) -> list[Match]:
     """Sequences without a named group, of one channel.
 
     Groups whose sides meet by the clocks as they are come first; what is then left may be on
@@ -178,7 +175,7 @@ def _match_unnamed(
     candidates = sorted(known, key=lambda g: (-len(g), g))
     candidates.insert(0, everybody)
     left = set(of_rank)
-    exchanges: list[Exchange] = []
+    matches: list[Match] = []
     for needs_clocks in (True, False):
         for group in candidates:
             members = [rank for rank in group if rank in left]
@@ -186,46 +183,35 @@ def _match_unnamed(
                 continue
             found = _same_sequence({rank: of_rank[rank] for rank in members}, origin)
             if found and (not needs_clocks or _share_possible(found, origin) >= 0.5):
-                exchanges += found
+                matches += found
                 left -= set(members)
-    return exchanges
+    return matches
 
 
-def _same_sequence(sides: Sides, origin: Mapping[int, int]) -> list[Exchange]:
-    """The exchanges of ranks that all show the same sequence; none when they do not."""
+def _same_sequence(sides: Sides, origin: Mapping[int, int]) -> list[Match]:
+    """The communications of ranks that all show the same sequence; none when they do not."""
     found = _line_up(sides, origin)
-    for exchange in found:
-        first = exchange.members[0].seen
-        for member in exchange.members:
+    for matched in found:
+        first = matched.members[0].seen
+        for member in matched.members:
             if (member.seen.operation, member.seen.size) != (first.operation, first.size):
                 return []
-    return [exchange for exchange in found if len(exchange.members) == len(sides)]
+    return [matched for matched in found if len(matched.members) == len(sides)]
 
 
-def _line_up(sides: Sides, origin: Mapping[int, int]) -> list[Exchange]:
+def _line_up(sides: Sides, origin: Mapping[int, int]) -> list[Match]:
     """Members of equal place in sequences that may begin and end at different places."""
-    if any(one.step for side in sides.values() for one in side):
-        # What was asked for outside all steps may be cut off at any place: it stays alone.
-        steps = {rank: _by_step(side) for rank, side in sides.items()}
-        names = dict.fromkeys(name for of_rank in steps.values() for name in of_rank if name)
-        return [
-            exchange
-            for name in names
-            for exchange in _line_up_window(
-                {rank: of_rank[name] for rank, of_rank in steps.items() if name in of_rank}, origin
-            )
-        ]
-    return _line_up_window(sides, origin)
+    if not any(one.step for side in sides.values() for one in side):
+        return _line_up_window(sides, origin)
+    # What was asked for outside all steps may be cut off at any place: it stays alone.
+    steps: dict[str, dict[int, list[Communication]]] = {}
+    for rank, side in sides.items():
+        for one in filter(lambda one: one.step, side):
+            steps.setdefault(one.step, {}).setdefault(rank, []).append(one)
+    return [found for step in steps.values() for found in _line_up_window(step, origin)]
 
 
-def _by_step(communications: Iterable[Communication]) -> dict[str, list[Communication]]:
-    steps: dict[str, list[Communication]] = {}
-    for one in communications:
-        steps.setdefault(one.step, []).append(one)
-    return steps
-
-
-def _line_up_window(sides: Sides, origin: Mapping[int, int]) -> list[Exchange]:
+def _line_up_window(sides: Sides, origin: Mapping[int, int]) -> list[Match]:
     """Lines up what ranks did in one step, or in a trace without steps."""
     if len(sides) < 2:
         return []
@@ -235,7 +221,7 @@ def _line_up_window(sides: Sides, origin: Mapping[int, int]) -> list[Exchange]:
         shift = _shift(sides[longest], side, origin[rank] - origin[longest])
         for place, one in enumerate(side):
             by_place[place + shift].append(Member(rank, one))
-    return [Exchange(tuple(members)) for members in by_place.values() if len(members) > 1]
+    return [Match(tuple(members)) for members in by_place.values() if len(members) > 1]
 
 
 def _shift(longer: Sequence[Communication], other: Sequence[Communication], apart_ns: int) -> int:
@@ -251,29 +237,24 @@ def _shift(longer: Sequence[Communication], other: Sequence[Communication], apar
         at = int(np.searchsorted(end, own_begin[probe]))
         tried |= {at - probe + extra for extra in (-1, 0, 1)}
     best = max(
-        sorted(tried, key=abs), key=lambda shift: _meeting(begin, end, own_begin, own_end, shift)
+        sorted(tried, key=abs),
+        key=lambda shift: _overlapping(begin, end, own_begin, own_end, shift),
     )
-    if _meeting(begin, end, own_begin, own_end, best) == 0:
+    if _overlapping(begin, end, own_begin, own_end, best) == 0:
         return 0  # the clocks say nothing
     is_as_long = len(longer) == len(other)
-    zero = _meeting(begin, end, own_begin, own_end, 0)
+    zero = _overlapping(begin, end, own_begin, own_end, 0)
     return 0 if is_as_long and zero >= _MOSTLY * len(other) else best
 
 
-def _times(side: Sequence[Communication]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _times(side: Sequence[Communication]) -> tuple[Ints, Ints]:
     return (
         np.asarray([one.start_ns for one in side], np.int64),
         np.maximum.accumulate(np.asarray([one.end_ns for one in side], np.int64)),
     )
 
 
-def _meeting(
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
-    own_begin: NDArray[np.int64],
-    own_end: NDArray[np.int64],
-    shift: int,
-) -> int:
+def _overlapping(begin: Ints, end: Ints, own_begin: Ints, own_end: Ints, shift: int) -> int:
     """How many of the other sequence overlap in time with what they would be matched with."""
     first, last = max(shift, 0), min(len(begin), shift + len(own_begin))
     if last <= first:
@@ -285,23 +266,23 @@ def _meeting(
 # -- whose clock is right --------------------------------------------------------------------
 
 
-def clock_offsets(exchanges: Sequence[Exchange], origin_ns: Mapping[int, int]) -> dict[int, int]:
+def clock_offsets(matches: Sequence[Match], origin_ns: Mapping[int, int]) -> dict[int, int]:
     """What to add to each rank's own times so that all of them show the time of one clock.
 
-    Clocks by which most exchanges are possible are right. Otherwise they are compared: a
+    Clocks by which most communications are possible are right. Otherwise they are compared: a
     collective ends on all ranks at nearly the same moment; a message arrives after it was sent, in
     both directions. Differences within their own noise are left alone.
 
     Args:
-        exchanges: Matched exchanges, in each rank's own time.
+        matches: Matched communications, in each rank's own time.
         origin_ns: What each rank's machine showed at its time zero.
     """
     earliest = min(origin_ns.values(), default=0)
     offset = {rank: origin_ns[rank] - earliest for rank in sorted(origin_ns)}
-    if _share_possible(exchanges, offset) >= _MOSTLY:
+    if _share_possible(matches, offset) >= _MOSTLY:
         return offset
     ahead: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for (one, other), (difference, noise) in _clock_differences(exchanges, offset).items():
+    for (one, other), (difference, noise) in _clock_differences(matches, offset).items():
         ahead[one].append((other, difference, noise))
     moved: dict[int, int] = {}
     for root in offset:
@@ -321,28 +302,28 @@ def clock_offsets(exchanges: Sequence[Exchange], origin_ns: Mapping[int, int]) -
     return {rank: value - first for rank, value in aligned.items()}
 
 
-def _share_possible(exchanges: Sequence[Exchange], offset: Mapping[int, int]) -> float:
-    if not exchanges:
+def _share_possible(matches: Sequence[Match], offset: Mapping[int, int]) -> float:
+    if not matches:
         return 1.0
-    possible = [is_possible(one, offset) or is_eager(one, offset) for one in exchanges]
+    possible = [is_possible(one, offset) or is_eager(one, offset) for one in matches]
     return sum(possible) / len(possible)
 
 
 def _clock_differences(
-    exchanges: Sequence[Exchange], offset: Mapping[int, int]
+    matches: Sequence[Match], offset: Mapping[int, int]
 ) -> dict[tuple[int, int], tuple[int, int]]:
     """How far the second rank's clock runs ahead of the first's, and the noise of that."""
     ends: dict[tuple[int, int], list[int]] = defaultdict(list)
     flights: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for exchange in exchanges:
-        if exchange.is_point_to_point:
-            sender, receiver = _ends_of(exchange)
+    for matched in matches:
+        if matched.is_point_to_point:
+            sender, receiver = _ends_of(matched)
             took = (receiver.seen.end_ns + offset[receiver.rank]) - (
                 sender.seen.start_ns + offset[sender.rank]
             )
             flights[sender.rank, receiver.rank].append(took)
             continue
-        for one, other in pairwise(exchange.members):
+        for one, other in pairwise(matched.members):
             ends[one.rank, other.rank].append(
                 other.seen.end_ns + offset[other.rank] - one.seen.end_ns - offset[one.rank]
             )
@@ -362,43 +343,43 @@ def _clock_differences(
     return found | {(b, a): (-difference, noise) for (a, b), (difference, noise) in found.items()}
 
 
-def _ends_of(exchange: Exchange) -> tuple[Member, Member]:
+def _ends_of(matched: Match) -> tuple[Member, Member]:
     """The sender and the receiver of a message."""
-    one, other = exchange.members
+    one, other = matched.members
     return (one, other) if _is_send(one.seen) else (other, one)
 
 
 # -- waiting and transfer --------------------------------------------------------------------
 
 
-def transfer_ns(exchange: Exchange, offset: Mapping[int, int]) -> NDArray[np.int64]:
+def transfer_ns(matched: Match, offset: Mapping[int, int]) -> Ints:
     """What each member took once the last had arrived.
 
     A send is recorded as ended when somebody asked for it, which may be much later: it takes as
     long as its receive.
     """
-    arrived = max(m.seen.start_ns + offset[m.rank] for m in exchange.members)
+    arrived = max(m.seen.start_ns + offset[m.rank] for m in matched.members)
     took = np.asarray(
-        [m.seen.end_ns + offset[m.rank] - arrived for m in exchange.members], np.int64
+        [m.seen.end_ns + offset[m.rank] - arrived for m in matched.members], np.int64
     )
     took = np.maximum(took, 0)
-    if exchange.is_point_to_point:
+    if matched.is_point_to_point:
         took[:] = took.min()
     return took
 
 
-def is_possible(exchange: Exchange, offset: Mapping[int, int]) -> bool:
+def is_possible(matched: Match, offset: Mapping[int, int]) -> bool:
     """Whether all members were there before the first was through, but for jitter."""
-    arrived = max(m.seen.start_ns + offset[m.rank] for m in exchange.members)
-    through = min(m.seen.end_ns + offset[m.rank] for m in exchange.members)
+    arrived = max(m.seen.start_ns + offset[m.rank] for m in matched.members)
+    through = min(m.seen.end_ns + offset[m.rank] for m in matched.members)
     return through >= arrived - _JITTER_NS
 
 
-def is_eager(exchange: Exchange, offset: Mapping[int, int]) -> bool:
+def is_eager(matched: Match, offset: Mapping[int, int]) -> bool:
     """Whether a message was sent and done with before anybody asked to receive it."""
-    if not exchange.is_point_to_point:
+    if not matched.is_point_to_point:
         return False
-    sender, receiver = _ends_of(exchange)
+    sender, receiver = _ends_of(matched)
     return (
         sender.seen.end_ns + offset[sender.rank] < receiver.seen.start_ns + offset[receiver.rank]
     )

@@ -25,7 +25,7 @@ from gnomon.report import (
 from gnomon.report.views import timeline_view
 from gnomon.sim.trace.graph import HOST_KINDS
 from gnomon.sim.trace.steps import step_estimate
-from gnomon.systems.training.operations import FENCE, MEETING
+from gnomon.systems.training.operations import FENCE, RENDEZVOUS
 from gnomon.systems.training.pipeline import TrainingReplay, as_shown
 from gnomon.systems.training.sides import compute_and_communication
 from gnomon.systems.training.whatif import heaviest_kinds, on_gpu
@@ -39,8 +39,14 @@ _OWN_CLASSES = 7
 _MOST_BINS = 2000
 
 
-def to_result(run: TrainingReplay, command: str = "") -> Result:
-    """Everything there is to say about a replayed job."""
+def to_result(run: TrainingReplay, command: str = "", *, settings: Path | None = None) -> Result:
+    """Everything there is to say about a replayed job.
+
+    Args:
+        run: The job.
+        command: What asked for it.
+        settings: A file of the profiler's cost that was read besides the traces.
+    """
     window, steps = run.window()
     sides = compute_and_communication(window)
     parts, answers = _by_rank(run, sides, steps), _what_if(run)
@@ -51,7 +57,7 @@ def to_result(run: TrainingReplay, command: str = "") -> Result:
         f"Training step on {_device(run)}",
         "Where does the step go, and what if?",
         figures=_figures(run, window, sides, steps),
-        tables=[_steps(run), parts, _where(run), answers, _critical(path), _ties(run)],
+        tables=[_steps(run), parts, _where(run), answers, _critical(path), _dependencies(run)],
         charts=_charts(window, sides, steps, run, answers),
         timelines=[_view(run, path)],
         how=_HOW,
@@ -61,7 +67,7 @@ def to_result(run: TrainingReplay, command: str = "") -> Result:
             {"changes": [change.label for change in run.changes]},
             None,
             __version__,
-            [hash_input(source) for source in run.sources],
+            [hash_input(file) for file in (*run.sources, settings) if file],
         ),
     )
 
@@ -132,7 +138,7 @@ def _notes(run: TrainingReplay) -> list[str]:
 
 
 def _parts_ms(run: TrainingReplay, sides: Breakdown, steps: int) -> dict[str, list[float]]:
-    """Milliseconds a step of each rank, by what it was spent on."""
+    """Milliseconds per step of each rank, by what it was spent on."""
     none = np.zeros(len(sides.idle_by_rank()))
 
     def exposed(name: str) -> Any:
@@ -154,10 +160,10 @@ _HOW = [
     "edges or run-time waits (`gnomon.sim.trace.graph`).",
     "The graph is **replayed** by the native engine (`gnomon.sim.replay`). Replaying it unchanged "
     "gives the recorded time back; that is a check of the graph, not a prediction.",
-    "What several ranks exchange is a **rendezvous**: they start when the last has come, and only "
-    "the transfer after that is charged, so no rank's lateness hides in another's duration.",
+    "Communication of several ranks is a **rendezvous**: they start when the last has come, and "
+    "only the transfer after that is charged, so no rank's lateness hides in another's duration.",
     "**Without the profiler**: what the profiler costs an event of each kind is taken out of the "
-    "host's tasks and the graph replayed; where plain steps were "
+    "host's tasks and the graph replayed; where unprofiled steps were "
     "measured, that measurement stands, and what-ifs are scaled to it.",
     "A step is measured **from the end of one step to the end of the next**, so that a GPU that "
     "lags behind its host is counted right; the range is that of the recorded steps.",
@@ -193,10 +199,10 @@ def _figures(run: TrainingReplay, window: Timeline, sides: Breakdown, steps: int
         waiting = float(np.mean(_parts_ms(run, sides, steps)["waiting_for_ranks"]))
         figures.append(
             Figure("waiting_ms", "Waiting for other ranks", round(waiting, 4), "ms", "lower",
-                   "a step, mean of the ranks")
+                   "per step, mean of the ranks")
         )  # fmt: skip
     figures += [
-        Figure("replay_error", "Replay against record", round(worst, 4) + 0.0, "%",
+        Figure("replay_error", "Replay error", round(worst, 4) + 0.0, "%",
                note="worst step; a check of the graph, not a prediction"),
         Figure("tasks", "Tasks replayed", len(run.timeline)),
     ]  # fmt: skip
@@ -219,12 +225,12 @@ def _steps(run: TrainingReplay) -> Table:
 
 
 def _rank_name(run: TrainingReplay, rank: int) -> str:
-    """A rank's number; with who stands in for it, and of a lone trace the one it names itself."""
+    """A rank's number; with its proxy, and of a lone trace the one it names itself."""
     parts = run.job.parts
     if len(parts) == 1:
         return str(parts[0].rank)
-    of = next((part.stands_in for part in parts if part.rank == rank), None)
-    return str(rank) if of is None else f"{rank} (as {of})"
+    of = next((part.proxy_of for part in parts if part.rank == rank), None)
+    return str(rank) if of is None else f"{rank} (proxy {of})"
 
 
 def _by_rank(run: TrainingReplay, sides: Breakdown, steps: int) -> Table:
@@ -244,7 +250,7 @@ def _by_rank(run: TrainingReplay, sides: Breakdown, steps: int) -> Table:
         error = max((row["replay_error_pct"] for row in rows), key=abs)
         rows.insert(0, {"rank": "mean", **mean, "replay_error_pct": error})
     return Table.from_rows(
-        "The step in parts, a rank a row", rows,
+        "Step breakdown by rank", rows,
         units={key: "ms" if key.endswith("ms") else "%" for key in rows[0] if key != "rank"},
         caption="Exposed: nothing of the other kind ran beside it. Waiting for ranks is part of "
         "communication.",
@@ -278,7 +284,7 @@ def _where(run: TrainingReplay) -> Table:
         )
     rows.sort(key=lambda row: (str(row["side"]), -float(str(row["time_ms"]))))
     return Table.from_rows(
-        "Where the step goes",
+        "Time by kind of task",
         rows,
         units={"time_ms": "ms", "share_pct": "%"} if rows else {},
         caption="Mean of a step and rank. Lanes run side by side: shares pass 100 %.",
@@ -289,7 +295,7 @@ def _what_if(run: TrainingReplay) -> Table:
     _, base, factor = run.base
     base_ms = step_estimate(run.training, base).mid
     base_ms *= factor
-    answers = [("as it is", base_ms, base)]
+    answers = [("baseline", base_ms, base)]
     answers += [(row.label, row.step_ms, row.timeline) for row in run.what_ifs]
     if len(run.changes) > 1 and run.changed is not None and run.changed_step is not None:
         answers.append(("all of these", run.changed_step.mid, run.changed))
@@ -299,7 +305,7 @@ def _what_if(run: TrainingReplay) -> Table:
             "step_ms": round(step_ms, 4),
             "change_pct": round(100.0 * (step_ms / base_ms - 1.0), 2) + 0.0 if base_ms else 0.0,
             "speed_up": round(base_ms / step_ms, 3) if step_ms else 1.0,
-            "then_held_up_by": _held_up_by(line.critical_path()),
+            "then_bound_by": _bound_by(line.critical_path()),
         }
         for label, step_ms, line in answers
     ]
@@ -311,7 +317,7 @@ def _what_if(run: TrainingReplay) -> Table:
     )
 
 
-def _held_up_by(path: CriticalPath, most: int = 3) -> str:
+def _bound_by(path: CriticalPath, most: int = 3) -> str:
     """The kinds that make up most of a critical path."""
     whole = max(path.length_ns, 1)
     heavy = sorted(path.by_kind_ns.items(), key=lambda item: -item[1])[:most]
@@ -329,15 +335,15 @@ def _critical(path: CriticalPath) -> Table:
         "Critical path of the whole trace",
         rows,
         units={"time_ms": "ms", "share_pct": "%"} if rows else {},
-        caption=f"{len(path):,} tasks, tied {links}.",
+        caption=f"{len(path):,} tasks, linked {links}.",
     )
 
 
-def _ties(run: TrainingReplay) -> Table:
-    rows = [{"tie": name, "count": count} for name, count in _edge_counts(run).items()]
+def _dependencies(run: TrainingReplay) -> Table:
+    rows = [{"dependency": name, "count": count} for name, count in _edge_counts(run).items()]
     return Table.from_rows(
-        "What ties the lanes", rows,
-        caption="Stream: as the profiler recorded; inferred: told from times, with a confidence.",
+        "Dependencies between lanes", rows,
+        caption="stream: recorded by the profiler; inferred: from times, with a confidence.",
     )  # fmt: skip
 
 
@@ -353,7 +359,7 @@ def _edge_counts(run: TrainingReplay) -> dict[str, int]:
     if graph.wait_task is not None:
         counts["synchronise"] = len(graph.wait_task)
     if graph.group is not None:
-        counts["exchange"] = int(graph.group.max(initial=-1)) + 1
+        counts["communication"] = int(graph.group.max(initial=-1)) + 1
     return {name: n for name, n in counts.items() if n}
 
 
@@ -384,12 +390,12 @@ def _step_in_parts(
             Bars(name.replace("_", " "), ms) for name, ms in parts.items()
             if name != "waiting_for_ranks" and any(ms)
         ]  # fmt: skip
-        return BarChart("The step in parts", [f"rank {r}" for r in sides.ranks], shown, unit="ms")
+        return BarChart("Step breakdown", [f"rank {r}" for r in sides.ranks], shown, unit="ms")
     broken = window.breakdown(_classes(window))
     named = [(name, broken.exposed_ns(name)) for name in broken.classes]
-    named += [("several at once", broken.overlapped_ns), ("GPU idle", broken.idle_ns)]
+    named += [("overlapped", broken.overlapped_ns), ("GPU idle", broken.idle_ns)]
     bars = [Bars(label, [ns / steps / 1e6]) for label, ns in named if ns > 0]
-    return BarChart("The step in parts", ["one step"], bars, unit="ms")
+    return BarChart("Step breakdown", ["one step"], bars, unit="ms")
 
 
 def _classes(window: Timeline) -> dict[str, Sequence[str]]:
@@ -424,5 +430,5 @@ def _view(run: TrainingReplay, path: CriticalPath) -> TimelineView:
     critical[path.tasks] = True
     shown = as_shown(run.timeline)
     return timeline_view(
-        shown, "Replayed steps", critical, hide=("gap", "latency", FENCE, MEETING)
+        shown, "Replayed steps", critical, hide=("gap", "latency", FENCE, RENDEZVOUS)
     )

@@ -5,9 +5,9 @@ straggler is any operation that takes longer than its kind usually does, on whic
 whichever step. The job without stragglers is the same graph with usual durations: the mean of its
 kind for compute, the median for communication (a transfer now and then takes very long, and a
 median does not see it), over all ranks and steps. Gaps are left out of both sides, so that the
-difference is stragglers alone; what gaps cost is told apart.
+difference is stragglers alone; what gaps cost is a figure of its own.
 
-What a group of operations adds is told by giving them alone their recorded durations back
+What a group of operations adds is found by giving them alone their recorded durations back
 (equations 2 and 4, S_t and S_w); what it explains of the slow-down, by taking theirs alone
 away (M_S for the last stage, M_W for the worst three workers of a hundred). Where we differ from
 the paper's tool: a send blocks its rank where the log shows that it did, and gaps are replayed.
@@ -19,10 +19,10 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 from gnomon.graph import WorkGraph
+from gnomon.graph.column_types import Flags, Floats, Ints
 from gnomon.ingest.profiler.operation_log import OperationLog
 from gnomon.report import Figure, Line, LineChart, Manifest, Result, hash_input
 from gnomon.sim import replay
@@ -30,6 +30,9 @@ from gnomon.sim.trace.graph import TraceGraph
 from gnomon.systems.training.operations import (
     COLLECTIVES,
     COMPUTE,
+    FENCE,
+    GAP,
+    RENDEZVOUS,
     TRANSFERS,
     build_operations_graph,
     fence_tasks,
@@ -47,26 +50,24 @@ __all__ = [
     "usual_durations",
 ]
 
-#: Told by the median of their kind; everything else is compute, told by the mean.
+#: Usual is the median of their kind; everything else is compute, where it is the mean.
 _COMMUNICATION = (*TRANSFERS, *COLLECTIVES, "layernorm-grads-all-reduce")
 #: The two ends of a transfer are one thing to whoever looks for a cause.
+_NOT_OPERATIONS = (GAP, FENCE, RENDEZVOUS)
 _MERGED = {name: f"{name.split('-')[0]}-pp-comm" for name in TRANSFERS}
 #: The workers whose share in the slow-down is asked for, of a hundred (equation 5).
 _WORST_OF_HUNDRED = 3
-
-Times = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 class Decomposition(msgspec.Struct, frozen=True, eq=False):
     """How much slower than ideal the job is when only one group of operations is as recorded.
 
-    `slowdown` has one value a label; `by_step` a row a label and a column a step.
+    `slowdown` has one value per label; `by_step` a row per label and a column per step.
     """
 
     labels: tuple[str, ...]
-    slowdown: Times
-    by_step: Times
+    slowdown: Floats
+    by_step: Floats
 
     def as_dict(self) -> dict[str, float]:
         """Slow-downs by label, the worst first."""
@@ -95,7 +96,7 @@ class StragglerReport(msgspec.Struct, frozen=True, eq=False):
     """Steps of a job as recorded, replayed, without gaps and without stragglers; and why.
 
     Attributes:
-        steps: The job's own numbers of the steps; all times are a value a step.
+        steps: The job's own numbers of the steps; all times are a value per step.
         recorded_s: From the first start to the last end.
         replayed_s: The graph as it is.
         no_delay_s: Without gaps: launch delays and host time between operations.
@@ -110,11 +111,11 @@ class StragglerReport(msgspec.Struct, frozen=True, eq=False):
     """
 
     source: str
-    steps: NDArray[np.int64]
-    recorded_s: Times
-    replayed_s: Times
-    no_delay_s: Times
-    ideal_s: Times
+    steps: Ints
+    recorded_s: Floats
+    replayed_s: Floats
+    no_delay_s: Floats
+    ideal_s: Floats
     by_dp_rank: Decomposition
     by_stage: Decomposition
     by_operation: Decomposition
@@ -143,13 +144,8 @@ class StragglerReport(msgspec.Struct, frozen=True, eq=False):
         """Mean step as recorded over the one without gaps."""
         return float(self.recorded_s.mean() / self.no_delay_s.mean())
 
-    @property
-    def worst_rank(self) -> int:
-        """The rank that brings most by itself."""
-        return self.worst_ranks[0]
 
-
-def _mean_error(found: Times, recorded: Times) -> float:
+def _mean_error(found: Floats, recorded: Floats) -> float:
     """Mean difference without sign; steps without length do not count."""
     there = recorded > 0.0
     return float(np.mean(np.abs(found[there] / recorded[there] - 1.0))) if there.any() else 0.0
@@ -177,13 +173,13 @@ def straggler_report(log: OperationLog, training: TraceGraph | None = None) -> S
     )  # fmt: skip
 
 
-def usual_durations(training: TraceGraph) -> NDArray[np.int64]:
+def usual_durations(training: TraceGraph) -> Ints:
     """Every operation as long as its kind usually is, and no gaps."""
     graph = training.graph
     usual = np.zeros(len(graph), np.int64)
     for code, kind in enumerate(graph.kinds):
         tasks = np.flatnonzero(graph.kind == code)
-        if kind in ("gap", "fence", "meeting") or not len(tasks):
+        if kind in _NOT_OPERATIONS or not len(tasks):
             continue
         middle = np.median if kind in _COMMUNICATION else np.mean
         usual[tasks] = round(float(middle(graph.duration_ns[tasks])))
@@ -199,10 +195,10 @@ class NoStragglers(msgspec.Struct, frozen=True):
         """The graph under this question."""
         if not set(COMPUTE) & set(graph.kinds):
             raise InputError(
-                "stragglers are told from operation logs, not from profiler traces",
+                "stragglers are found in operation logs, not in profiler traces",
                 hint="--slow-rank and --delay-rank ask about single ranks",
             )
-        keep = graph.is_kind("gap", "fence", "meeting")
+        keep = graph.is_kind(*_NOT_OPERATIONS)
         return graph.with_durations(np.where(keep, graph.duration_ns, usual_durations(training)))
 
 
@@ -224,7 +220,7 @@ def to_result(report: StragglerReport, command: str = "") -> Result:
         Figure("last_stage", "The last stage explains", 100.0 * report.last_stage.removed, "%"),
         Figure("worst_ranks", "The worst ranks explain", 100.0 * report.worst_share.removed, "%",
                note="ranks " + ", ".join(str(rank) for rank in report.worst_ranks)),
-        Figure("replay_error", "Replay against record", 100.0 * report.replay_error, "%"),
+        Figure("replay_error", "Replay error", 100.0 * report.replay_error, "%"),
     ]  # fmt: skip
     tables = [
         Table.from_rows(
@@ -280,12 +276,12 @@ class _Bench:
         self.no_delay_s = self.play(self.found)
         self.ideal_s = self.play(self.usual)
 
-    def play(self, duration_ns: NDArray[np.int64]) -> Times:
-        """Seconds a step."""
+    def play(self, duration_ns: Ints) -> Floats:
+        """Seconds per step."""
         line = replay(self.graph.with_durations(duration_ns), causes=False)
         return np.diff(line.start_ns[self.fences]) / 1e9
 
-    def decompose(self, labels: Sequence[str], group: NDArray[np.int64]) -> Decomposition:
+    def decompose(self, labels: Sequence[str], group: Ints) -> Decomposition:
         """One group at a time as recorded, all others ideal."""
         played = [
             self.play(np.where(group == number, self.found, self.usual))
@@ -298,7 +294,7 @@ class _Bench:
     def by_operation(self) -> Decomposition:
         """By kind of operation."""
         merged = [_MERGED.get(kind, kind) for kind in self.graph.kinds]
-        labels = sorted({name for name in merged if name not in ("gap", "fence", "meeting")})
+        labels = sorted({name for name in merged if name not in _NOT_OPERATIONS})
         number = np.asarray([labels.index(m) if m in labels else -1 for m in merged])
         return self.decompose(labels, number[self.graph.kind])
 
@@ -310,7 +306,7 @@ class _Bench:
             for rank in self.ranks
         }  # fmt: skip
 
-    def share(self, tasks: Mask) -> Share:
+    def share(self, tasks: Flags) -> Share:
         """What these tasks explain of the slow-down."""
         found, ideal = float(self.no_delay_s.mean()), float(self.ideal_s.mean())
         removed_s = float(self.play(np.where(tasks, self.usual, self.found)).mean())

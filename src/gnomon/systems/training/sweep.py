@@ -34,7 +34,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 def step_at(training: TraceGraph, graph: WorkGraph, anchor: float, point: Point) -> float:
-    """Milliseconds a step at this point, of a graph of the training's tasks."""
+    """Milliseconds per step at this point, of a graph of the training's tasks."""
     changed = scale(graph, graph.is_kind(point.kind), point.factor)
     return step_estimate(training, replay(changed, causes=False)).mid * anchor
 
@@ -115,7 +115,7 @@ def _figures(
     figures = [Figure("points", "Replays", len(times))]
     if span > 0:
         slope = Figure(
-            "slope_ms", "One per cent of it is worth", spread[first] / span / 100.0, "ms a step"
+            "slope_ms", "One per cent of it is worth", spread[first] / span / 100.0, "ms per step"
         )
         worth = first if spread[first] > 0 else "none of these"
         figures = [Figure("most_worth", "Most worth making faster", worth), slope, *figures]

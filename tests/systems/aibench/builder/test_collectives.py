@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gnomon.errors import InputError
 from gnomon.ingest.execution.trace import read_execution_trace
 from gnomon.model.accelerator.collective_time import CollectiveTimes
-from gnomon.systems.aibench.builder.collectives import Group, Groups, describe, kind_of
+from gnomon.systems.aibench.builder.collectives import Group, Groups, describe
 from gnomon.systems.aibench.builder.communication import TENTHS
 from gnomon.systems.aibench.builder.emulation import USUAL_GPU, emulate, model_ns
 from gnomon.systems.aibench.builder.select import choose
@@ -33,24 +33,6 @@ def described(trace):
 
 def collective_calls(trace):
     return [c for c in build_program(trace).calls if c.does.startswith("collective.")]
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("c10d::allreduce_", "all_reduce"), ("c10d::allreduce_coalesced_", "all_reduce"),
-        ("_c10d_functional::all_reduce", "all_reduce"), ("c10d::_allgather_base_", "all_gather"),
-        ("_c10d_functional::all_gather_into_tensor_out", "all_gather"),
-        ("c10d::_reduce_scatter_base_", "reduce_scatter"), ("c10d::reduce_", "reduce"),
-        ("_reduce_oop", "reduce"), ("_broadcast_oop", "broadcast"), ("c10d::gather_", "gather"),
-        ("c10d::scatter_", "scatter"), ("all_to_allv", "all_to_all"),
-        ("c10d::recv_any_source_", "recv"), ("_c10d_functional::isend", "send"),
-        ("_c10d_functional::batch_p2p_ops", "send"), ("c10d::monitored_barrier_", "barrier"),
-        ("_c10d_functional::wait_tensor", "wait"), ("c10d::check_for_nan", None), ("init", None),
-    ],
-)  # fmt: skip
-def test_kinds_are_told_by_name(name, kind):
-    assert kind_of(name) == kind
 
 
 @pytest.mark.parametrize(

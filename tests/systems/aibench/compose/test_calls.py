@@ -48,19 +48,19 @@ def gpt(tmp_path_factory: pytest.TempPathFactory):
 
 def test_what_is_kept_of_one_kind_is_united_of_several_kinds_intersected():
     asked = parse_selection(
-        ["phase:backward", "family:product,attention", "phase:forward", "layers:0-3,7"],
-        ["family:view"], ["product=3"], "first:2", 4,
+        ["phase:backward", "family:gemm,attention", "phase:forward", "layers:0-3,7"],
+        ["family:view"], ["gemm=3"], "first:2", 4,
     )  # fmt: skip
     assert asked.phases == {"backward", "forward"}
-    assert asked.families == {"product", "attention"}
+    assert asked.families == {"gemm", "attention"}
     assert asked.layers == Numbers(((0, 3), (7, 7)))
-    assert asked.keeps(Part("backward", "product", 7))
+    assert asked.keeps(Part("backward", "gemm", 7))
     for part in (
-        Part("optimizer", "product", 7), Part("backward", "copy", 7), Part("backward", "product", 4),
-        Part("backward", "product", None),
+        Part("optimizer", "gemm", 7), Part("backward", "copy", 7), Part("backward", "gemm", 4),
+        Part("backward", "gemm", None),
     ):  # fmt: skip
         assert not asked.keeps(part)
-    assert (asked.first, asked.repeat, asked.weights) == (2, 4, {"product": 3})
+    assert (asked.first, asked.repeat, asked.weights) == (2, 4, {"gemm": 3})
 
 
 def test_communication_is_a_word_of_its_own():
@@ -78,8 +78,8 @@ def test_communication_is_a_word_of_its_own():
         (dict(keep=["layers:a"]), "'a' is no list of numbers; such as 0-3,7"),
         (dict(keep=["layers:3-1"]), "runs backwards"),
         (dict(keep=["layers:"]), "no list of numbers"),
-        (dict(weights=["product"]), "FAMILY=TIMES or OPERATOR=TIMES"),
-        (dict(weights=["product=half"]), "FAMILY=TIMES"),
+        (dict(weights=["gemm"]), "FAMILY=TIMES or OPERATOR=TIMES"),
+        (dict(weights=["gemm=half"]), "FAMILY=TIMES"),
         (dict(take="last:1"), "first:N, or steps such as 0,2-4"),
         (dict(take="first:0"), "first:N"),
         (dict(repeat=0), "at least once"),
@@ -135,12 +135,12 @@ def test_phases_and_families_and_layers(gpt):
     assert len(picked.kept) == 1
     assert "backward" in names_of(gpt, picked).pop()
     assert picked.dropped == len(chosen) - 1
-    _, rest = composed(gpt, parse_selection(drop=["family:product", "phase:optimizer"]))
+    _, rest = composed(gpt, parse_selection(drop=["family:gemm", "phase:optimizer"]))
     assert not names_of(gpt, rest) & {"aten::linear", "aten::mm", "aten::_fused_adamw_"}
 
 
 def test_weights_by_operator_go_before_those_by_family(gpt):
-    weights = ["product=3", "aten::mm=2", "gelu=0", "attention=1"]
+    weights = ["gemm=3", "aten::mm=2", "gelu=0", "attention=1"]
     _, picked = composed(gpt, parse_selection(weights=weights))
     for at in picked.kept:
         name = gpt.nodes[at].name
@@ -237,7 +237,7 @@ def test_memory_that_a_dropped_call_used_again_is_from_outside():
     [
         dict(keep=["phase:forward"]),
         dict(keep=["phase:backward"], drop=["family:view"]),
-        dict(keep=["family:product,attention"], weights=["product=3"], repeat=2),
+        dict(keep=["family:gemm,attention"], weights=["gemm=3"], repeat=2),
         dict(keep=["layers:1-2"], weights=["attention=2", "normalisation=0"]),
     ],
     ids=["forward", "backward", "families", "layers"],

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="torch is not installed")
 
@@ -23,7 +19,6 @@ from gnomon.systems.aibench.compose.parts import (
     parts_of,
     phases_of,
 )
-from gnomon.systems.aibench.compose.repetition import Repeat, longest_repeat
 from tests.systems.aibench.composing import MODELS, nn, record_et, torch, train
 
 # -- traces written by hand ----------------------------------------------------------------------
@@ -222,7 +217,7 @@ def test_steps_are_no_layers():
         ("aten::empty", "aten::empty(SymInt[] size) -> Tensor", "allocation"),
         ("aten::copy_", "aten::copy_(Tensor(a!) self, Tensor src) -> Tensor(a!)", "copy"),
         ("aten::item", "aten::item(Tensor self) -> Scalar", "copy"),
-        ("aten::mm", "aten::mm(Tensor self, Tensor mat2) -> Tensor", "product"),
+        ("aten::mm", "aten::mm(Tensor self, Tensor mat2) -> Tensor", "gemm"),
         ("aten::add_", "aten::add_(Tensor(a!) self, Tensor other) -> Tensor(a!)", "elementwise"),
         (
             "c10d::allreduce_",
@@ -243,52 +238,6 @@ def test_families(name, schema, family):
         family_of(msgspec.structs.replace(node(1, "triton_0", 1), kernel_backend="triton"))
         == "compiled"
     )
-
-
-# -- repetition ----------------------------------------------------------------------------------
-
-
-def slow_repeat(codes: list[int]) -> Repeat | None:
-    """Every start and every period, one element after the other."""
-    best, most = None, 0
-    for period in range(1, len(codes) // 2 + 1):
-        for start in range(len(codes) - 2 * period + 1):
-            end = start + period
-            while end < len(codes) and codes[end] == codes[end - period]:
-                end += 1
-            repeats = (end - start) // period
-            if repeats >= 2 and repeats * period > most:
-                most = repeats * period
-                best = Repeat(start, period, repeats, (end - start) - most)
-    return best
-
-
-@given(st.lists(st.integers(0, 2), max_size=40))
-def test_prop_the_longest_repeat_is_the_one_found_slowly(codes):
-    assert longest_repeat(np.asarray(codes, np.int32)) == slow_repeat(codes)
-
-
-@given(
-    block=st.lists(st.integers(0, 9), min_size=2, max_size=8),
-    times=st.integers(2, 6),
-    data=st.data(),
-)
-def test_prop_a_repetition_is_found_among_other_things(block, times, data):
-    around = st.lists(st.integers(10, 99), max_size=5, unique=True)
-    before, after = data.draw(around), data.draw(around)
-    found = longest_repeat(np.asarray(before + block * times + after, np.int32))
-    assert found is not None
-    assert found.period * found.repeats + found.slack >= len(block) * times
-
-
-def test_ten_thousand_calls_take_no_time():
-    import time
-
-    block = random.Random(0).choices(range(30), k=100)
-    codes = np.asarray(block * 100, np.int32)
-    began = time.process_time()
-    assert longest_repeat(codes) == Repeat(0, 100, 100, 0)
-    assert time.process_time() - began < 2.0
 
 
 # -- recorded here -------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from gnomon import report
 from gnomon.datasets import bundled
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
+from gnomon.model.accelerator.operator_family import FRAMEWORK
 from gnomon.systems.aibench.verify.check import check_bench, clone_profile, original_profile
 from gnomon.systems.aibench.verify.check_result import to_result, to_script
 from gnomon.systems.aibench.verify.clone_run import (
@@ -25,7 +26,6 @@ from gnomon.systems.aibench.verify.clone_run import (
     run_clone,
 )
 from gnomon.systems.aibench.verify.comparison import Row, Tolerance, compare_profiles
-from gnomon.systems.aibench.verify.operator_family import FRAMEWORK
 from gnomon.systems.aibench.verify.profile import STAND_IN, UNNAMED, Profile
 from tests.sim.trace.traces import write_trace
 from tests.systems.aibench.verify.test_profile import GPU, H200, lagging_steps
@@ -35,7 +35,7 @@ CPU_TRACE = bundled("cpu-gpt-pp4") / "rank0.json.gz"
 
 
 def gpu_profile(step_ms=10.0, device="NVIDIA X1", step_from="measured", **kernel_ms):
-    kernel_ms = kernel_ms or {"product": 6.0, "attention": 3.0, "copy": 0.1}
+    kernel_ms = kernel_ms or {"gemm": 6.0, "attention": 3.0, "copy": 0.1}
     step = step_ms if isinstance(step_ms, Estimate) else Estimate.exact(step_ms)
     return Profile(
         "t.json", device, True, step, step_from, 3, 2 * len(kernel_ms), kernel_ms,
@@ -44,7 +44,7 @@ def gpu_profile(step_ms=10.0, device="NVIDIA X1", step_from="measured", **kernel
 
 
 def cpu_profile(step_ms=10.0, **operator_ms):
-    operator_ms = operator_ms or {"product": 6.0}
+    operator_ms = operator_ms or {"gemm": 6.0}
     return Profile(
         "t.json", "CPU", False, Estimate.exact(step_ms), "measured", 2, 0, {}, {}, operator_ms,
         dict.fromkeys(operator_ms, 2), (), None, None, 40,
@@ -68,7 +68,7 @@ def test_a_profile_agrees_with_itself():
     assert check.against == check.notes == ()
     assert {row.difference_pct for row in check.every_row} == {0.0}
     assert {row.verdict for row in check.every_row} == {"agrees"}
-    assert [row.name for row in check.every_row if row.decides] == ["step", "product", "attention"]
+    assert [row.name for row in check.every_row if row.decides] == ["step", "gemm", "attention"]
 
 
 def test_the_step_decides():
@@ -81,20 +81,20 @@ def test_the_step_decides():
 
 
 def test_families_that_matter_decide():
-    one = gpu_profile(product=6.0, attention=3.0, copy=0.1)
-    off = compare_profiles(one, gpu_profile(product=6.0, attention=3.4, copy=0.1))
+    one = gpu_profile(gemm=6.0, attention=3.0, copy=0.1)
+    off = compare_profiles(one, gpu_profile(gemm=6.0, attention=3.4, copy=0.1))
     assert [row.name for row in off.against] == ["attention"]
-    small = compare_profiles(one, gpu_profile(product=6.0, attention=3.0, copy=0.15))
+    small = compare_profiles(one, gpu_profile(gemm=6.0, attention=3.0, copy=0.15))
     assert small.agrees is True
     assert family(small, "copy").verdict == "differs"
     strict = Tolerance(share_pct=1.0)
-    again = compare_profiles(one, gpu_profile(product=6.0, attention=3.0, copy=0.15),
+    again = compare_profiles(one, gpu_profile(gemm=6.0, attention=3.0, copy=0.15),
                              tolerance=strict)  # fmt: skip
     assert again.agrees is False
 
 
 def test_a_family_that_only_one_has_is_seen():
-    one, two = gpu_profile(product=6.0, attention=3.0), gpu_profile(product=6.0)
+    one, two = gpu_profile(gemm=6.0, attention=3.0), gpu_profile(gemm=6.0)
     missing, added = compare_profiles(one, two), compare_profiles(two, one)
     assert family(missing, "attention").difference_pct == pytest.approx(-100.0)
     assert family(added, "attention").difference_pct is None
@@ -104,8 +104,8 @@ def test_a_family_that_only_one_has_is_seen():
 
 
 def test_what_the_host_wraps_around_operators_decides_nothing():
-    one = cpu_profile(product=6.0, **{FRAMEWORK: 3.0})
-    check = compare_profiles(one, cpu_profile(product=6.0))
+    one = cpu_profile(gemm=6.0, **{FRAMEWORK: 3.0})
+    check = compare_profiles(one, cpu_profile(gemm=6.0))
     assert family(check, FRAMEWORK).verdict == "differs"
     assert check.agrees is True
 
@@ -130,7 +130,7 @@ def test_an_estimated_step_is_not_held_against_the_clone():
 
 def test_stand_ins_are_told():
     check = compare_profiles(
-        gpu_profile(product=6.0, elementwise=1.0), gpu_profile(product=6.0, **{STAND_IN: 1.0})
+        gpu_profile(gemm=6.0, elementwise=1.0), gpu_profile(gemm=6.0, **{STAND_IN: 1.0})
     )
     assert {row.name for row in check.against} == {"elementwise", STAND_IN}
     assert "1 ms of the clone's step are stand-ins" in check.notes[0]
@@ -191,7 +191,7 @@ def test_a_gpu_without_a_name_is_taken_for_the_same():
 # -- properties ------------------------------------------------------------------------------
 
 times = st.dictionaries(
-    st.sampled_from(["product", "attention", "copy", "other"]), st.floats(0.01, 100), min_size=1
+    st.sampled_from(["gemm", "attention", "copy", "other"]), st.floats(0.01, 100), min_size=1
 )
 profiles = st.builds(
     lambda step, kernel_ms, peak, power: msgspec.structs.replace(
@@ -275,7 +275,7 @@ def test_the_bundled_cpu_trace_agrees_with_itself():
     profile = original_profile(CPU_TRACE)
     check = compare_profiles(profile, profile)
     assert check.agrees is True
-    assert family(check, "product").decides
+    assert family(check, "gemm").decides
     assert "device time a step" not in [row.name for row in check.rows]
     result = to_result(check)
     assert result.charts[0].title == "Operator time by family, a step"
@@ -384,7 +384,7 @@ def test_a_family_that_is_off_is_flagged(tmp_path, recorded):
     check = check_bench(folder, recorded)
     assert check.agrees is False
     (product,) = check.against
-    assert (product.name, product.difference_pct) == ("product", pytest.approx(-15.0))
+    assert (product.name, product.difference_pct) == ("gemm", pytest.approx(-15.0))
     near = rewritten(recorded, tmp_path / "near.json.gz", 0.95)
     again = check_bench(bench(tmp_path / "bench", trace=str(near), step=0.11), recorded)
     assert again.agrees is True
@@ -401,7 +401,7 @@ def test_a_scaled_real_trace_is_flagged(tmp_path):
     original = original_profile(H200_TRACE)
     step = CloneRun([original.step_ms.mid])
     check = compare_profiles(original, clone_profile(off, step))
-    assert [row.name for row in check.against] == ["product"]
+    assert [row.name for row in check.against] == ["gemm"]
     assert check.against[0].difference_pct == pytest.approx(20.0, abs=1.0)
 
 
@@ -502,10 +502,10 @@ def test_the_answer_has_both_in_every_form(tmp_path, recorded, capsys):
     check = check_bench(folder, recorded)
     result = to_result(check, "gnomon aibench check bench --trace kineto.json.gz")
     assert result.figure("verdict").value == "differs"
-    assert result.notes[0] == "out of tolerance: product (-50.0 %)"
+    assert result.notes[0] == "out of tolerance: gemm (-50.0 %)"
     assert result.figure("coverage_time_pct").value == 99.5
     chart = result.charts[0]
-    assert chart.categories == ["product", "elementwise"]
+    assert chart.categories == ["gemm", "elementwise"]
     assert [bars.name for bars in chart.series] == ["original", "clone"]
     assert chart.series[0].values == pytest.approx([0.06, 0.02])
     assert chart.series[1].values == pytest.approx([0.03, 0.02])
@@ -515,10 +515,10 @@ def test_the_answer_has_both_in_every_form(tmp_path, recorded, capsys):
     assert "Kernels by family, number a step" in page
     answer = json.loads(report.to_json(result, extra=to_script(check)))
     assert answer["agrees"] is False
-    assert answer["against"] == ["product"]
+    assert answer["against"] == ["gemm"]
     assert answer["families"][0]["difference_pct"] == -50.0
     report.print_result(result)
-    assert "product" in capsys.readouterr().out
+    assert "gemm" in capsys.readouterr().out
 
 
 def test_the_same_files_give_the_same_bytes(recorded):

@@ -1,6 +1,6 @@
 """Made-up Kineto traces of transformers: a host that launches, streams that work.
 
-Times are those of a simple device (a product by its operations, the rest by its bytes). What
+Times are those of a simple device (a GEMM by its operations, the rest by its bytes). What
 matters is the make-up: which operators come in which order, with which shapes, on which stream.
 """
 
@@ -28,11 +28,11 @@ class Model:
     """What is trained, and how its code does it.
 
     Attributes:
-        attention: `flash`, or `eager` for products and a softmax.
-        fused_qkv: One product makes queries, keys and values.
+        attention: `flash`, or `eager` for GEMMs and a softmax.
+        fused_qkv: One GEMM makes queries, keys and values.
         expands_keys: Keys are repeated before the attention sees them.
         loss: `cross_entropy`, or `own` for exponentials and sums.
-        autocast: Weights are floats, cast for every product.
+        autocast: Weights are floats, cast for every GEMM.
         operators: Memory-bound kernels have operators; else they are a compiler's.
         decoder_layers: Layers with a second attention after the others, with an embedding.
         optimizer: The name of its class.
@@ -127,8 +127,8 @@ class Recorder:
         self, name: str, shapes: Sequence[Any], kernel: str, us: float, *,
         types: Sequence[str] = (), **args: Any,
     ) -> float:  # fmt: skip
-        told = {"Input Dims": list(shapes), "Input type": list(types) or [BF16] * len(shapes)}
-        with self.inside(name, **told):
+        fields = {"Input Dims": list(shapes), "Input type": list(types) or [BF16] * len(shapes)}
+        with self.inside(name, **fields):
             return self.kernel(kernel, us, **args)
 
     def wait(self, stream: int, other: int) -> None:
@@ -185,16 +185,16 @@ class Recorder:
         self.now_us = max(self.now_us, end) + 2.0
 
     def save(self, path: Path) -> Path:
-        told: dict[str, Any] = {"schemaVersion": 1, "traceEvents": self.events}
+        fields: dict[str, Any] = {"schemaVersion": 1, "traceEvents": self.events}
         if self.gpu:
-            told["deviceProperties"] = [{"id": 0, "name": self.gpu}]
+            fields["deviceProperties"] = [{"id": 0, "name": self.gpu}]
         if self.world > 1:
-            told["distributedInfo"] = {
+            fields["distributedInfo"] = {
                 "backend": "nccl",
                 "rank": self.rank,
                 "world_size": self.world,
             }
-        path.write_text(json.dumps(told))
+        path.write_text(json.dumps(fields))
         return path
 
 
@@ -215,7 +215,7 @@ class Rank:
             self.to.now_us += 3.0
             self.to.kernel(f"triton_poi_fused_{name.removeprefix('aten::')}", us)
 
-    def product(self, rows: int, columns: int, inner: int) -> None:
+    def gemm(self, rows: int, columns: int, inner: int) -> None:
         if self.model.autocast and inner != rows:
             cast = [[columns, inner], [columns, inner], []]
             self.to.operator("aten::copy_", cast, "copy_kernel", 2.0, types=[BF16, FP32, "Scalar"])
@@ -226,7 +226,7 @@ class Rank:
         with self.to.inside(f"autograd::engine::evaluate_function: {name}"), self.to.inside(name):
             work()
 
-    def product_backward(self, columns: int, inner: int) -> None:
+    def gemm_backward(self, columns: int, inner: int) -> None:
         def work() -> None:
             tokens = self.model.tokens
             for shapes in (
@@ -315,41 +315,41 @@ class Rank:
             if not m.fused_qkv:
                 columns = [heads * m.width, keys * m.width, keys * m.width]
             for count in columns:
-                self.product(m.tokens, count, m.hidden)
+                self.gemm(m.tokens, count, m.hidden)
             self.attention()
-            self.product(m.tokens, m.hidden, heads * m.width)
+            self.gemm(m.tokens, m.hidden, heads * m.width)
             self._sum_activations()
             self.memory("aten::add", [self._rows, self._rows])
         self.norm()
-        self.product(m.tokens, ffn, m.hidden)
+        self.gemm(m.tokens, ffn, m.hidden)
         self.memory("aten::gelu", [[m.batch, m.seq, ffn]])
-        self.product(m.tokens, m.hidden, ffn)
+        self.gemm(m.tokens, m.hidden, ffn)
         self._sum_activations()
         self.memory("aten::add", [self._rows, self._rows])
 
     def layer_backward(self, *, crosses: bool = False) -> None:
         m = self.model
         heads, keys, ffn = self._sizes()
-        self.product_backward(m.hidden, ffn)
+        self.gemm_backward(m.hidden, ffn)
         wide = [m.batch, m.seq, ffn]
         self.backward_of("GeluBackward0", lambda: self.memory("aten::gelu_backward", [wide, wide]))
-        self.product_backward(ffn, m.hidden)
+        self.gemm_backward(ffn, m.hidden)
         self.backward_of("CopyBackward", self._sum_activations)
         self.norm_backward()
         for _ in range(2 if crosses else 1):
-            self.product_backward(m.hidden, heads * m.width)
+            self.gemm_backward(m.hidden, heads * m.width)
             self.backward_of("AttentionBackward0", self.attention_backward)
             columns = [(heads + 2 * keys) * m.width]
             if not m.fused_qkv:
                 columns = [keys * m.width, keys * m.width, heads * m.width]
             for count in columns:
-                self.product_backward(count, m.hidden)
+                self.gemm_backward(count, m.hidden)
             self.backward_of("CopyBackward", self._sum_activations)
             self.norm_backward()
         if self.job.gathers:
-            self._exchange_gradient("reduce_scatter")
+            self._communication_gradient("reduce_scatter")
 
-    def _exchange_gradient(self, kind: str = "allreduce") -> None:
+    def _communication_gradient(self, kind: str = "allreduce") -> None:
         elements = 12 * self.model.hidden**2 + 13 * self.model.hidden
         self.backward_of(
             "torch::autograd::AccumulateGrad",
@@ -378,7 +378,7 @@ class Rank:
         m = self.model
         logits = [m.tokens, m.vocab // m.tp]
         self.norm()
-        self.product(m.tokens, m.vocab // m.tp, m.hidden)
+        self.gemm(m.tokens, m.vocab // m.tp, m.hidden)
         if m.loss == "cross_entropy":
             self.memory("aten::_log_softmax", [logits], "cunn_SoftMaxForward")
             self.memory("aten::nll_loss_forward", [logits, [m.tokens]], "nll_loss_forward")
@@ -392,7 +392,7 @@ class Rank:
         m = self.model
         logits = [m.tokens, m.vocab // m.tp]
         self.backward_of("ExpBackward0", lambda: self.memory("aten::mul", [logits, logits]))
-        self.product_backward(m.vocab // m.tp, m.hidden)
+        self.gemm_backward(m.vocab // m.tp, m.hidden)
         self.norm_backward()
 
     def forward(self, layers: int, *, first: bool = True, last: bool = True) -> None:
@@ -417,7 +417,7 @@ class Rank:
         for _ in range(layers):
             self.layer_backward()
             if self.job.gradients == "overlapped" and sums:
-                self._exchange_gradient()
+                self._communication_gradient()
         if first:
             self.embedding_backward()
 

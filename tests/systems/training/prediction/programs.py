@@ -40,7 +40,7 @@ def configuration(**sizes: int) -> Configuration:
 
 
 def even_part(pieces: int, device_ns: float, host_ns: float = 0.0) -> Part:
-    return tuple(Piece(f"p{i}", "product", device_ns, host_ns) for i in range(pieces))
+    return tuple(Piece(f"p{i}", "gemm", device_ns, host_ns) for i in range(pieces))
 
 
 def even_program(
@@ -71,7 +71,7 @@ def random_program(layout: Configuration, rng: np.random.Generator, **more) -> P
             side = has_side and rng.random() < 0.2
             pieces.append(
                 Piece(
-                    f"p{i}", "communication" if talks else "product", device,
+                    f"p{i}", "communication" if talks else "gemm", device,
                     host * float(rng.uniform(0.5, 1.5)),
                     lane="side" if side else "compute",
                     joins=("side",) if not side and rng.random() < 0.1 else (),
@@ -79,7 +79,7 @@ def random_program(layout: Configuration, rng: np.random.Generator, **more) -> P
                 )
             )  # fmt: skip
         if any(piece.lane == "side" for piece in pieces):
-            pieces.append(Piece("end", "product", 5e3, host, joins=("side",)))
+            pieces.append(Piece("end", "gemm", 5e3, host, joins=("side",)))
         return tuple(pieces)
 
     parameters = {kind: float(rng.uniform(1e5, 1e6)) for kind in ("embedding", "layer", "head")}

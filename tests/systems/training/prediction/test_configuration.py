@@ -61,8 +61,8 @@ def test_what_cannot_be_is_said(settings, words):
 
 
 def test_settings_are_read():
-    told = parse_settings(["layers=24, tp=2", "gpu=a100,gated=yes", "micro_batches=8"])
-    assert told == {"layers": 24, "tp": 2, "gpu": "a100", "gated": True, "accumulation": 8}
+    settings = parse_settings(["layers=24, tp=2", "gpu=a100,gated=yes", "micro_batches=8"])
+    assert settings == {"layers": 24, "tp": 2, "gpu": "a100", "gated": True, "accumulation": 8}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from gnomon.datasets import bundled
 from gnomon.errors import InputError
-from gnomon.systems.training.prediction.analytic.operators import TORCH
+from gnomon.systems.training.prediction.analytic.style import TORCH
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.predict import predict
 from gnomon.systems.training.prediction.predict_result import to_result, to_script
@@ -58,23 +58,25 @@ def test_larger_models_take_longer_and_more_memory(trace, name, less, more):
 
 
 def test_a_waterfall_leads_from_base_to_prediction(trace):
-    told = predict(
+    prediction = predict(
         trace, {"layers": 24, "hidden": 3072, "batch": 2, "tp": 2, "dp": 8, "gpu": "h100"}
     )
-    assert [w.change for w in told.waterfall] == [
+    assert [w.change for w in prediction.waterfall] == [
         "device", "layers", "shape", "batch", "tensor parallelism", "data parallelism",
     ]  # fmt: skip
-    deltas = sum(w.delta_ms for w in told.waterfall)
-    assert told.base_ms + deltas == pytest.approx(told.step.mid, rel=1e-9)
-    assert told.waterfall[-1].after_ms == pytest.approx(told.step.mid)
-    assert "layers 6 → 24" in told.waterfall[1].what
+    deltas = sum(w.delta_ms for w in prediction.waterfall)
+    assert prediction.base_ms + deltas == pytest.approx(prediction.step.mid, rel=1e-9)
+    assert prediction.waterfall[-1].after_ms == pytest.approx(prediction.step.mid)
+    assert "layers 6 → 24" in prediction.waterfall[1].what
 
 
 def test_changes_that_only_make_sense_together_are_taken_together(trace):
     # 12 stages need the layers first, and 48 heads the hidden size.
-    told = predict(trace, {"pp": 12, "layers": 24, "accumulation": 24})
-    assert told.target.pp == 12
-    assert sum(w.delta_ms for w in told.waterfall) == pytest.approx(told.step.mid - told.base_ms)
+    prediction = predict(trace, {"pp": 12, "layers": 24, "accumulation": 24})
+    assert prediction.target.pp == 12
+    assert sum(w.delta_ms for w in prediction.waterfall) == pytest.approx(
+        prediction.step.mid - prediction.base_ms
+    )
 
 
 def test_a_pipeline_has_a_bubble_and_interleaving_shrinks_it(trace):
@@ -88,7 +90,7 @@ def test_a_pipeline_has_a_bubble_and_interleaving_shrinks_it(trace):
     assert chunks.step.mid < plain.step.mid
 
 
-def test_tensor_parallelism_splits_products_and_adds_exchanges(trace):
+def test_tensor_parallelism_splits_gemms_and_adds_exchanges(trace):
     one, two = (predict(trace, {"tp": n}, explain=False) for n in (1, 2))
     assert two.step.mid < one.step.mid < 2 * two.step.mid
     assert ("communication", "alpha-beta") in two.retimed
@@ -124,16 +126,16 @@ def test_what_does_not_fit_says_by_how_much(trace):
 
 
 def test_models_alone_predict_with_a_wider_range(trace, model):
-    told = predict(model, {"dp": 8, "tp": 2})
+    prediction = predict(model, {"dp": 8, "tp": 2})
     seen = predict(trace, {"layers": 8}, explain=False)
 
     def width(p):
         return (p.step.high - p.step.low) / p.step.mid
 
-    assert told.base_ms > 0
-    assert width(told) > width(seen)
-    assert told.fits
-    assert told.target.world == 16
+    assert prediction.base_ms > 0
+    assert width(prediction) > width(seen)
+    assert prediction.fits
+    assert prediction.target.world == 16
 
 
 def test_far_targets_are_told_apart(trace):
@@ -158,14 +160,14 @@ def test_the_same_seed_gives_the_same_answer(trace):
 
 
 def test_the_answer_has_everything_scripts_were_promised(trace):
-    told = to_script(predict(trace, {"layers": 12}))
+    prediction = to_script(predict(trace, {"layers": 12}))
     assert {
         "base", "target", "predicted_ms", "low_ms", "high_ms", "memory_gib", "fits",
         "breakdown_ms", "waterfall",
-    } <= set(told)  # fmt: skip
-    parts = told["breakdown_ms"]
-    assert sum(parts.values()) == pytest.approx(told["predicted_ms"], rel=0.02)
-    json.dumps(told)
+    } <= set(prediction)  # fmt: skip
+    parts = prediction["breakdown_ms"]
+    assert sum(parts.values()) == pytest.approx(prediction["predicted_ms"], rel=0.02)
+    json.dumps(prediction)
 
 
 def test_style_is_told_from_the_kernels(trace):
@@ -207,10 +209,10 @@ def from_to(base, target):
 def test_measured_shapes_are_predicted(public_data):
     wrong, memory = [], []
     for a, b in SHAPES:
-        told = from_to(public_data / "h200" / a, public_data / "h200" / b)
+        prediction = from_to(public_data / "h200" / a, public_data / "h200" / b)
         step_ms, peak = measured(public_data / "h200" / b)
-        wrong.append(abs(told.step.mid / step_ms - 1))
-        memory.append(abs(told.memory.total / peak - 1))
+        wrong.append(abs(prediction.step.mid / step_ms - 1))
+        memory.append(abs(prediction.memory.total / peak - 1))
     assert np.mean(wrong) <= 0.05
     assert max(wrong) <= 0.10
     assert max(memory) <= 0.10
@@ -223,5 +225,5 @@ def test_measured_shapes_are_predicted(public_data):
 def test_measured_layouts_are_predicted(public_data, base, target):
     folder = public_data / "ranks"
     goal = folder / f"{target}-l8-h512-m8"
-    told = from_to(folder / f"{base}-l8-h512-m8", goal)
-    assert told.step.mid == pytest.approx(measured(goal)[0], rel=0.15)
+    prediction = from_to(folder / f"{base}-l8-h512-m8", goal)
+    assert prediction.step.mid == pytest.approx(measured(goal)[0], rel=0.15)

@@ -113,12 +113,12 @@ def test_figures_are_named_by_table_and_in_percent():
     bench = benchmark()
     cases = [bench.Case(str(i), 100.0, 100.0 + off, 90.0, 95.0 + off, {}, 10.0, 11.0)
              for i, off in enumerate((2.0, -8.0))]  # fmt: skip
-    told = bench.Table("t", cases, "", key="all", main=True).percentages()
-    assert told["mean_pct"] == told["all_mean_pct"] == pytest.approx(5.0)
-    assert told["worst_pct"] == pytest.approx(8.0)
-    assert told["inside_pct"] == 0.0
-    assert told["memory_mean_pct"] == pytest.approx(10.0)
-    assert told["worst_case"] == "1"
+    percentages = bench.Table("t", cases, "", key="all", main=True).percentages()
+    assert percentages["mean_pct"] == percentages["all_mean_pct"] == pytest.approx(5.0)
+    assert percentages["worst_pct"] == pytest.approx(8.0)
+    assert percentages["inside_pct"] == 0.0
+    assert percentages["memory_mean_pct"] == pytest.approx(10.0)
+    assert percentages["worst_case"] == "1"
     assert set(bench.Table("t", cases, "", key="k").percentages()) == {
         f"k_{name}" for name in bench.Table("t", cases, "", main=True).percentages()
     }

@@ -13,7 +13,7 @@ from gnomon.model.accelerator.gpu import Gpu
 from gnomon.systems.training.prediction.analytic.style import find_style
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.layout.assemble import assemble
-from gnomon.systems.training.prediction.memory import stage_memory
+from gnomon.systems.training.prediction.memory import Memory, stage_memory
 from gnomon.systems.training.prediction.program import Piece, Program
 from gnomon.systems.training.prediction.search import (
     Space,
@@ -22,7 +22,6 @@ from gnomon.systems.training.prediction.search import (
     quick_step,
     search,
 )
-from gnomon.systems.training.prediction.search_result import planner_of
 from gnomon.systems.training.prediction.source import Modelled
 from tests.systems.training.prediction.programs import (
     Machine,
@@ -39,16 +38,12 @@ GPU = Gpu(
 MODEL = configuration(layers=8, heads=8, hidden=64)
 
 
-class Planner:
+class Even:
     """Layers that take a fixed time over tp, and memory that grows with what a rank holds."""
 
-    blocking_sends = False
+    style = find_style("torch")
 
-    def whole_step_ms(self, c: Configuration, played_ms: float) -> float:
-        return played_ms
-
-    @property
-    def collectives(self) -> Machine:
+    def collectives(self, c: Configuration) -> Machine:
         return machine(100.0, 10.0)
 
     def program(self, c: Configuration) -> Program:
@@ -59,8 +54,8 @@ class Planner:
             program, parts=dict(program.parts) | {"layer.forward": forward}
         )
 
-    def memory_bytes(self, c: Configuration) -> float:
-        return 2.0**30 * (16.0 / (c.tp * c.pp) + c.batch)
+    def memory(self, c: Configuration) -> Memory:
+        return Memory(2.0**30 * (16.0 / (c.tp * c.pp) + c.batch), 0, 0, 0, 0, 0, 0)
 
 
 SPACE = Space(gpus=(16,), global_batch=32, micro_batch=(1, 2, 4), interleave=(1, 2))
@@ -84,30 +79,30 @@ def test_the_space_can_be_narrowed():
 
 
 def test_what_does_not_fit_is_dropped_by_how_much():
-    found = search(Planner(), MODEL, SPACE, gpu=GPU)
+    found = search(Even(), MODEL, SPACE, gpu=GPU)
     layouts, _ = enumerate_layouts(MODEL, SPACE)
     assert found.evaluated == len(found.rows)
     assert found.evaluated + len(found.dropped) == len(layouts)
     for one in found.dropped:
-        needs = Planner().memory_bytes(one.configuration)
+        needs = Even().memory(one.configuration).total
         assert one.over_bytes == needs - 10 * 2.0**30 > 0
         assert f"needs {needs / 2.0**30:.1f} GiB" in one.reason
     assert all(row.memory_bytes <= 10 * 2.0**30 for row in found.rows)
-    roomy = search(Planner(), MODEL, SPACE, gpu=GPU, memory_gib=100.0)
+    roomy = search(Even(), MODEL, SPACE, gpu=GPU, memory_gib=100.0)
     assert not roomy.dropped
 
 
 def test_nothing_fits():
-    found = search(Planner(), MODEL, SPACE, gpu=GPU, memory_gib=0.5)
+    found = search(Even(), MODEL, SPACE, gpu=GPU, memory_gib=0.5)
     with pytest.raises(Infeasible, match=r"nearest is over by 1\.5 GiB"):
         _ = found.best
-    nothing = search(Planner(), MODEL, msgspec.structs.replace(SPACE, gpus=(7,), tp=(2,)), gpu=GPU)
+    nothing = search(Even(), MODEL, msgspec.structs.replace(SPACE, gpus=(7,), tp=(2,)), gpu=GPU)
     with pytest.raises(Infeasible, match="no layout divides"):
         _ = nothing.best
 
 
 def test_rows_say_what_a_step_costs():
-    found = search(Planner(), MODEL, SPACE, gpu=GPU, carbon_g_per_kwh=300.0)
+    found = search(Even(), MODEL, SPACE, gpu=GPU, carbon_g_per_kwh=300.0)
     assert [row.step_ms for row in found.rows] == sorted(row.step_ms for row in found.rows)
     for row in found.rows:
         seconds = row.step_ms / 1e3
@@ -121,23 +116,23 @@ def test_rows_say_what_a_step_costs():
 
 
 def test_a_row_is_the_step_of_its_layout():
-    found = search(Planner(), MODEL, SPACE, gpu=GPU)
+    found = search(Even(), MODEL, SPACE, gpu=GPU)
     for row in found.rows:
-        whole = assemble(Planner().program(row.configuration), Planner().collectives, fine=False)
+        whole = assemble(Even().program(row.configuration), machine(100.0, 10.0), fine=False)
         assert row.step_ms == pytest.approx(whole.step_ms, rel=0.015)
 
 
 @pytest.mark.parametrize("rank_by", ["tokens_s", "cost_usd", "energy_j", "carbon_g"])
 def test_rows_can_be_ranked_otherwise(rank_by):
     space = msgspec.structs.replace(SPACE, gpus=(8, 16))
-    found = search(Planner(), MODEL, space, gpu=GPU, rank_by=rank_by, carbon_g_per_kwh=100.0)
+    found = search(Even(), MODEL, space, gpu=GPU, rank_by=rank_by, carbon_g_per_kwh=100.0)
     values = [getattr(row, rank_by) for row in found.rows]
     assert values == sorted(values, reverse=rank_by == "tokens_s")
 
 
 def test_front_holds_what_nobody_beats():
     space = msgspec.structs.replace(SPACE, gpus=(8, 16, 32))
-    found = search(Planner(), MODEL, space, gpu=GPU)
+    found = search(Even(), MODEL, space, gpu=GPU)
     front = [found.rows[i] for i in found.pareto]
     assert found.best in front
     assert min(found.rows, key=lambda row: row.energy_j) in front
@@ -162,37 +157,30 @@ def test_prop_front(costs):
 
 
 SMALL = Configuration(layers=8, hidden=1024, heads=16, seq=512, batch=1, gpu="H100")
-PLANNER = planner_of(Modelled(SMALL, find_style("megatron")), SMALL)
+MODELLED = Modelled(SMALL, find_style("megatron"))
 
 
 def test_same_rows_in_other_processes():
     space = Space(gpus=(16,), global_batch=64, micro_batch=(1, 2), interleave=(1, 2))
-    here = search(PLANNER, SMALL, space, on="serial")
+    here = search(MODELLED, SMALL, space, on="serial")
     assert here.evaluated > 20
-    assert search(PLANNER, SMALL, space, on="local:2") == here
+    assert search(MODELLED, SMALL, space, on="local:2") == here
 
 
 @pytest.mark.ray
 def test_same_rows_through_ray():
     pytest.importorskip("ray")
     space = Space(gpus=(16,), global_batch=64, micro_batch=(1, 2))
-    here = search(PLANNER, SMALL, space, on="serial")
-    assert search(PLANNER, SMALL, space, on="ray") == here
+    here = search(MODELLED, SMALL, space, on="serial")
+    assert search(MODELLED, SMALL, space, on="ray") == here
 
 
-class SlowHost(Planner):
-    """Half a second of every step is nobody's kernel."""
-
-    def whole_step_ms(self, c: Configuration, played_ms: float) -> float:
-        return played_ms + 500.0
-
-
-def test_planners_have_the_last_word_on_the_step():
-    plain = {row.configuration: row for row in search(Planner(), MODEL, SPACE, gpu=GPU).rows}
-    for row in search(SlowHost(), MODEL, SPACE, gpu=GPU).rows:
-        same = plain[row.configuration]
-        assert row.step_ms == pytest.approx(same.step_ms + 500.0)
-        assert row.utilisation == pytest.approx(same.utilisation * same.step_ms / row.step_ms)
+def test_steps_are_brought_to_a_measured_base():
+    played = {row.configuration: row for row in search(Even(), MODEL, SPACE, gpu=GPU).rows}
+    for row in search(Even(), MODEL, SPACE, gpu=GPU, factor=1.5).rows:
+        same = played[row.configuration]
+        assert row.step_ms == pytest.approx(1.5 * same.step_ms)
+        assert row.utilisation == pytest.approx(same.utilisation / 1.5)
 
 
 def test_blocking_sends_reach_the_graph():
@@ -205,7 +193,7 @@ def test_blocking_sends_reach_the_graph():
 
 
 def test_models_of_the_catalogue_plan_a_real_model():
-    found = search(PLANNER, SMALL, Space(gpus=(16,), global_batch=64))
+    found = search(MODELLED, SMALL, Space(gpus=(16,), global_batch=64))
     assert found.evaluated > 20
     # So small a model is not worth cutting.
     assert found.best.configuration.tp == found.best.configuration.pp == 1
@@ -241,6 +229,6 @@ def test_prop_long_accumulations_are_told_from_short_ones(seed, pipeline, rounds
 
 def test_wrong_questions_are_named():
     with pytest.raises(InputError, match="cannot rank by 'speed'"):
-        search(Planner(), MODEL, SPACE, gpu=GPU, rank_by="speed")
+        search(Even(), MODEL, SPACE, gpu=GPU, rank_by="speed")
     with pytest.raises(InputError, match="0 GPUs"):
-        search(Planner(), MODEL, msgspec.structs.replace(SPACE, gpus=(0,)), gpu=GPU)
+        search(Even(), MODEL, msgspec.structs.replace(SPACE, gpus=(0,)), gpu=GPU)

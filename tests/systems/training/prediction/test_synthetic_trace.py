@@ -15,7 +15,7 @@ import pytest
 
 from gnomon.cli import main
 from gnomon.errors import InputError
-from gnomon.systems.training.prediction.analytic.operators import TORCH
+from gnomon.systems.training.prediction.analytic.style import TORCH
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.predict import predict
 from gnomon.systems.training.prediction.source import Modelled, read_recorded
@@ -79,10 +79,10 @@ def test_the_step_is_that_of_the_models(read, changes):
 ], ids=str)  # fmt: skip
 def test_larger_ones_are_predicted_as_their_own_traces_say(read, base, changes):
     small = SMALL.changed(base)
-    told = predict(read(small), changes, explain=False)
+    prediction = predict(read(small), changes, explain=False)
     # Biases and norms accumulate gradients too, as real traces show; the written one leaves them out.
     near = 0.07 if "accumulation" in changes else 0.05
-    assert told.step.mid == pytest.approx(read(small.changed(changes)).base_ms, rel=near)
+    assert prediction.step.mid == pytest.approx(read(small.changed(changes)).base_ms, rel=near)
 
 
 def test_the_same_seed_gives_the_same_file(tmp_path):

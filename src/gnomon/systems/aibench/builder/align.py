@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gnomon.graph.nesting import enclosing
 from gnomon.ingest.execution.trace import ExecutionTrace
 from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.model.accelerator.profiler_cost import ProfilerCost, default_profiler_cost
@@ -224,21 +225,10 @@ def _parents(
     kineto: KinetoTrace, events: NDArray[np.int64], is_operator: NDArray[np.bool_]
 ) -> dict[int, int]:
     """The operator around each operator and runtime call, -1 for none."""
-    parent: dict[int, int] = {}
-    start, end = kineto.start_ns, kineto.end_ns
-    for thread in np.unique(kineto.thread[events]).tolist():
-        own = events[kineto.thread[events] == thread]
-        own = own[np.lexsort((-end[own], start[own]))]
-        stack: list[int] = []
-        for event in own.tolist():
-            while stack and end[stack[-1]] <= start[event]:
-                stack.pop()
-            while stack and end[stack[-1]] < end[event]:
-                stack.pop()  # it does not hold this one whole: a clock's grain
-            parent[event] = stack[-1] if stack else -1
-            if is_operator[event]:
-                stack.append(event)
-    return parent
+    around = enclosing(
+        kineto.start_ns[events], kineto.end_ns[events], kineto.thread[events], is_operator[events]
+    )
+    return dict(zip(events.tolist(), np.where(around >= 0, events[around], -1).tolist()))
 
 
 # -- who is who ------------------------------------------------------------------------------

@@ -16,20 +16,14 @@ from functools import lru_cache
 import msgspec
 
 from gnomon.ingest.execution.trace import ExecutionTrace, Node, TensorValue, Value
+from gnomon.model.accelerator.collective_names import collective_kind
 from gnomon.systems.aibench.builder.select import tensors_in
 
-__all__ = ["DETAILS", "IN_PLACE", "Collective", "Group", "Groups", "describe", "kind_of"]
+__all__ = ["DETAILS", "IN_PLACE", "Collective", "Group", "Groups", "describe"]
 
 DETAILS = "record_param_comms"
 #: Kinds whose result lies where the input lay.
 IN_PLACE = ("all_reduce", "broadcast", "reduce")
-#: Parts of names without underscores, the telling ones first.
-_KINDS = (
-    ("allreduce", "all_reduce"), ("reducescatter", "reduce_scatter"), ("allgather", "all_gather"),
-    ("alltoall", "all_to_all"), ("broadcast", "broadcast"), ("barrier", "barrier"),
-    ("wraptensor", "alias"), ("wait", "wait"), ("reduce", "reduce"), ("gather", "gather"),
-    ("scatter", "scatter"), ("send", "send"), ("recv", "recv"), ("p2p", "send"),
-)  # fmt: skip
 _ROOTS = ("root_rank", "src")
 _ASYNC = ("async_op", "asyncOp")
 _NOT_A_GROUP = ("", "mpi::undefined")
@@ -124,16 +118,6 @@ class _Details(msgspec.Struct, frozen=True):
     size: int
 
 
-def kind_of(name: str) -> str | None:
-    """The kind of a collective by its name in whichever version; None for no collective.
-
-    >>> kind_of("c10d::_allgather_base_"), kind_of("all_to_allv"), kind_of("c10d::check_for_nan")
-    ('all_gather', 'all_to_all', None)
-    """
-    base = name.rpartition("::")[2].replace("_", "").lower()
-    return next((kind for part, kind in _KINDS if part in base), None)
-
-
 class Groups:
     """The process groups of a trace."""
 
@@ -176,7 +160,7 @@ def describe(trace: ExecutionTrace, at: int, groups: Groups) -> Collective | Non
     node = trace.nodes[at]
     details = next(filter(None, (_details_of(n) for n in _down(trace, at))), None)
     name = details.name if node.name == DETAILS and details else node.name
-    kind = kind_of(name)
+    kind = collective_kind(name)
     if kind is None:
         return None
     given = dict(zip(_argument_names(node.schema), node.inputs))

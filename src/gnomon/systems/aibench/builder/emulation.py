@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from gnomon.errors import InputError
 from gnomon.ingest.execution.trace import ExecutionTrace
+from gnomon.model.accelerator.collective_names import MODEL_KINDS
 from gnomon.model.accelerator.collective_time import USUAL_NETWORK, CollectiveTimes
 from gnomon.systems.aibench.builder.collectives import Collective, Groups, describe
 from gnomon.systems.aibench.builder.communication import PREFIX, TENTHS
@@ -23,11 +24,9 @@ __all__ = ["USUAL_GPU", "emulate", "model_ns"]
 USUAL_GPU = "H100"
 _POINT_TO_POINT = ("send", "recv")
 #: The cost model's word for each kind, or for one that moves the same bytes.
-_MODEL_KINDS = {
-    "all_reduce": "all-reduce", "broadcast": "broadcast", "reduce": "broadcast",
-    "all_gather": "all-gather", "gather": "all-gather", "reduce_scatter": "reduce-scatter",
-    "scatter": "reduce-scatter", "all_to_all": "all-to-all", "barrier": "all-reduce",
-    "send": "send", "recv": "send",
+_MODEL_KINDS = MODEL_KINDS | {
+    "reduce": "broadcast", "gather": "all-gather", "scatter": "reduce-scatter",
+    "barrier": "all-reduce",
 }  # fmt: skip
 
 

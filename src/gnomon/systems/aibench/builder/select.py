@@ -23,6 +23,7 @@ from typing import Literal
 import msgspec
 
 from gnomon.ingest.execution.trace import ExecutionTrace, Node, OpaqueValue, TensorValue, Value
+from gnomon.model.accelerator.collective_names import TORCH_COLLECTIVES
 from gnomon.systems.aibench.builder.operators import Operator, load_torch, operator_of
 
 __all__ = ["Chosen", "Role", "choose", "is_collective", "tensors_in"]
@@ -31,7 +32,6 @@ Role = Literal["operator", "constructor", "collective", "wait", "kernel", "missi
 
 #: Operators that pick one of their children by settings of the process.
 _CHOOSERS = ("aten::scaled_dot_product_attention",)
-_COLLECTIVE = ("c10d::", "_c10d_functional::", "_c10d_functional_autograd::")
 _DETAILS = "record_param_comms"
 #: Make room or look at what is there; an unknown operator that calls only these works by itself.
 _PREPARES = (
@@ -63,7 +63,7 @@ def tensors_in(values: tuple[Value, ...]) -> Iterator[TensorValue]:
 
 def is_collective(node: Node) -> bool:
     """Whether a node is the call of a collective, or of a wait for one."""
-    return node.name.startswith(_COLLECTIVE) or node.name == _DETAILS
+    return node.name.startswith(TORCH_COLLECTIVES) or node.name == _DETAILS
 
 
 def choose(trace: ExecutionTrace, constructors: Collection[str] = ()) -> list[Chosen]:

@@ -1,7 +1,7 @@
 """Which calls of a trace a benchmark has, and how often it makes each.
 
     keep = ["phase:backward", "layers:0-3"]   drop = ["family:optimizer"]
-    weights = ["product=3", "aten::gelu=2"]   take = "first:2"
+    weights = ["gemm=3", "aten::gelu=2"]   take = "first:2"
 
 What is kept of one kind is united, what is kept of several kinds has to be all of them; what is
 dropped goes in any case. A call that reads what a dropped one made finds data from outside.
@@ -139,7 +139,7 @@ def parse_selection(
     """Reads what the command line says.
 
     Args:
-        keep: `phase:backward`, `family:product,attention`, `layers:0-3`, `communication`.
+        keep: `phase:backward`, `family:gemm,attention`, `layers:0-3`, `communication`.
         drop: The same.
         weights: `family=2` or `operator=2`.
         take: `first:2` or `0,2-4`.

@@ -16,9 +16,9 @@ from typing import Literal
 import msgspec
 
 from gnomon.ingest.execution.trace import ExecutionTrace, Node
+from gnomon.model.accelerator.operator_family import FRAMEWORK, operator_family
 from gnomon.systems.aibench.builder.select import is_collective, tensors_in
 from gnomon.systems.aibench.compose.repetition import repeated_blocks
-from gnomon.systems.aibench.verify.operator_family import FRAMEWORK, operator_family
 
 __all__ = [
     "FAMILIES",
@@ -35,7 +35,7 @@ Phase = Literal["forward", "backward", "optimizer"]
 PHASES: tuple[Phase, ...] = ("forward", "backward", "optimizer")
 FAMILIES = (
     "allocation", "attention", "communication", "compiled", "copy", "elementwise", "embedding",
-    "normalisation", "optimizer", "other", "product", "reduction", "view",
+    "gemm", "normalisation", "optimizer", "other", "reduction", "view",
 )  # fmt: skip
 
 _BACKWARD_SCOPE = 1

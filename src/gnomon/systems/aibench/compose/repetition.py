@@ -4,31 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from gnomon.graph.repeats import Repeat, longest_repeat
 from gnomon.ingest.execution.trace import Node
 from gnomon.systems.aibench.builder.select import tensors_in
 
-__all__ = ["Repeat", "longest_repeat", "repeated_blocks"]
+__all__ = ["repeated_blocks"]
 
 #: A repetition that covers less of the calls than this, or fewer calls, is an accident.
 _SHARE = 0.1
 _CALLS = 6
-
-
-class Repeat(msgspec.Struct, frozen=True):
-    """A sequence of `period` elements from `start` on, `repeats` times over.
-
-    What follows goes on with `slack` elements of one more repeat, so that the blocks may as well
-    begin up to so many elements later.
-    """
-
-    start: int
-    period: int
-    repeats: int
-    slack: int
 
 
 def repeated_blocks(nodes: Sequence[Node]) -> list[range]:
@@ -41,39 +27,12 @@ def repeated_blocks(nodes: Sequence[Node]) -> list[range]:
         numbers: dict[object, int] = {}
         codes = [numbers.setdefault(signature(node), len(numbers)) for node in nodes]
         found = longest_repeat(np.asarray(codes, np.int32))
-        if found is None or found.period * found.repeats < max(_SHARE * len(nodes), _CALLS):
+        if found is None or found.period * found.times < max(_SHARE * len(nodes), _CALLS):
             continue
         start = found.start + _best_shift(nodes, found)
-        begins = range(start, start + found.period * found.repeats, found.period)
+        begins = range(start, start + found.period * found.times, found.period)
         return [range(begin, begin + found.period) for begin in begins]
     return []
-
-
-def longest_repeat(codes: NDArray[np.int32]) -> Repeat | None:
-    """The repetition that covers most elements; of several the shortest period, then the first.
-
-    Every period is tried: elements that equal the one a period later are found in one sweep, and
-    a run of them is a repetition.
-
-    >>> longest_repeat(np.array([9, 1, 2, 1, 2, 1, 2, 1, 7], np.int32))
-    Repeat(start=1, period=2, repeats=3, slack=1)
-    """
-    best: Repeat | None = None
-    most = 0
-    for period in range(1, len(codes) // 2 + 1):
-        equal = codes[:-period] == codes[period:]
-        if np.count_nonzero(equal) < max(period, most - period + 1):
-            continue
-        breaks = np.concatenate(([-1], np.flatnonzero(~equal), [len(equal)]))
-        runs = np.diff(breaks) - 1
-        covered = (runs + period) // period * period
-        covered[runs < period] = 0
-        at = int(np.argmax(covered))
-        if covered[at] > most:
-            most = int(covered[at])
-            slack = int(runs[at]) + period - most
-            best = Repeat(int(breaks[at]) + 1, period, most // period, slack)
-    return best
 
 
 def _name_and_shapes(node: Node) -> object:
@@ -94,7 +53,7 @@ def _best_shift(nodes: Sequence[Node], found: Repeat) -> int:
     A block that begins one call too early or late shares more with its neighbour than its result.
     """
     shifts = range(min(found.slack, found.period - 1) + 1)
-    middle = found.start + found.period * (found.repeats // 2)
+    middle = found.start + found.period * (found.times // 2)
     return min(shifts, key=lambda shift: _handed_on(nodes, middle + shift, found.period))
 
 

@@ -10,9 +10,9 @@ import msgspec
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
+from gnomon.model.accelerator.operator_family import FRAMEWORK
 from gnomon.report import InputFile
 from gnomon.systems.aibench.verify.clone_run import CloneRun
-from gnomon.systems.aibench.verify.operator_family import FRAMEWORK
 from gnomon.systems.aibench.verify.profile import STAND_IN, UNNAMED, Profile
 
 __all__ = ["Basis", "Check", "Row", "Tolerance", "Verdict", "compare_profiles"]

@@ -13,11 +13,11 @@ from gnomon.estimate import Estimate
 from gnomon.graph.timeline import covered_until, union_of_spans
 from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.model.accelerator.kernel_class import classify_kernel
+from gnomon.model.accelerator.operator_family import FRAMEWORK, operator_family
 from gnomon.sim.trace.events import EventClass, LaidOut, lay_out, step_marks
 from gnomon.sim.trace.graph import HOST_KINDS, TraceGraph, build_graph
 from gnomon.sim.trace.marks import asked_at, step_of_device_events
 from gnomon.sim.trace.steps import steady_window, step_periods_ms
-from gnomon.systems.aibench.verify.operator_family import FRAMEWORK, operator_family
 
 __all__ = ["STAND_IN", "UNNAMED", "Profile", "StepSource", "profile_of"]
 
@@ -274,7 +274,7 @@ def _on_cpu(
 ) -> tuple[dict[str, float], dict[str, int]]:
     """Operators' own time by family, and how many there are."""
     families = {code: operator_family(name) for code, name in enumerate(trace.names)}
-    exchanges = [exchange for exchange, _ in laid.exchanges]
+    exchanges = [exchange for exchange, _ in laid.communications]
     rows = np.flatnonzero(trace.is_category("cpu_op"))
     rows = np.union1d(rows, np.asarray(exchanges, np.int64))
     rows = rows[steps.step[rows] >= 0]

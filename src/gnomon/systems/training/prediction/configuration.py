@@ -254,10 +254,10 @@ def parse_settings(texts: Iterable[str], what: str = "--set") -> dict[str, Any]:
             if name not in types:
                 known = ", ".join(types)
                 raise InputError(f"{what} knows no {name!r}; it knows {known}")
-            told = _value(name, value, types[name], what)
-            if settings.get(name, told) != told:
+            parsed = _value(name, value, types[name], what)
+            if settings.get(name, parsed) != parsed:
                 raise InputError(f"{what} gives {name} twice")
-            settings[name] = told
+            settings[name] = parsed
     return settings
 
 

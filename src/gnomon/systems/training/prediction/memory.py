@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Mapping
 
 import msgspec
 
@@ -131,10 +130,6 @@ def _weights(c: Configuration, style: Style, kind: str) -> _Weights:
     return _Weights(tuple(matrices), tuple(experts), norms + bias)
 
 
-def _head_norm(c: Configuration, style: Style) -> int:
-    return (1 if style.rms_norm else 2) * c.hidden
-
-
 def parameter_counts(configuration: Configuration, style: Style) -> dict[str, float]:
     """Parameters of one rank's share: `embedding`, a layer of each kind, `head`.
 
@@ -153,7 +148,7 @@ def parameter_counts(configuration: Configuration, style: Style) -> dict[str, fl
     own_head = not style.tied_head or c.pp > 1
     counts = {
         "embedding": words + positions,
-        "head": (words if own_head else 0.0) + _head_norm(c, style),
+        "head": (words if own_head else 0.0) + (1 if style.rms_norm else 2) * c.hidden,
     }
     for kind in dict.fromkeys(layer_kinds(c)):
         weights = _weights(c, style, kind)
@@ -308,7 +303,7 @@ def _feed_forward_saved(c: Configuration, style: Style, kind: str) -> float:
     norm = tokens * (4 if style.rms_norm else 8) / split
     saved = 2 * outside + norm + (tokens * c.hidden / split if style.dropout else 0)
     # Before and after the activation; with a gate also what it is multiplied with, and where the
-    # product is a kernel of its own the activation's output too.
+    # GEMM is a kernel of its own the activation's output too.
     inner = (3 if style.fused_pointwise else 4) if c.gated else 2
     if not c.experts or kind != "layer":
         return saved + inner * w * tokens * c.ffn / c.tp
@@ -324,7 +319,7 @@ def _layer_temporary(c: Configuration, style: Style, kind: str) -> float:
 
     It is at the activation of the feed-forward part: the gradient that came in waits for the
     residual, the one of the wide middle exists after and before the activation. What the second
-    product had kept is gone by then.
+    GEMM had kept is gone by then.
     """
     w, tokens = width(c.dtype), c.tokens
     full = float(w * tokens * c.hidden)
@@ -360,13 +355,13 @@ def _head_memory(c: Configuration, style: Style) -> tuple[float, float]:
     ends = 2 * w * tokens * c.hidden / split
     logits = _loss_bytes(c, style) * tokens * share + ends
     full = w * tokens * c.hidden
-    # Backward of the head's product: logits' gradient, its input gathered, the input's gradient
+    # Backward of the head's GEMM: logits' gradient, its input gathered, the input's gradient
     # before and after it is scattered, and a place for the weight's gradient.
-    product = w * tokens * share + ends + full * (2 if split > 1 else 1)
-    product += w * share * c.hidden
+    gemm = w * tokens * share + ends + full * (2 if split > 1 else 1)
+    gemm += w * share * c.hidden
     if style.loss == "fused":
-        return w * tokens * share + ends, product - (w * tokens * share + ends)
-    return max(logits, product), 0.0
+        return w * tokens * share + ends, gemm - (w * tokens * share + ends)
+    return max(logits, gemm), 0.0
 
 
 @functools.lru_cache(4096)
@@ -382,31 +377,18 @@ def _dummies(c: Configuration, style: Style, kinds: tuple[str, ...]) -> float:
     return float(width(c.dtype) * sum(a * b for a, b in shapes))
 
 
-def _held(
-    c: Configuration, style: Style, stage: int, kinds: tuple[str, ...]
-) -> Mapping[str, float]:
-    """Parameters of a stage: those that all ranks of a tensor group share out, and experts'."""
-    shared = sum(_weights(c, style, k).shared for k in kinds)
-    expert = sum(_weights(c, style, k).expert for k in kinds)
-    counts = parameter_counts(c, style)
-    if stage == 0:
-        shared += counts["embedding"]
-    if stage == c.pp - 1:
-        shared += counts["head"]
-    return {"shared": shared, "expert": expert}
-
-
-def _optimizer_bytes(c: Configuration, style: Style, held: Mapping[str, float]) -> float:
-    if not style.shard_optimizer:
-        return style.state_bytes * (held["shared"] + held["expert"])
-    replicas = c.dp * c.cp
-    return style.state_bytes * (held["shared"] / replicas + held["expert"] / expert_copies(c))
-
-
 def _stage(c: Configuration, style: Style, stage: int) -> Memory:
     kinds = stage_layers(c, stage)
-    held = _held(c, style, stage, kinds)
-    number = held["shared"] + held["expert"]
+    # Parameters that all ranks of a tensor group share out, and those of experts.
+    counts = parameter_counts(c, style)
+    shared = sum(_weights(c, style, k).shared for k in kinds)
+    shared += counts["embedding"] if stage == 0 else 0.0
+    shared += counts["head"] if stage == c.pp - 1 else 0.0
+    expert = sum(_weights(c, style, k).expert for k in kinds)
+    number = shared + expert
+    sharded = number
+    if style.shard_optimizer:
+        sharded = shared / (c.dp * c.cp) + expert / expert_copies(c)
     gradients = style.gradient_bytes * number
     kept = {k: _kept(c, style, k) for k in set(kinds)}
     passes = in_flight(c.pp, c.accumulation, stage, c.interleave) / c.interleave
@@ -416,13 +398,13 @@ def _stage(c: Configuration, style: Style, stage: int) -> Memory:
         parameters=(style.weight_bytes or width(c.dtype)) * number,
         # The first micro-batch's gradients stay while the others run.
         gradients=0.0 if style.gradients_released and c.accumulation == 1 else gradients,
-        optimizer=_optimizer_bytes(c, style, held),
+        optimizer=style.state_bytes * sharded,
         activations=saved,
         logits=0.0,
         temporary=widest,
         other=style.workspace_bytes
         + _dummies(c, style, kinds)
-        + _inputs(c)
+        + 16.0 * c.tokens  # token ids and labels, eight bytes each
         + _copies(c, style, number, gradients),
         stage=stage,
         moment="backward",
@@ -445,11 +427,6 @@ def _copies(c: Configuration, style: Style, number: float, gradients: float) -> 
     # Reductions beside the backward pass have buckets that gradients are copied into.
     buckets = style.overlap_gradients and not style.shard_optimizer and c.dp * c.cp > 1
     return cast + (gradients if buckets else 0.0)
-
-
-def _inputs(c: Configuration) -> float:
-    """Token ids and labels, eight bytes each."""
-    return 16.0 * c.tokens
 
 
 def stage_memory(configuration: Configuration, style: Style, stage: int | None = None) -> Memory:

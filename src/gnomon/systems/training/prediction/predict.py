@@ -26,18 +26,10 @@ from gnomon.model.accelerator.gpu import Gpu, canonical_dtype, find_gpu
 from gnomon.systems.training.prediction.analytic.style import Style
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.layout.assemble import Assembled
-from gnomon.systems.training.prediction.memory import (
-    Memory,
-    model_parameters,
-)
+from gnomon.systems.training.prediction.memory import Memory, model_parameters
 from gnomon.systems.training.prediction.program import Program
 from gnomon.systems.training.prediction.recorded.extract import CPU
-from gnomon.systems.training.prediction.source import (
-    Modelled,
-    Recorded,
-    Source,
-    put_together,
-)
+from gnomon.systems.training.prediction.source import Modelled, Recorded, Source, put_together
 
 __all__ = ["Prediction", "Waterfall", "predict"]
 
@@ -101,6 +93,7 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
         base_line, line: Both steps, replayed.
         factor: What replays are multiplied by to agree with the measured base.
         parameters: Of the whole model; `active_parameters` are those a token is multiplied with.
+        seed: Of the samples behind the range.
     """
 
     base: Configuration
@@ -117,6 +110,7 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
     parameters: float
     active_parameters: float
     notes: tuple[str, ...] = ()
+    seed: int = 0
 
     @property
     def fits(self) -> bool:
@@ -139,7 +133,7 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def tokens_s(self) -> float:
-        """Tokens a second of the whole job."""
+        """Tokens per second of the whole job."""
         return self.target.global_batch * self.target.seq / (self.step.mid / 1e3)
 
 
@@ -194,7 +188,7 @@ def predict(
         retimed=retimed, base_line=_last_step(before, before_line),
         line=_last_step(after, line), factor=factor, parameters=everything,
         active_parameters=active,
-        notes=_notes(source, target, own_ms, after, far, retimed),
+        notes=_notes(source, target, own_ms, after, far, retimed), seed=seed,
     )  # fmt: skip
 
 
@@ -219,7 +213,7 @@ def _notes(
     sheet = sum(ms for (_, model), ms in retimed.items() if model == "roofline")
     if sheet > _MUCH * sum(retimed.values()):
         notes.append(
-            f"{100 * sheet / sum(retimed.values()):.0f} % of the device's time is told from the "
+            f"{100 * sheet / sum(retimed.values()):.0f} % of the device's time comes from the "
             f"data sheet of a {gpu.name}, not from measurements of it"
         )
     if isinstance(source, Recorded):
@@ -289,8 +283,8 @@ def _range(
     rng = np.random.default_rng(seed)
     drawn = wrong.sample_step_ms(samples, rng) / after.step_ms
     drawn = drawn * np.exp(whole * rng.standard_normal(samples))
-    told = Estimate.from_samples(drawn, _COVERAGE)
-    return Estimate(min(told.low, 1.0) * mid, mid, max(told.high, 1.0) * mid)
+    relative = Estimate.from_samples(drawn, _COVERAGE)
+    return Estimate(min(relative.low, 1.0) * mid, mid, max(relative.high, 1.0) * mid)
 
 
 def _waterfall(
@@ -341,7 +335,7 @@ _DOES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("hidden", "ffn", "heads", "kv_heads", "head_dim", "vocab", "seq", "batch"),
      "kernels sized and timed anew"),
     (("accumulation",), "passes through the layers repeated"),
-    (("tp",), "products split, all-reduces added"),
+    (("tp",), "GEMMs split, all-reduces added"),
     (("pp", "interleave"), "layers dealt out to stages, transfers and bubbles added"),
     (("dp", "network"), "gradients reduced over other ranks or links"),
 )  # fmt: skip

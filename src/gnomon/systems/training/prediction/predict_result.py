@@ -38,7 +38,7 @@ def to_result(
         prediction: The prediction.
         command: What asked for it.
         price_usd_h: Of one GPU for an hour; the catalogue's unless given.
-        carbon: Grams a kilowatt-hour.
+        carbon: g/kWh.
         sources: The traces that were read.
     """
     p = prediction
@@ -59,7 +59,7 @@ def to_result(
         manifest=Manifest(
             command,
             {"base": msgspec.structs.asdict(p.base), "target": msgspec.structs.asdict(p.target)},
-            0,
+            p.seed,
             __version__,
             [hash_input(source) for source in sources],
         ),
@@ -120,12 +120,12 @@ def _figures(p: Prediction, price_usd_h: float | None, carbon: Estimate | None) 
         Figure("base_ms", "Step, base", round(p.base_ms, 4), "ms", "lower"),
         Figure("memory_gib", "Peak memory of a rank", round(memory, 3), "GiB", "lower",
                f"{fits} in the {p.gpu.memory_gib:g} GiB of a {p.gpu.name}"),
-        Figure("tokens_s", "Tokens a second", round(p.tokens_s, 1), "1/s", "higher",
+        Figure("tokens_s", "Tokens per second", round(p.tokens_s, 1), "1/s", "higher",
                f"{p.target.world} GPU{'s' if p.target.world > 1 else ''}"),
     ]  # fmt: skip
     figures.append(
         Figure("mfu_pct", "Model FLOPs utilisation", round(_mfu_pct(p), 2), "%", "higher",
-               f"{p.tflops:.0f} TFLOP/s a GPU; {p.parameters / 1e9:.3g} billion parameters")
+               f"{p.tflops:.0f} TFLOP/s per GPU; {p.parameters / 1e9:.3g} billion parameters")
     )  # fmt: skip
     price = p.gpu.price_usd_h if price_usd_h is None else price_usd_h
     hours = p.step * (p.target.world / 3.6e6)
@@ -133,7 +133,7 @@ def _figures(p: Prediction, price_usd_h: float | None, carbon: Estimate | None) 
     if price:
         figures.append(
             Figure("usd_per_million_tokens", "Cost of a million tokens",
-                   hours * (price * 1e6 / tokens), "USD", "lower", f"{price:g} USD a GPU-hour")
+                   hours * (price * 1e6 / tokens), "USD", "lower", f"{price:g} USD per GPU-hour")
         )  # fmt: skip
     energy_kwh = hours * (_power_w(p) / 1e3)
     figures.append(
@@ -226,7 +226,7 @@ def _models(p: Prediction) -> Table:
         if ms > 0
     ]
     return Table.from_rows(
-        "What timed the kernels", rows, units={"device_ms": "ms"} if rows else {},
+        "Kernel time models", rows, units={"device_ms": "ms"} if rows else {},
         caption="Device time of one rank's share of a step, before it is scaled to the base. "
         "measured: as in the trace; table: a model fitted on measurements of this device; "
         "roofline: from its data sheet; alpha-beta: a collective.",

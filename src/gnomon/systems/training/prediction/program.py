@@ -36,7 +36,7 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     """One kernel, and the host's work up to its launch.
 
     Attributes:
-        family: What it does: product, attention, normalisation, elementwise, softmax, embedding,
+        family: What it does: gemm, attention, normalisation, elementwise, softmax, embedding,
             optimizer, copy, reduction, communication, other; `host` has no kernel.
         device_ns: Time on its lane of the device, the pause before the next kernel included.
         host_ns: The host's time from the launch before to the end of this launch.
@@ -81,7 +81,7 @@ class Program(msgspec.Struct, frozen=True):
         boundary_bytes: Activations handed from stage to stage for one micro-batch.
         gradient_bytes: Bytes of a parameter's gradient when it is reduced.
         overlap_gradients: Reductions start while the backward pass runs, bucket by bucket.
-        bucket_bytes: Size of such a bucket; 0: one a layer.
+        bucket_bytes: Size of such a bucket; 0: one per layer.
         shard_optimizer: Gradients are scattered and parameters gathered (ZeRO-1) rather than
             all-reduced.
     """

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, Unpack
+from typing import Unpack
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.errors import Infeasible, InputError
 from gnomon.model.accelerator.collective_time import CollectiveTimes
@@ -18,11 +16,11 @@ from gnomon.parallel import Options, pmap
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.layout.assemble import Assembled, assemble_rounds
 from gnomon.systems.training.prediction.program import Program
+from gnomon.systems.training.prediction.source import Source
 
 __all__ = [
     "Dropped",
     "Found",
-    "Planner",
     "QuickStep",
     "Row",
     "Space",
@@ -39,34 +37,8 @@ RANKS = ("step_ms", "tokens_s", "cost_usd", "energy_j", "carbon_g")
 _BATCH = 16
 #: Fewer are done before worker processes have started.
 _FEW = 400
-#: Longer accumulations are told from two shorter ones, of so many rounds of the pipeline.
+#: Longer accumulations are extrapolated from two shorter ones, of so many rounds of the pipeline.
 _ROUNDS = (3, 4)
-
-
-class Planner(Protocol):
-    """What a search asks of a configuration: its program and its memory. It has to pickle."""
-
-    @property
-    def collectives(self) -> CollectiveTimes:
-        """Times of what ranks exchange."""
-        ...
-
-    @property
-    def blocking_sends(self) -> bool:
-        """Whether stages wait for what they send, see `assemble`."""
-        ...
-
-    def program(self, configuration: Configuration) -> Program:
-        """The step of a configuration in parts."""
-        ...
-
-    def memory_bytes(self, configuration: Configuration) -> float:
-        """What the fullest rank holds at its fullest moment."""
-        ...
-
-    def whole_step_ms(self, configuration: Configuration, played_ms: float) -> float:
-        """The step, given the played one: brought to a measured base, say."""
-        ...
 
 
 class Space(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,18 +118,48 @@ class Found(msgspec.Struct, frozen=True):
         )
 
 
-class _Terms(msgspec.Struct, frozen=True):
-    """What every row is judged by."""
+class _Judge(msgspec.Struct, frozen=True):
+    """Predicts layouts, and what they cost."""
 
+    source: Source
+    collectives: CollectiveTimes
+    factor: float
     memory_bytes: float
     price_usd_h: float
     power_w: float
     idle_w: float
     carbon_g_per_kwh: float
 
+    def __call__(self, layouts: Sequence[Configuration]) -> list[Row | Dropped]:
+        return [self._one(layout) for layout in layouts]
+
+    def _one(self, layout: Configuration) -> Row | Dropped:
+        needs = self.source.memory(layout).total
+        if needs > self.memory_bytes:
+            over = needs - self.memory_bytes
+            reason = f"needs {needs / _GIB:.1f} GiB, {over / _GIB:.1f} too many"
+            return Dropped(layout, reason, over)
+        blocking = self.source.style.blocking_pipeline
+        step = quick_step(self.source.program(layout), self.collectives, blocking_sends=blocking)
+        step_ms = step.step_ms * self.factor
+        seconds = step_ms / 1e3
+        utilisation = step.utilisation * min(1.0, step.step_ms / step_ms) if step_ms else 0.0
+        power_w = self.idle_w + utilisation * (self.power_w - self.idle_w)
+        energy_j = layout.world * power_w * seconds
+        return Row(
+            layout,
+            step_ms,
+            layout.global_batch * layout.seq / seconds if seconds else 0.0,
+            needs,
+            utilisation,
+            layout.world * seconds / 3600.0 * self.price_usd_h,
+            energy_j,
+            energy_j / 3.6e6 * self.carbon_g_per_kwh,
+        )
+
 
 def search(
-    planner: Planner,
+    source: Source,
     configuration: Configuration,
     space: Space,
     *,
@@ -166,6 +168,7 @@ def search(
     price_usd_h: float | None = None,
     carbon_g_per_kwh: float = 0.0,
     rank_by: str = "step_ms",
+    factor: float = 1.0,
     **options: Unpack[Options],
 ) -> Found:
     """Predicts every layout of a space, and ranks those that fit.
@@ -174,19 +177,22 @@ def search(
     in which it computes.
 
     Args:
+        source: Gives the program, the collectives and the memory of a layout. It has to pickle.
         configuration: The model; its own layout does not matter, save context and expert
             parallelism, which stay.
         gpu: The catalogue's entry of `configuration.gpu` where not given; memory, price and power
             come from it.
         carbon_g_per_kwh: Of the electricity.
         rank_by: One of `RANKS`.
+        factor: What replayed steps are multiplied by, to agree with a measured base.
         options: How the map over candidates runs, see `gnomon.parallel.pmap`. Few candidates stay
             in this process unless `on` is given.
     """
     if rank_by not in RANKS:
         raise InputError(f"cannot rank by {rank_by!r}; there are {', '.join(RANKS)}")
     machine = gpu or find_gpu(configuration.gpu)
-    terms = _Terms(
+    judge = _Judge(
+        source, source.collectives(configuration), factor,
         _GIB * (machine.memory_gib if memory_gib is None else memory_gib),
         machine.price_usd_h if price_usd_h is None else price_usd_h,
         machine.power_w, machine.idle_w, carbon_g_per_kwh,
@@ -196,12 +202,12 @@ def search(
     # and come first, so that workers end together.
     layouts.sort(key=lambda c: (-c.pp, c.tp, c.batch, c.dp, c.interleave))
     batches = [layouts[i : i + _BATCH] for i in range(0, len(layouts), _BATCH)]
-    judge = functools.partial(_judge_all, planner, terms)
     if len(layouts) < _FEW:
         options.setdefault("on", "serial")
     judged = [one for batch in pmap(judge, batches, **options) for one in batch]
     rows = [one for one in judged if isinstance(one, Row)]
-    rows.sort(key=lambda row: (_merit(row, rank_by), row.configuration.short()))
+    sign = -1.0 if rank_by == "tokens_s" else 1.0
+    rows.sort(key=lambda row: (sign * getattr(row, rank_by), row.configuration.short()))
     return Found(
         len(rows),
         tuple(rows),
@@ -209,11 +215,6 @@ def search(
         impossible,
         tuple(pareto_front([(row.step_ms, row.cost_usd, row.energy_j) for row in rows])),
     )
-
-
-def _merit(row: Row, rank_by: str) -> float:
-    value = float(getattr(row, rank_by))
-    return -value if rank_by == "tokens_s" else value
 
 
 # -- what there is ---------------------------------------------------------------------------
@@ -250,7 +251,8 @@ def _combinations(
     """Degrees of tensor and pipeline parallelism that divide the GPUs, and what goes with them."""
     if gpus < 1:
         raise InputError(f"{gpus} GPUs; give at least 1")
-    for tp in space.tp or _powers_of_two(space.node_gpus):
+    powers = [1 << power for power in range(max(space.node_gpus, 1).bit_length())]
+    for tp in space.tp or powers:
         for pp in space.pp or range(1, configuration.layers + 1):
             if configuration.heads % tp or gpus % (tp * pp * configuration.cp):
                 continue
@@ -258,10 +260,6 @@ def _combinations(
                 for interleave in space.interleave:
                     if interleave == 1 or pp > 1:
                         yield tp, pp, batch, interleave
-
-
-def _powers_of_two(most: int) -> list[int]:
-    return [1 << power for power in range(max(most, 1).bit_length())]
 
 
 def _layout(
@@ -288,37 +286,6 @@ def _layout(
 # -- one layout ------------------------------------------------------------------------------
 
 
-def _judge_all(
-    planner: Planner, terms: _Terms, layouts: Sequence[Configuration]
-) -> list[Row | Dropped]:
-    return [_judge(planner, terms, layout) for layout in layouts]
-
-
-def _judge(planner: Planner, terms: _Terms, layout: Configuration) -> Row | Dropped:
-    needs = planner.memory_bytes(layout)
-    if needs > terms.memory_bytes:
-        over = needs - terms.memory_bytes
-        return Dropped(layout, f"needs {needs / _GIB:.1f} GiB, {over / _GIB:.1f} too many", over)
-    step = quick_step(
-        planner.program(layout), planner.collectives, blocking_sends=planner.blocking_sends
-    )
-    step_ms = planner.whole_step_ms(layout, step.step_ms)
-    seconds = step_ms / 1e3
-    utilisation = step.utilisation * min(1.0, step.step_ms / step_ms) if step_ms else 0.0
-    power_w = terms.idle_w + utilisation * (terms.power_w - terms.idle_w)
-    energy_j = layout.world * power_w * seconds
-    return Row(
-        layout,
-        step_ms,
-        layout.global_batch * layout.seq / seconds if seconds else 0.0,
-        needs,
-        utilisation,
-        layout.world * seconds / 3600.0 * terms.price_usd_h,
-        energy_j,
-        energy_j / 3.6e6 * terms.carbon_g_per_kwh,
-    )
-
-
 class QuickStep(msgspec.Struct, frozen=True):
     """A step's length, and the share of it in which a GPU computes."""
 
@@ -343,18 +310,14 @@ def quick_step(
             program, collectives, rounds, blocking_sends=blocking_sends
         )
     ]
-    if len(played) == 1:
-        return _quick(played[0].step_ms, played[0].computes_ms, c.pp)
-    first, second = played
-    more = (c.accumulation - long) / (long - short)
-    busiest = float(np.max(second.busy_ms - first.busy_ms))
-    step_ms = second.step_ms + more * max(second.step_ms - first.step_ms, busiest)
-    computes = second.computes_ms + more * (second.computes_ms - first.computes_ms)
-    return _quick(step_ms, computes, c.pp)
-
-
-def _quick(step_ms: float, computes_ms: float, stages: int) -> QuickStep:
-    return QuickStep(step_ms, min(1.0, computes_ms / stages / step_ms) if step_ms else 0.0)
+    last = played[-1]
+    step_ms, computes_ms = last.step_ms, last.computes_ms
+    if len(played) > 1:
+        more = (c.accumulation - long) / (long - short)
+        busiest = float(np.max(last.busy_ms - played[0].busy_ms))
+        step_ms += more * max(step_ms - played[0].step_ms, busiest)
+        computes_ms += more * (computes_ms - played[0].computes_ms)
+    return QuickStep(step_ms, min(1.0, computes_ms / c.pp / step_ms) if step_ms else 0.0)
 
 
 class _Played:
@@ -363,9 +326,7 @@ class _Played:
     def __init__(self, assembled: Assembled) -> None:
         graph = assembled.graph
         self.step_ms = assembled.step_ms
-        self.busy_ms: NDArray[np.float64] = (
-            np.bincount(graph.lane, graph.duration_ns, minlength=len(graph.lanes)) / 1e6
-        )
+        self.busy_ms = np.bincount(graph.lane, graph.duration_ns, minlength=len(graph.lanes)) / 1e6
         computes = ~graph.is_kind("communication", "host", "fence")
         self.computes_ms = float(graph.duration_ns[computes].sum()) / 1e6
 

@@ -11,19 +11,17 @@ import msgspec
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
-from gnomon.model.accelerator.collective_time import CollectiveTimes
 from gnomon.model.accelerator.gpu import Gpu, find_gpu
 from gnomon.parallel import Progress
 from gnomon.report import Chart, Figure, Manifest, Result, ScatterChart, hash_input
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.predict import Prediction, predict
-from gnomon.systems.training.prediction.program import Program
-from gnomon.systems.training.prediction.search import Dropped, Found, Planner, Row, Space, search
+from gnomon.systems.training.prediction.search import Found, Row, Space, search
 from gnomon.systems.training.prediction.source import Source, factor_of
 from gnomon.table import Table
 from gnomon.version import __version__
 
-__all__ = ["Layouts", "find_layouts", "planner_of", "to_result", "to_script"]
+__all__ = ["Layouts", "find_layouts", "to_result", "to_script"]
 
 _GIB = 2**30
 _MICRO_BATCHES = (1, 2, 4, 8, 16)
@@ -54,36 +52,6 @@ class Layouts(msgspec.Struct, frozen=True, eq=False):
     has_price: bool
 
 
-class _Planner(msgspec.Struct, frozen=True):
-    """A source of parts, as the search asks for them."""
-
-    source: Source
-    configuration: Configuration
-    factor: float
-
-    @property
-    def blocking_sends(self) -> bool:
-        """Whether stages wait for what they send."""
-        return self.source.blocking_sends
-
-    def whole_step_ms(self, configuration: Configuration, played_ms: float) -> float:
-        """The played step, brought to the measured base."""
-        return played_ms * self.factor
-
-    @property
-    def collectives(self) -> CollectiveTimes:
-        """How long ranks take to exchange something."""
-        return self.source.collectives(self.configuration)
-
-    def program(self, configuration: Configuration) -> Program:
-        """The parts of a layout."""
-        return self.source.program(configuration)
-
-    def memory_bytes(self, configuration: Configuration) -> float:
-        """The peak of a rank's memory."""
-        return self.source.memory(configuration).total
-
-
 #: Columns are called otherwise than what they are ranked by.
 _RANK_ALIASES = {"energy_kwh": "energy_j"}
 
@@ -107,11 +75,6 @@ def _check(
         raise InputError(f"a price of {price_usd_h} USD; give zero or more")
     if memory_gib is not None and not 0 < memory_gib < math.inf:
         raise InputError(f"a memory of {memory_gib} GiB; give more than none")
-
-
-def planner_of(source: Source, configuration: Configuration) -> Planner:
-    """What a search asks, answered from a source of parts."""
-    return _Planner(source, configuration, factor_of(source))
 
 
 def find_layouts(
@@ -141,9 +104,9 @@ def find_layouts(
         interleave: Chunks a pipeline rank may hold.
         rank_by: What the best is best at.
         price_usd_h: Of one GPU; the catalogue's unless given.
-        carbon: Grams a kilowatt-hour.
+        carbon: g/kWh.
         on: Where to run; here if there are few layouts, on local cores otherwise.
-        progress: Told how far it is.
+        progress: Shows how far it is.
     """
     _check(gpus, global_batch, micro_batch, interleave, price_usd_h, memory_gib)
     chosen = sorted({"dp", "pp", "tp", "interleave", "accumulation"} & set(settings))
@@ -157,7 +120,7 @@ def find_layouts(
     rank_by = _RANK_ALIASES.get(rank_by, rank_by)
     price = machine.price_usd_h if price_usd_h is None else price_usd_h
     if rank_by == "cost_usd" and not price:
-        raise InputError(f"no price of a {machine.name} is known: give --price, USD a GPU-hour")
+        raise InputError(f"no price of a {machine.name} is known: give --price, USD per GPU-hour")
     if rank_by == "carbon_g" and carbon is None:
         raise InputError("carbon needs a grid: give --zone")
     sequences = global_batch or gpus * configuration.batch * source.base.accumulation
@@ -168,7 +131,7 @@ def find_layouts(
     where: dict[str, Any] = {} if on is None else {"on": on}
     begun = time.perf_counter()
     found = search(
-        planner_of(source, configuration), configuration, space, gpu=machine,
+        source, configuration, space, gpu=machine, factor=factor_of(source),
         memory_gib=memory_gib, price_usd_h=price_usd_h,
         carbon_g_per_kwh=carbon.mid if carbon else 0.0, rank_by=rank_by, progress=progress,
         **where,
@@ -260,7 +223,7 @@ def to_result(
         manifest=Manifest(
             command,
             {"configuration": msgspec.structs.asdict(layouts.configuration)},
-            None,
+            layouts.best.seed if layouts.best else None,
             __version__,
             [hash_input(source) for source in sources],
         ),
@@ -285,8 +248,8 @@ def _figures(layouts: Layouts) -> list[Figure]:
     figures = [
         Figure("evaluated", "Layouts predicted", found.evaluated),
         Figure("dropped", "Layouts that do not fit", len(found.dropped),
-               note=f"in {layouts.memory_gib:g} GiB a GPU"),
-        Figure("candidates_s", "Layouts a second", round(tried / layouts.seconds, 1), "1/s",
+               note=f"in {layouts.memory_gib:g} GiB per GPU"),
+        Figure("candidates_s", "Layouts per second", round(tried / layouts.seconds, 1), "1/s",
                note=f"on {layouts.on}"),
     ]  # fmt: skip
     if found.rows and layouts.best is not None:
@@ -295,7 +258,7 @@ def _figures(layouts: Layouts) -> list[Figure]:
         figures = [
             Figure("best", f"Best by {layouts.rank_by}", words),
             Figure("best_ms", "Its step", layouts.best.step, "ms", "lower"),
-            Figure("best_tokens_s", "Its tokens a second", round(best.tokens_s, 1), "1/s",
+            Figure("best_tokens_s", "Its tokens per second", round(best.tokens_s, 1), "1/s",
                    "higher"),
             Figure("best_memory_gib", "Its peak memory", round(best.memory_bytes / _GIB, 2), "GiB",
                    "lower", f"of {layouts.memory_gib:g}"),
@@ -323,13 +286,10 @@ def _reasons(found: Found) -> Table:
     ]
     if found.dropped:
         nearest = min(found.dropped, key=lambda one: one.over_bytes)
-        rows.insert(0, {"layouts": len(found.dropped), "reason": _nearest(nearest)})
+        words = " ".join(f"{k}={v}" for k, v in _layout(nearest.configuration).items())
+        reason = f"do not fit; the nearest, {words}, {nearest.reason}"
+        rows.insert(0, {"layouts": len(found.dropped), "reason": reason})
     return Table.from_rows("Left out", rows)
-
-
-def _nearest(one: Dropped) -> str:
-    words = " ".join(f"{k}={v}" for k, v in _layout(one.configuration).items())
-    return f"do not fit; the nearest, {words}, {one.reason}"
 
 
 def _charts(layouts: Layouts) -> list[Chart]:
@@ -343,23 +303,16 @@ def _charts(layouts: Layouts) -> list[Chart]:
         + f" b{row.configuration.batch}"
         for row in rows
     ]
+    step_ms = [row.step_ms for row in rows]
     return [
         ScatterChart(
-            "Step against memory",
-            x=[row.memory_bytes / _GIB for row in rows],
-            y=[row.step_ms for row in rows],
-            names=names,
-            groups=[f"pp={row.configuration.pp}" for row in rows],
-            x_label="peak memory of a rank", x_unit="GiB", y_label="step", y_unit="ms",
-            better_x="lower", better_y="lower",
-        ),
-        ScatterChart(
-            "Step against energy",
-            x=[row.energy_j / 3.6e6 for row in rows],
-            y=[row.step_ms for row in rows],
-            names=names,
-            groups=[f"tp={row.configuration.tp}" for row in rows],
-            x_label="energy of a step", x_unit="kWh", y_label="step", y_unit="ms",
-            better_x="lower", better_y="lower",
-        ),
+            f"Step against {what}", x=x, y=step_ms, names=names, groups=groups, x_label=label,
+            x_unit=unit, y_label="step", y_unit="ms", better_x="lower", better_y="lower",
+        )
+        for what, x, groups, label, unit in (
+            ("memory", [row.memory_bytes / _GIB for row in rows],
+             [f"pp={row.configuration.pp}" for row in rows], "peak memory of a rank", "GiB"),
+            ("energy", [row.energy_j / 3.6e6 for row in rows],
+             [f"tp={row.configuration.tp}" for row in rows], "energy of a step", "kWh"),
+        )
     ]  # fmt: skip

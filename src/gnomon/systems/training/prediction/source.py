@@ -14,6 +14,7 @@ from gnomon.errors import InputError
 from gnomon.ingest.profiler.measured import read_measured
 from gnomon.model.accelerator.collective_time import CollectiveTimes
 from gnomon.model.accelerator.gpu import find_gpu
+from gnomon.model.accelerator.kernel_time import KernelTimes
 from gnomon.model.accelerator.profiler_cost import ProfilerCost
 from gnomon.systems.training.pipeline import replay_trace
 from gnomon.systems.training.prediction.analytic.operators import build_program
@@ -26,14 +27,10 @@ from gnomon.systems.training.prediction.analytic.style import (
 )
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.layout.assemble import Assembled, assemble
-from gnomon.systems.training.prediction.memory import (
-    Memory,
-    least_recompute,
-    stage_memory,
-)
+from gnomon.systems.training.prediction.memory import Memory, least_recompute, stage_memory
 from gnomon.systems.training.prediction.program import Program
 from gnomon.systems.training.prediction.recorded.extract import Extracted, extract
-from gnomon.systems.training.prediction.recorded.retime import Machine, Retimer
+from gnomon.systems.training.prediction.recorded.retime import Retimer
 
 __all__ = [
     "Modelled", "Recorded", "Source", "factor_of", "put_together", "read_recorded", "style_of",
@@ -41,7 +38,7 @@ __all__ = [
 ]  # fmt: skip
 
 #: The host's pace varies by this much (log) from one process to the next on a shared machine, as
-#: the plain steps of host-bound recordings did; a profiler hides some of it besides.
+#: the unprofiled steps of host-bound recordings did; a profiler hides some of it besides.
 HOST_SPREAD = 0.3
 #: What no model knows: clocks under another load, a library's other choice of kernel.
 MODEL_SPREAD = 0.02
@@ -68,34 +65,28 @@ _MOST_TASKS = 1_500_000
 
 
 class Source(Protocol):
-    """Where parts come from: a recorded job, or models alone."""
+    """Where parts come from: a recorded job, or models alone.
+
+    Attributes:
+        style: How the code runs the model.
+        base: The configuration that predictions start from.
+        base_ms: The base step, measured or estimated from its trace; None where nobody ran it.
+        spread: How wrong the host's pace and the whole may be (standard deviation of the log).
+    """
 
     style: Style
-
-    @property
-    def base(self) -> Configuration:
-        """The configuration that predictions start from."""
+    base: Configuration
+    base_ms: float | None
+    spread: tuple[float, float]
 
     def program(self, configuration: Configuration) -> Program:
         """The parts of a configuration."""
 
     def collectives(self, configuration: Configuration) -> CollectiveTimes:
-        """How long its ranks take to exchange something."""
+        """How long its ranks take to communicate."""
 
     def memory(self, configuration: Configuration) -> Memory:
         """The peak of its memory."""
-
-    @property
-    def blocking_sends(self) -> bool:
-        """Whether a pipeline's stages wait for what they send."""
-
-    @property
-    def base_ms(self) -> float | None:
-        """The base step as it was measured, or told from its trace; None where nobody ran it."""
-
-    @property
-    def spread(self) -> tuple[float, float]:
-        """How wrong the host's pace and the whole may be (standard deviation of the log)."""
 
 
 class Recorded:
@@ -104,7 +95,7 @@ class Recorded:
     Args:
         extracted: The job, taken apart.
         base_ms: Its step without the profiler.
-        style: How its code runs it; told from its kernels unless given.
+        style: How its code runs it; inferred from its kernels unless given.
         spread: How wrong `base_ms` may be (standard deviation of the log); 0 if measured.
         peak_bytes: Its peak of memory, where it was measured: what is kept for the backward pass
             is then scaled to it.
@@ -122,48 +113,28 @@ class Recorded:
         host_bound: bool = False,
     ) -> None:
         known = find_gpu(extracted.configuration.gpu).name
-        configuration = msgspec.structs.replace(extracted.configuration, gpu=known)
-        self.extracted = msgspec.structs.replace(extracted, configuration=configuration)
+        self.base = msgspec.structs.replace(extracted.configuration, gpu=known)
+        self.base_ms: float | None = base_ms
+        self.extracted = msgspec.structs.replace(extracted, configuration=self.base)
         self.style = style or style_of(extracted)
-        self._base_ms = base_ms
-        self._spread = spread
-        self._kept = _kept_shares(stage_memory(configuration, self.style), peak_bytes)
-        self._machines: dict[str, Machine] = {}
+        # The host is the recorded one; the whole is as wrong as the base is.
+        self.spread = (HOST_SPREAD, math.hypot(MODEL_SPREAD, spread))
+        self._kept = _kept_shares(stage_memory(self.base, self.style), peak_bytes)
         self._times: dict[tuple[str, str], CollectiveTimes] = {}
-        self._retimer = Retimer(self.extracted, self._machine(known), self.style)
+        self._retimer = Retimer(self.extracted, KernelTimes.of(known), self.style)
         if host_bound:
-            self._keep_pace()
+            self._keep_pace(base_ms)
 
-    @property
-    def base(self) -> Configuration:
-        """The recorded configuration."""
-        return self.extracted.configuration
-
-    @property
-    def blocking_sends(self) -> bool:
-        """As the style has it."""
-        return self.style.blocking_pipeline
-
-    @property
-    def base_ms(self) -> float | None:
-        """The recorded step without the profiler."""
-        return self._base_ms
-
-    @property
-    def spread(self) -> tuple[float, float]:
-        """The host is the recorded one; the whole is as wrong as the base is."""
-        return HOST_SPREAD, math.hypot(MODEL_SPREAD, self._spread)
-
-    def _keep_pace(self) -> None:
+    def _keep_pace(self, base_ms: float) -> None:
         """Scales the host's times until the base takes what was measured."""
         scale = 1.0
         for _ in range(_PACE_TRIES):
             own_ms = put_together(self, self.base).step_ms
-            if abs(math.log(own_ms / self._base_ms)) < _ON_PACE:
+            if abs(math.log(own_ms / base_ms)) < _ON_PACE:
                 break
-            scale *= self._base_ms / own_ms
-            machine = self._machine(self.base.gpu)
-            self._retimer = Retimer(self.extracted, machine, self.style, scale)
+            scale *= base_ms / own_ms
+            kernels = KernelTimes.of(self.base.gpu)
+            self._retimer = Retimer(self.extracted, kernels, self.style, scale)
 
     def program(self, configuration: Configuration) -> Program:
         """The recorded parts, sized and timed for a configuration."""
@@ -174,11 +145,11 @@ class Recorded:
                 hint="predict without one: --model ... --gpu ...",
             )
         return self._retimer.program(
-            configuration, self._machine(configuration.gpu), self.collectives(configuration)
+            configuration, KernelTimes.of(configuration.gpu), self.collectives(configuration)
         )
 
     def collectives(self, configuration: Configuration) -> CollectiveTimes:
-        """Modelled, and fitted to what the recorded job exchanged where the device is the same."""
+        """Modelled, and fitted to the recorded collectives where the device is the same."""
         key = (configuration.gpu, configuration.network)
         if key not in self._times:
             times = CollectiveTimes.of(find_gpu(configuration.gpu), configuration.network or None)
@@ -186,7 +157,7 @@ class Recorded:
                 # Groups that span nodes say nothing about the links inside one.
                 rows = [
                     (e.kind, e.bytes, e.ranks, e.us)
-                    for e in self.extracted.exchanges
+                    for e in self.extracted.collectives
                     if e.ranks <= times.node_gpus
                 ]
                 times = times.calibrated(rows)
@@ -195,19 +166,14 @@ class Recorded:
 
     def memory(self, configuration: Configuration) -> Memory:
         """Derived from what is kept, and scaled to the recorded peak where that is known."""
-        told = stage_memory(configuration, self.style)
+        memory = stage_memory(configuration, self.style)
         activations, logits = self._kept
         return msgspec.structs.replace(
-            told,
-            activations=told.activations * activations,
-            logits=told.logits * logits,
-            temporary=told.temporary * activations,
+            memory,
+            activations=memory.activations * activations,
+            logits=memory.logits * logits,
+            temporary=memory.temporary * activations,
         )
-
-    def _machine(self, gpu: str) -> Machine:
-        if gpu not in self._machines:
-            self._machines[gpu] = Machine.of(find_gpu(gpu))
-        return self._machines[gpu]
 
 
 def _kept_shares(base: Memory, peak_bytes: float | None) -> tuple[float, float]:
@@ -264,36 +230,18 @@ class Modelled:
     def __init__(
         self, base: Configuration, style: Style = TORCH, memory_gib: float | None = None
     ) -> None:
-        self._base = msgspec.structs.replace(base, gpu=find_gpu(base.gpu).name)
+        self.base = msgspec.structs.replace(base, gpu=find_gpu(base.gpu).name)
+        self.base_ms: float | None = None
         self.style = style
+        # Neither host nor code was seen.
+        self.spread = (2 * HOST_SPREAD, max(UNSEEN_SPREAD, style.spread))
         self._memory_gib = memory_gib
-        self._machines: dict[str, Machine] = {}
-
-    @property
-    def base(self) -> Configuration:
-        """The configuration that was given."""
-        return self._base
-
-    @property
-    def blocking_sends(self) -> bool:
-        """As the style has it."""
-        return self.style.blocking_pipeline
-
-    @property
-    def base_ms(self) -> float | None:
-        """Nobody ran it."""
-        return None
-
-    @property
-    def spread(self) -> tuple[float, float]:
-        """Neither host nor code was seen."""
-        return 2 * HOST_SPREAD, max(UNSEEN_SPREAD, self.style.spread)
 
     def program(self, configuration: Configuration) -> Program:
         """The parts of a configuration, every kernel timed by a model."""
         return build_program(
             configuration,
-            self._machine(configuration.gpu).kernels,
+            KernelTimes.of(configuration.gpu),
             self.collectives(configuration),
             self.fitting(configuration),
         )
@@ -310,13 +258,8 @@ class Modelled:
         """The style with as little recomputed as fits, where it may recompute."""
         if self.style.name not in _RECOMPUTING:
             return self.style
-        room_gib = self._memory_gib or self._machine(configuration.gpu).gpu.memory_gib
+        room_gib = self._memory_gib or find_gpu(configuration.gpu).memory_gib
         return least_recompute(configuration, self.style, room_gib * 2**30)
-
-    def _machine(self, gpu: str) -> Machine:
-        if gpu not in self._machines:
-            self._machines[gpu] = Machine.of(find_gpu(gpu))
-        return self._machines[gpu]
 
 
 def usual_style(gpu: str, *, splits_layers: bool) -> Style:
@@ -352,8 +295,8 @@ def read_recorded(
         )  # fmt: skip
     extracted = extract(run.job, dict(overrides or {}), run.source, run.training.gpu, cost)
     step = run.unprofiled.estimate
-    told = run.unprofiled.measured_ms is None
-    wrong = math.log(step.high / step.low) / (2 * _TAIL) if told and step.low > 0 else 0.0
+    is_guess = run.unprofiled.measured_ms is None and step.low > 0
+    wrong = math.log(step.high / step.low) / (2 * _TAIL) if is_guess else 0.0
     peak = read_measured(Path(run.source)).peak_bytes
     source = Recorded(
         extracted, step.mid, spread=wrong, peak_bytes=peak,
@@ -370,7 +313,7 @@ def put_together(source: Source, configuration: Configuration) -> Assembled:
     fine = 4 * pieces * configuration.accumulation < _MOST_TASKS
     return assemble(
         program, source.collectives(configuration), fine=fine, steps=2,
-        blocking_sends=source.blocking_sends,
+        blocking_sends=source.style.blocking_pipeline,
     )  # fmt: skip
 
 

@@ -68,7 +68,7 @@ class Recording:
         traces = tuple(folder / name for _, name in ranked)
         return cls(folder, traces, meta if isinstance(meta, dict) else {})
 
-    def plain_steps_ms(self) -> list[float]:
+    def unprofiled_steps_ms(self) -> list[float]:
         """The steps without the profiler, before it first ran."""
         return list(self.meta.get("step_ms_event") or self.meta.get("step_ms") or [])
 
@@ -79,10 +79,10 @@ class Recording:
             more = f" and {len(self.traces) - 1} more" if len(self.traces) > 1 else ""
             size = sum(path.stat().st_size for path in self.traces) / 1e3
             parts = [f"{self.traces[0]}{more} ({size:,.0f} kB)"]
-        plain = self.plain_steps_ms()
-        if plain:
-            span = f"{min(plain):.4g} to {max(plain):.4g} over {len(plain)}"
-            parts.append(f"{statistics.median(plain):.4g} ms a step ({span})")
+        unprofiled = self.unprofiled_steps_ms()
+        if unprofiled:
+            span = f"{min(unprofiled):.4g} to {max(unprofiled):.4g} over {len(unprofiled)}"
+            parts.append(f"{statistics.median(unprofiled):.4g} ms per step ({span})")
         if profiled := self.meta.get("profiled_step_ms"):
             parts.append(f"{profiled:.4g} ms with the profiler")
         return ", ".join(parts)

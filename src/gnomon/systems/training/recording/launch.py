@@ -40,11 +40,7 @@ class Launched:
 
 
 def record_command(
-    command: Sequence[str],
-    folder: Path,
-    options: RecordOptions,
-    *,
-    overwrite: bool = False,
+    command: Sequence[str], folder: Path, options: RecordOptions, *, overwrite: bool = False
 ) -> Launched:
     """Runs a command until it ends, recording the first optimizer that steps in it.
 
@@ -104,7 +100,7 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
 
 @contextlib.contextmanager
 def _signals_left_to_the_child() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """While a command runs, it decides when to end; we pass on what only we are told.
+    """While a command runs, it decides when to end; we pass on what only we receive.
 
     Ctrl-C on a terminal reaches both of us. Passing the first one on would interrupt the command
     twice, perhaps while it keeps what was measured; a second one is passed on.

@@ -1,4 +1,4 @@
-"""Records a training loop: a few plain steps are timed, then a profiler trace is taken.
+"""Records a training loop: a few unprofiled steps are timed, then a profiler trace is taken.
 
 A trace alone says how long a step is *with* the profiler. The steps timed before it ran say how
 long it really is, and those after it whether the machine drifted meanwhile.
@@ -44,17 +44,17 @@ class RecordOptions:
 
     Attributes:
         skip: First steps, left alone: caches fill, memory is found, kernels are chosen.
-        plain: Steps timed without the profiler.
+        unprofiled: Steps timed without the profiler.
         warmup: Steps during which the profiler warms up.
         steps: Steps in the trace.
-        after: Steps timed again when the profiler has gone; half of `plain` unless given.
+        after: Steps timed again when the profiler has gone; half of `unprofiled` unless given.
         shapes: Note the shapes of tensors.
         sync_events: Note what each synchronisation waited for (CUDA).
         stack: Note Python's call stacks; this costs most.
     """
 
     skip: int = 3
-    plain: int = 10
+    unprofiled: int = 10
     warmup: int = 2
     steps: int = 3
     after: int | None = None
@@ -63,7 +63,7 @@ class RecordOptions:
     stack: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (("skip", 0), ("plain", 1), ("warmup", 1), ("steps", 1)):
+        for name, least in (("skip", 0), ("unprofiled", 1), ("warmup", 1), ("steps", 1)):
             if getattr(self, name) < least:
                 raise InputError(
                     f"is {getattr(self, name)}, at least {least} is needed", where=name
@@ -72,25 +72,25 @@ class RecordOptions:
             raise InputError(f"is {self.after}, at least 0 is needed", where="after")
 
     @property
-    def plain_after(self) -> int:
+    def unprofiled_after(self) -> int:
         """Steps to time when the profiler has gone."""
-        return (self.plain + 1) // 2 if self.after is None else self.after
+        return (self.unprofiled + 1) // 2 if self.after is None else self.after
 
     @property
     def until_trace(self) -> int:
         """Steps from the first to the end of the trace."""
-        return self.skip + self.plain + self.warmup + self.steps
+        return self.skip + self.unprofiled + self.warmup + self.steps
 
     @property
     def total(self) -> int:
         """Steps until everything is there; the first after the trace is left alone."""
-        return self.until_trace + (1 + self.plain_after if self.plain_after else 0)
+        return self.until_trace + (1 + self.unprofiled_after if self.unprofiled_after else 0)
 
 
 def record(
     folder: str | os.PathLike[str],
     *,
-    plain: int = 10,
+    unprofiled: int = 10,
     warmup: int = 2,
     steps: int = 3,
     skip: int = 3,
@@ -101,7 +101,7 @@ def record(
     name: str | None = None,
     overwrite: bool = False,
 ) -> Recorder:
-    """Records the training loop inside its `with` block: plain steps timed, then a trace.
+    """Records the training loop inside its `with` block: unprofiled steps timed, then a trace.
 
         with record("run/") as recorder:
             for batch in data:
@@ -114,18 +114,18 @@ def record(
 
     Args:
         folder: Where to; made if needed.
-        plain: Steps to time without the profiler.
+        unprofiled: Steps to time without the profiler.
         warmup: Steps for the profiler to warm up.
         steps: Steps to trace.
         skip: First steps to leave alone.
-        after: Steps to time again afterwards, to see drift; half of `plain` unless given.
+        after: Steps to time again afterwards, to see drift; half of `unprofiled` unless given.
         shapes: Also note the shapes of tensors.
         sync_events: Also note what each CUDA synchronisation waited for.
         stack: Also note Python's call stacks; this slows the host most.
         name: What the recording is called; the folder's name unless given.
         overwrite: Replace a recording that is there.
     """
-    options = RecordOptions(skip, plain, warmup, steps, after, shapes, sync_events, stack)
+    options = RecordOptions(skip, unprofiled, warmup, steps, after, shapes, sync_events, stack)
     return Recorder(folder, options, name=name, overwrite=overwrite)
 
 
@@ -230,14 +230,14 @@ class Recorder:
     def missing(self) -> list[str]:
         """What the recording lacks, in words."""
         lacks = []
-        if len(self._before) < self.options.plain:
-            lacks.append(f"{self.options.plain - len(self._before)} of the plain steps")
+        if len(self._before) < self.options.unprofiled:
+            lacks.append(f"{self.options.unprofiled - len(self._before)} of the unprofiled steps")
         if not self._has_trace:
             lacks.append("the trace")
         elif self._traced < self.options.steps:
             lacks.append(f"{self.options.steps - self._traced} of the trace's steps")
-        if len(self._after) < self.options.plain_after:
-            lacks.append("the plain steps after it")
+        if len(self._after) < self.options.unprofiled_after:
+            lacks.append("the unprofiled steps after it")
         return lacks
 
     def complaint(self) -> str:
@@ -253,14 +253,14 @@ class Recorder:
         """The phases; each `yield` is one step of the user's loop."""
         for _ in range(self.options.skip):
             yield
-        yield from self._time(self._before, self.options.plain)
+        yield from self._time(self._before, self.options.unprofiled)
         self._peak = _peak_memory(self._torch)
         self._save_meta()  # a job that is killed later keeps at least this
         yield from self._profile()
         self._save_meta()
-        if self.options.plain_after:
+        if self.options.unprofiled_after:
             yield  # pays for the writing of the trace
-            yield from self._time(self._after, self.options.plain_after)
+            yield from self._time(self._after, self.options.unprofiled_after)
             self._save_meta()
 
     def _time(self, laps: _Laps, count: int) -> Generator[None, None, None]:
@@ -376,7 +376,7 @@ class Recorder:
             "step_ms_wall": before.wall_ms,
             before.key: before.step_ms,
             **self._peak,
-            "options": dataclasses.asdict(self.options) | {"after": self.options.plain_after},
+            "options": dataclasses.asdict(self.options) | {"after": self.options.unprofiled_after},
             "versions": _versions(torch),
         }
 

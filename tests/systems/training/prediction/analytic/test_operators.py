@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from gnomon.model.accelerator.collective_time import CollectiveTimes
 from gnomon.model.accelerator.kernel_time import KernelTimes
-from gnomon.systems.training.prediction.analytic.operators import (
+from gnomon.systems.training.prediction.analytic.operators import build_program
+from gnomon.systems.training.prediction.analytic.style import (
     MEGATRON,
     MEGATRON_2022,
     STYLES,
     TORCH,
-    build_program,
 )
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.layout.assemble import assemble
@@ -133,11 +133,11 @@ def test_groups_that_do_not_fit_a_node_are_slower():
     )  # fmt: skip
     inside = program_of(c, MEGATRON.changed(sequence_parallel=False))
     across = program_of(c.changed({"tp": 8}), MEGATRON.changed(sequence_parallel=False))
-    exchange = [
+    communication = [
         next(p.device_ns for p in program.parts["layer.forward"] if p.name == "tokens to experts")
         for program in (inside, across)
     ]
-    assert exchange[1] > exchange[0]
+    assert communication[1] > communication[0]
 
 
 @given(

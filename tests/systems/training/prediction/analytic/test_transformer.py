@@ -10,7 +10,8 @@ from gnomon.systems.training.prediction.analytic.style import (
     STYLES,
     TORCH,
 )
-from gnomon.systems.training.prediction.analytic.transformer import TENSOR_LANE, list_work
+from gnomon.systems.training.prediction.analytic.transformer import list_work
+from gnomon.systems.training.prediction.analytic.work import TENSOR_LANE
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.program import PARTS
 
@@ -18,10 +19,10 @@ BASE = Configuration(layers=6, hidden=512, heads=8, seq=256, batch=2, vocab=2048
 
 
 def flops(works) -> float:
-    """Operations of products, attention as if nothing were masked."""
+    """Operations of GEMMs, attention as if nothing were masked."""
     total = 0.0
     for work in works:
-        if work.family == "product":
+        if work.family == "gemm":
             m, n, k, batch = work.sizes
             total += 2 * m * n * k * batch
         elif work.family == "attention":
@@ -56,7 +57,7 @@ def test_every_part_is_there(style):
 
 
 @pytest.mark.parametrize("tp", [2, 4, 8])
-def test_tensor_parallelism_divides_products(tp):
+def test_tensor_parallelism_divides_gemms(tp):
     shared = BASE.changed({"tp": tp})
     assert step_flops(shared, MEGATRON_2022) == pytest.approx(step_flops(BASE, MEGATRON_2022) / tp)
 
@@ -77,7 +78,7 @@ def test_sequence_parallelism_gathers_and_scatters_the_same_bytes():
     assert collectives(list_work(BASE, MEGATRON)["layer.forward"]) == []
 
 
-def test_exchanges_beside_products_are_waited_for():
+def test_communications_beside_gemms_are_waited_for():
     style = MEGATRON_2022.changed(recompute="none", overlap_tensor=True)
     backward = list_work(BASE.changed({"tp": 2}), style)["layer.backward"]
     beside = [i for i, work in enumerate(backward) if work.lane == TENSOR_LANE]
@@ -103,7 +104,7 @@ def test_experts_compute_for_the_tokens_they_get():
     c = BASE.changed({"experts": 8, "top_k": 2, "expert_ffn": 1024, "ep": 4, "dp": 4})
     style = MEGATRON
     work = list_work(c, style)["layer.forward"]
-    expert = [w for w in work if w.name.startswith("expert") and w.family == "product"]
+    expert = [w for w in work if w.name.startswith("expert") and w.family == "gemm"]
     assert flops(expert) == pytest.approx(2 * c.tokens * 2 * (2 * c.hidden * 1024))
     assert collectives(work) == ["all-to-all"] * 2
     routed = [w.sizes[0] for w in work if w.family == "communication"]
@@ -167,5 +168,5 @@ def test_prop_sizes_are_above_zero(style, tp, experts, gated):
     c = BASE.changed({"tp": tp, "experts": experts, "expert_ffn": 256, "gated": gated})
     for works in list_work(c, STYLES[style]).values():
         for work in works:
-            needed = work.sizes if work.family in {"product", "attention"} else work.sizes[:1]
+            needed = work.sizes if work.family in {"gemm", "attention"} else work.sizes[:1]
             assert all(size > 0 for size in needed), work

@@ -120,8 +120,8 @@ def test_prop_coarse_keeps_the_totals(seed):
 def test_work_beside_overlaps_until_it_is_joined():
     program = even_program(configuration(layers=1), 1000.0, pieces=1)
     beside = Piece("copy", "copy", 5000.0, lane="side")
-    after = Piece("use", "product", 1000.0, joins=("side",))
-    part = (Piece("a", "product", 1000.0), beside, Piece("b", "product", 2000.0), after)
+    after = Piece("use", "gemm", 1000.0, joins=("side",))
+    part = (Piece("a", "gemm", 1000.0), beside, Piece("b", "gemm", 2000.0), after)
     parts = dict(program.parts) | {"layer.forward": part}
     program = msgspec.structs.replace(program, parts=parts)
     for fine in (True, False):
@@ -176,7 +176,7 @@ def with_experts(layout, **more):
 
 
 def exchanged_ns(graph):
-    """Nanoseconds of every kind of exchange of gradients and parameters."""
+    """Nanoseconds of every kind of communication of gradients and parameters."""
     names = np.asarray(graph.names)[graph.name]
     on_lane = np.asarray([lane.endswith("gradients") for lane in graph.lanes])[graph.lane]
     chosen = on_lane & graph.is_kind("communication")
@@ -302,14 +302,14 @@ def test_slow_down_while_communication_overlaps():
 def test_names_ranks_and_lanes_can_be_read():
     layout = configuration(layers=4, pp=2, accumulation=2, dp=2)
     graph = assemble(even_program(layout, 10.0, 1.0, boundary_bytes=10.0), machine(1.0)).graph
-    assert "layer 3 forward · product p0" in graph.names
+    assert "layer 3 forward · gemm p0" in graph.names
     assert "layer 0 backward · launch p2" in graph.names
     assert "send activations" in graph.names
     assert "rank 1/gpu compute" in graph.lanes
     of_rank_1 = {graph.names[code] for code in graph.name[graph.rank == 1]}
-    assert "layer 2 forward · product p0" in of_rank_1
-    assert "layer 1 forward · product p0" not in of_rank_1
-    assert {"host", "product", "communication"} <= set(graph.kinds)
+    assert "layer 2 forward · gemm p0" in of_rank_1
+    assert "layer 1 forward · gemm p0" not in of_rank_1
+    assert {"host", "gemm", "communication"} <= set(graph.kinds)
     assert graph.native().is_forward()
 
 
@@ -344,7 +344,7 @@ def test_chunks_of_a_rank_keep_the_numbers_of_their_layers():
     graph = assemble(program, machine()).graph
     for rank, layers in ((0, (0, 1, 4, 5)), (1, (2, 3, 6, 7))):
         names = {graph.names[code] for code in graph.name[graph.rank == rank]}
-        for what in ("forward · product p0", "backward · product p2", "optimizer · optimizer u"):
+        for what in ("forward · gemm p0", "backward · gemm p2", "optimizer · optimizer u"):
             assert {name for name in names if what in name} == {
                 f"layer {i} {what}" for i in layers
             }
@@ -354,16 +354,16 @@ def test_spread_groups_follow_family_and_model():
     program = even_program(configuration(layers=1))
     parts = dict(program.parts)
     parts["layer.forward"] = (
-        Piece("a", "product", 5.0, model="table", spread=0.1),
-        Piece("b", "product", 5.0, model="roofline", spread=0.3),
+        Piece("a", "gemm", 5.0, model="table", spread=0.1),
+        Piece("b", "gemm", 5.0, model="roofline", spread=0.3),
     )
     assembled = assemble(msgspec.structs.replace(program, parts=parts), machine())
     spread = {
         assembled.group_names[group]: float(s)
         for group, s in zip(assembled.spread_group, assembled.spread)
     }
-    assert spread["product, table"] == 0.1
-    assert spread["product, roofline"] == 0.3
+    assert spread["gemm, table"] == 0.1
+    assert spread["gemm, roofline"] == 0.3
 
 
 def test_samples_of_a_step_lie_about_it():

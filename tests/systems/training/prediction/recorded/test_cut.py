@@ -13,7 +13,7 @@ from gnomon.systems.training.pipeline import read_job
 from gnomon.systems.training.prediction.recorded.cut import cut_rank, is_score_softmax
 from gnomon.systems.training.prediction.recorded.units import Phase, find_units
 
-from .made_up import Job, Model, write_job, write_pipeline
+from ..made_up import Job, Model, write_job, write_pipeline
 
 MODEL = Model()
 
@@ -39,7 +39,7 @@ def test_every_pass_has_its_layers_and_ends(taken, layers, attention, accumulati
     assert (one.layers, one.micro_batches) == (layers, accumulation)
     assert {slot.is_forward for slot in one.slots} == {True, False}
     assert all(len(slot.layers) == layers for slot in one.slots)
-    # A norm, a product and two kernels of the loss come after the layers; two look-ups and a sum
+    # A norm, a GEMM and two kernels of the loss come after the layers; two look-ups and a sum
     # come before them.
     kernels = {len(layer) for slot in one.slots if slot.is_forward for layer in slot.layers}
     assert kernels == {10 if attention == "flash" else 13}
@@ -66,7 +66,7 @@ def test_gradients_on_a_stream_of_their_own_are_no_part_of_layers(taken):
     assert not len(one.in_layers)
 
 
-def test_what_tensor_parallelism_exchanges_is_no_gradient(taken):
+def test_what_tensor_parallelism_communications_is_no_gradient(taken):
     one = taken(replace(MODEL, tp=2), Job(world=2))
     assert len(one.in_layers) == 2 * MODEL.layers * len(one.steps)
     assert not len(one.gradients)

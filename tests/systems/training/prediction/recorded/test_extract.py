@@ -1,4 +1,4 @@
-"""Taking recorded jobs apart: units, cuts, configurations, exchanges."""
+"""Taking recorded jobs apart: units, cuts, configurations, communications."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from gnomon.errors import InputError
 from gnomon.model.accelerator.profiler_cost import default_profiler_cost
 from gnomon.sim.trace.unprofiled import without_profiler
 from gnomon.systems.training.pipeline import read_job
+from gnomon.systems.training.prediction.recorded.collectives import timed_collectives
 from gnomon.systems.training.prediction.recorded.cut import cut_rank
-from gnomon.systems.training.prediction.recorded.exchanges import recorded_exchanges
 from gnomon.systems.training.prediction.recorded.extract import extract
 from gnomon.systems.training.prediction.recorded.units import (
-    FAMILIES,
     Phase,
-    family_of,
     find_units,
     parse_shapes,
 )
@@ -42,9 +40,9 @@ def test_the_bundled_gpu_trace_is_understood():
     c = one.configuration
     assert (c.layers, c.hidden, c.heads, c.seq, c.batch, c.vocab) == (6, 2048, 16, 2048, 4, 50304)
     assert (c.ffn, c.accumulation, c.dtype, c.dp, c.pp, c.tp) == (8192, 1, "bf16", 1, 1, 1)
-    matrices = [g for g in one.parts["layer.forward"].growths if g.kind == "product"]
+    matrices = [g for g in one.parts["layer.forward"].growths if g.kind == "gemm"]
     assert [g.group for g in matrices] == ["qkv", "proj", "up", "down"]
-    backward = [g for g in one.parts["layer.backward"].growths if g.kind == "product"]
+    backward = [g for g in one.parts["layer.backward"].growths if g.kind == "gemm"]
     assert sorted(g.group for g in backward) == sorted(["qkv", "proj", "up", "down"] * 2)
 
 
@@ -67,8 +65,8 @@ def test_the_bundled_pipeline_is_understood():
     assert (c.pp, c.dp, c.accumulation, c.dtype, c.gpu) == (4, 1, 8, "fp32", "cpu")
     assert not one.on_gpu
     assert one.overlap_gradients is None
-    assert {e.kind for e in one.exchanges} == {"send"}
-    sizes = {e.bytes for e in one.exchanges}
+    assert {e.kind for e in one.collectives} == {"send"}
+    sizes = {e.bytes for e in one.collectives}
     assert sizes == {4.0 * c.tokens * c.hidden}
 
 
@@ -104,28 +102,6 @@ def test_parts_add_up_to_the_recorded_step():
         for name, part in one.parts.items()
     )
     assert parts + one.step_ns[1] == pytest.approx(whole, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("operator", "kernel", "family"),
-    [
-        ("aten::addmm", "nvjet_tst", "product"),
-        ("aten::addmm", "Memset (Device)", "copy"),
-        ("aten::_scaled_dot_product_flash_attention", "flash_fwd", "attention"),
-        ("aten::native_layer_norm", "vectorized_layer_norm_kernel", "normalisation"),
-        ("aten::_log_softmax", "cunn_SoftMaxForward", "softmax"),
-        ("aten::embedding_dense_backward", "radix_sort", "embedding"),
-        ("aten::gelu", "vectorized_elementwise_kernel", "elementwise"),
-        ("aten::sum", "reduce_kernel", "reduction"),
-        ("aten::_fused_adamw_", "multi_tensor_apply_kernel<FusedOptimizer>", "optimizer"),
-        ("", "ncclDevKernel_AllReduce", "communication"),
-        ("c10d::send", "", "communication"),
-        ("", "some_triton_thing", "elementwise"),
-    ],
-)  # fmt: skip
-def test_families(operator, kernel, family):
-    assert family_of(operator, kernel) == family
-    assert family in FAMILIES
 
 
 def test_shapes_of_lists_are_flattened():
@@ -207,8 +183,8 @@ def test_recorded_shapes_are_told(public_data, name, settings):
 
 def test_what_was_exchanged_is_told_with_its_bytes(public_data):
     job, _, _ = read_job(public_data / "ranks" / "dp2-pp2-l8-h512-m8")
-    exchanges = recorded_exchanges(job)
-    sums = [e for e in exchanges if e.kind == "all-reduce"]
+    collectives = timed_collectives(job)
+    sums = [e for e in collectives if e.kind == "all-reduce"]
     assert {e.ranks for e in sums} == {2}
     assert max(e.bytes for e in sums) == 4.0 * 4096 * 512
     small = np.median([e.us for e in sums if e.bytes < 10_000])

@@ -12,10 +12,10 @@ from gnomon.systems.training.prediction.recorded.growth import (
     Roles,
     Size,
     attention_sizes,
+    gemm_sizes,
     growth_of,
     layer_matrices,
     name_linears,
-    product_sizes,
     symbol_value,
 )
 
@@ -60,12 +60,12 @@ def test_separate_queries_and_a_gate_are_named_too():
         ("aten::mm", ((8, 4),), None),
     ],
 )
-def test_sizes_of_products(operator, shapes, sizes):
-    assert product_sizes(operator, shapes) == sizes
+def test_sizes_of_gemms(operator, shapes, sizes):
+    assert gemm_sizes(operator, shapes) == sizes
 
 
-def test_a_forward_product_grows_with_tokens_and_its_weights():
-    up = grown("product", "aten::addmm", ((F,), (T, H), (H, F)))
+def test_a_forward_gemm_grows_with_tokens_and_its_weights():
+    up = grown("gemm", "aten::addmm", ((F,), (T, H), (H, F)))
     assert values(up, batch=4) == (2 * T, F, H, 1)
     assert values(up, hidden=128) == (T, 512, 128, 1)
     assert values(up, ffn=300) == (T, 300, H, 1)
@@ -73,15 +73,15 @@ def test_a_forward_product_grows_with_tokens_and_its_weights():
 
 
 def test_tensor_parallelism_splits_columns_then_rows_and_sums_what_follows():
-    down = grown("product", "aten::addmm", ((H,), (T, F), (F, H)))
+    down = grown("gemm", "aten::addmm", ((H,), (T, F), (F, H)))
     assert values(down, tp=4) == (T, H, F / 4, 1)
-    assert (down.exchange, down.group) == ("forward", "down")
-    back = grown("product", "aten::mm", ((T, F), (F, H)), "layer.backward")
-    assert (back.exchange, back.group) == ("backward", "up")
+    assert (down.all_reduce, down.group) == ("forward", "down")
+    back = grown("gemm", "aten::mm", ((T, F), (F, H)), "layer.backward")
+    assert (back.all_reduce, back.group) == ("backward", "up")
 
 
 def test_gradients_of_weights_have_tokens_inside():
-    weight = grown("product", "aten::mm", ((F, T), (T, H)), "layer.backward")
+    weight = grown("gemm", "aten::mm", ((F, T), (T, H)), "layer.backward")
     assert values(weight, batch=4) == (F, H, 2 * T, 1)
 
 
@@ -92,8 +92,8 @@ def test_equal_sizes_are_told_apart_by_order():
     roles = Roles(linears, base.tokens)
     shapes = ((256, 256), (256, 64))
     ask = dict(part="layer.backward", element_bytes=2)
-    first = growth_of("product", "aten::mm", shapes, base, roles, **ask)
-    second = growth_of("product", "aten::mm", shapes, base, roles, **ask)
+    first = growth_of("gemm", "aten::mm", shapes, base, roles, **ask)
+    second = growth_of("gemm", "aten::mm", shapes, base, roles, **ask)
     more = base.changed({"batch": 8})
     assert [s.under(base, more) for s in first.sizes] == [512, 64, 256, 1]
     assert [s.under(base, more) for s in second.sizes] == [256, 64, 512, 1]

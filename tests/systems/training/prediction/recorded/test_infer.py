@@ -13,7 +13,7 @@ from gnomon.systems.training.pipeline import read_job
 from gnomon.systems.training.prediction.recorded.extract import extract
 from gnomon.systems.training.prediction.recorded.infer import contradictions
 
-from .made_up import Job, Model, write_job, write_pipeline
+from ..made_up import Job, Model, write_job, write_pipeline
 
 MODEL = Model()
 
@@ -21,16 +21,16 @@ MODEL = Model()
 def read(path, *, steps=None, **overrides):
     job, _, _ = read_job(path, complete=False)
     if steps:
-        job = type(job)(count_only(job.training, steps), job.parts, job.meeting)
+        job = type(job)(count_only(job.training, steps), job.parts, job.rendezvous)
     return extract(job, overrides, str(path), job.training.gpu)
 
 
 @pytest.fixture
-def told(tmp_path):
-    def told(model=MODEL, job=None, **overrides):
+def inferred_of(tmp_path):
+    def inferred_of(model=MODEL, job=None, **overrides):
         return read(write_job(tmp_path / "trace.json", model, job), **overrides)
 
-    return told
+    return inferred_of
 
 
 def assert_told(configuration, model, **others):
@@ -61,9 +61,9 @@ def assert_told(configuration, model, **others):
     ],
     ids=str,
 )
-def test_however_it_is_written_it_is_understood(told, changes):
+def test_however_it_is_written_it_is_understood(inferred_of, changes):
     model = replace(MODEL, **changes)
-    assert_told(told(model).configuration, model)
+    assert_told(inferred_of(model).configuration, model)
 
 
 @pytest.mark.parametrize(
@@ -75,23 +75,23 @@ def test_however_it_is_written_it_is_understood(told, changes):
         (Job(world=4), None),
     ],
 )
-def test_data_parallelism_is_told(told, job, overlap):
-    one = told(MODEL, job)
+def test_data_parallelism_is_told(inferred_of, job, overlap):
+    one = inferred_of(MODEL, job)
     assert_told(one.configuration, MODEL, dp=4)
     assert one.overlap_gradients is overlap
     assert not one.talks_in_layers
     assert all(piece.lane == "compute" for part in one.parts.values() for piece in part.pieces)
 
 
-def test_tensor_parallelism_is_told_and_its_exchanges_are_no_pieces(told):
+def test_tensor_parallelism_is_told_and_its_communications_are_no_pieces(inferred_of):
     model = replace(MODEL, tp=2)
-    one = told(model, Job(world=2))
+    one = inferred_of(model, Job(world=2))
     assert_told(one.configuration, model)
     assert one.talks_in_layers
     assert one.overlap_gradients is None
     families = {piece.family for part in one.parts.values() for piece in part.pieces}
     assert "communication" not in families
-    sizes = {e.bytes for e in one.exchanges if e.kind == "all-reduce"}
+    sizes = {e.bytes for e in one.collectives if e.kind == "all-reduce"}
     assert sizes == {2.0 * model.tokens * model.hidden}
 
 
@@ -100,7 +100,7 @@ def test_pipelines_are_told(tmp_path, layers):
     model = replace(MODEL, layers=layers, accumulation=4)
     one = read(write_pipeline(tmp_path / "ranks", model))
     assert_told(one.configuration, model, pp=2)
-    assert {e.kind for e in one.exchanges} == {"send"}
+    assert {e.kind for e in one.collectives} == {"send"}
 
 
 @pytest.mark.parametrize("stage", [0, 1])
@@ -117,9 +117,9 @@ def test_neighbours_without_the_rest_of_their_pipeline_are_refused():
             read(path)
 
 
-def test_parameters_gathered_layer_by_layer_are_refused(told):
+def test_parameters_gathered_layer_by_layer_are_refused(inferred_of):
     with pytest.raises(InputError, match=r"layer by layer \(FSDP\)"):
-        told(MODEL, Job(world=4, gathers=True))
+        inferred_of(MODEL, Job(world=4, gathers=True))
 
 
 def test_kernels_on_an_unnamed_device_are_refused_unless_it_is_given(tmp_path):
@@ -138,8 +138,8 @@ def test_only_the_steps_asked_for_are_taken_apart(tmp_path):
     assert (rest.configuration.batch, rest.steps) == (8, 3)
 
 
-def test_what_contradicts_the_shapes_is_said(told):
-    one = told(MODEL, hidden=512, layers=3, vocab=77, accumulation=2)
+def test_what_contradicts_the_shapes_is_said(inferred_of):
+    one = inferred_of(MODEL, hidden=512, layers=3, vocab=77, accumulation=2)
     assert one.notes == (
         "--base hidden=512: the trace's shapes say 256",
         "--base accumulation=2: the trace's shapes say 1",
@@ -161,15 +161,15 @@ def test_what_is_not_known_contradicts_nothing():
     ],
     ids=str,
 )
-def test_weights_and_states_are_told(told, changes, weight, state):
-    one = told(replace(MODEL, **changes))
+def test_weights_and_states_are_told(inferred_of, changes, weight, state):
+    one = inferred_of(replace(MODEL, **changes))
     assert (one.weight_bytes, one.state_bytes) == (weight, state)
     assert not one.tied_head
 
 
 @pytest.mark.parametrize("job", [Job(), Job(world=4, gradients="overlapped")])
-def test_nothing_is_left_over_of_a_plain_step(told, job):
-    one = told(MODEL, job)
+def test_nothing_is_left_over_of_a_plain_step(inferred_of, job):
+    one = inferred_of(MODEL, job)
     host, device = one.step_ns
     whole = sum(piece.device_ns for part in one.parts.values() for piece in part.pieces)
     assert abs(device) < 0.01 * whole
@@ -186,8 +186,8 @@ def test_nothing_is_left_over_of_a_pipeline(tmp_path):
     assert abs(one.step_ns[1]) < 0.01 * whole / 2
 
 
-def test_a_compilers_kernels_grow_with_the_tokens(told):
-    one = told(replace(MODEL, operators=False))
+def test_a_compilers_kernels_grow_with_the_tokens(inferred_of):
+    one = inferred_of(replace(MODEL, operators=False))
     growths = one.parts["layer.forward"].growths
     memory = [growth for growth in growths if growth.kind == "memory"]
     assert len(memory) == 5

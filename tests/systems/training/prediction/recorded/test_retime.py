@@ -47,11 +47,9 @@ def test_more_layers_and_other_layouts_change_no_part(source):
 @pytest.mark.parametrize(
     ("settings", "times"), [({"batch": 8}, 2.0), ({"hidden": 4096}, 4.0), ({"tp": 4}, 0.25)]
 )
-def test_products_follow_their_operations(source, settings, times):
+def test_gemms_follow_their_operations(source, settings, times):
     base, other = program(source), program(source, **settings)
-    ratio = device_ns(other, "layer.forward", "product") / device_ns(
-        base, "layer.forward", "product"
-    )
+    ratio = device_ns(other, "layer.forward", "gemm") / device_ns(base, "layer.forward", "gemm")
     assert ratio == pytest.approx(times, rel=0.25)
 
 
@@ -99,8 +97,8 @@ def test_the_same_device_by_another_name_is_the_same_device(source):
 
 def test_far_away_is_less_sure(source):
     def width(**settings):
-        told = predict(source, settings, explain=False)
-        return math.log(told.step.high / told.step.low)
+        prediction = predict(source, settings, explain=False)
+        return math.log(prediction.step.high / prediction.step.low)
 
     assert width(layers=7) < width(hidden=4096) < width(gpu="mi300x")
 

@@ -14,55 +14,31 @@ import numpy as np
 
 from gnomon.model.accelerator.collective_time import CollectiveTimes
 from gnomon.model.accelerator.kernel_time import KernelTimes
-from gnomon.systems.training.prediction.analytic.style import (
-    MEGATRON,
-    MEGATRON_2022,
-    STYLES,
-    TORCH,
-    TRANSFORMERS_FP32,
-    Style,
-    find_style,
-    last_of,
-    width,
-)
-from gnomon.systems.training.prediction.analytic.transformer import Work, list_work
+from gnomon.systems.training.prediction.analytic.style import Style, last_of, width
+from gnomon.systems.training.prediction.analytic.transformer import list_work
+from gnomon.systems.training.prediction.analytic.work import Work
 from gnomon.systems.training.prediction.configuration import Configuration
-from gnomon.systems.training.prediction.memory import (
-    expert_counts,
-    layer_kinds,
-    parameter_counts,
-)
+from gnomon.systems.training.prediction.memory import expert_counts, layer_kinds, parameter_counts
 from gnomon.systems.training.prediction.program import Part, Piece, Program
 
-__all__ = [
-    "MEGATRON",
-    "MEGATRON_2022",
-    "STYLES",
-    "TORCH",
-    "TRANSFORMERS_FP32",
-    "Style",
-    "build_program",
-    "find_style",
-]
+__all__ = ["build_program"]
 
-#: How much longer a product takes whose widths are multiples of only so many two-byte numbers:
+#: How much longer a GEMM takes whose widths are multiples of only so many two-byte numbers:
 #: loads of 8, 4 and 2 bytes rather than 16. Told from the heads of unpadded vocabularies in
 #: vTrain's A100 table (50257 over 1, 4 and 8 ranks).
-#: Products of a group run less well than one product of the same work: the median of 32 groups of
+#: GEMMs of a group run less well than one GEMM of the same work: the median of 32 groups of
 #: 20 to 64 experts with up to 1,232 tokens each (forward and input gradients) whose efficiency on
-#: a B200 SimuMax publishes, against that of its plain products.
+#: a B200 SimuMax publishes, against that of its plain GEMMs.
 _SLOWER = {"": 1.0, "4": 1.8, "2": 2.4, "1": 2.9, "grouped": 1.2}
 _Key = tuple[str, str, tuple[float, ...]]
 
 
 def build_program(
-    configuration: Configuration,
-    kernels: KernelTimes,
-    collectives: CollectiveTimes,
-    style: Style,
+    configuration: Configuration, kernels: KernelTimes, collectives: CollectiveTimes, style: Style
 ) -> Program:
     """The step of a configuration as parts, every kernel timed by a model.
 
+    >>> from gnomon.systems.training.prediction.analytic.style import TORCH
     >>> c = Configuration(layers=2, hidden=512, heads=8, seq=256, batch=2)
     >>> program = build_program(c, KernelTimes.of("H200"), CollectiveTimes.of("H200"), TORCH)
     >>> program.parts["layer.forward"][1].name
@@ -143,13 +119,13 @@ def _around(work: Work, style: Style) -> tuple[float, float]:
 
 def _amounts(work: Work, dtype_bytes: int) -> tuple[float, float]:
     """Bytes moved and operations done."""
-    if work.family == "product":
+    if work.family == "gemm":
         m, n, k, batch = work.sizes
         return dtype_bytes * batch * (m * k + k * n + m * n), 2.0 * m * n * k * batch
     if work.family == "attention":
         batch, heads, rows, columns, inner, values, shared = work.sizes
-        products = 2.5 if work.detail == "backward" else 1.0
-        flops = products * batch * heads * rows * columns * (inner + values)
+        gemms = 2.5 if work.detail == "backward" else 1.0
+        flops = gemms * batch * heads * rows * columns * (inner + values)
         return dtype_bytes * batch * (heads * rows + shared * columns) * (inner + values), flops
     return work.sizes[0], 0.0
 
@@ -171,7 +147,7 @@ class _Times:
         return self._us[work.family, work.detail, work.sizes]
 
     def price(self, works: Iterable[Work]) -> None:
-        """Ask the models: one call a family and kind."""
+        """Ask the models: one call per family and kind."""
         groups: Mapping[tuple[str, str], set[tuple[float, ...]]] = defaultdict(set)
         for work in works:
             groups[work.family, work.detail].add(work.sizes)
@@ -182,9 +158,9 @@ class _Times:
                 self._us[family, detail, key] = float(us)
 
     def _ask(self, family: str, detail: str, columns: np.ndarray) -> np.ndarray:
-        if family == "product":
+        if family == "gemm":
             m, n, k, batch = columns
-            return _SLOWER[detail] * self._kernels.product_us(m, n, k, batch, self.dtype)
+            return _SLOWER[detail] * self._kernels.gemm_us(m, n, k, batch, self.dtype)
         if family == "attention":
             batch, heads, rows, keys, inner, values, shared = columns
             return self._kernels.attention_us(

@@ -8,7 +8,10 @@ import msgspec
 
 from gnomon.errors import InputError
 
-__all__ = ["STYLES", "Style", "find_style"]
+__all__ = [
+    "MEGATRON", "MEGATRON_2022", "STYLES", "TORCH", "TRANSFORMERS_FP32", "Style", "find_style",
+    "last_of", "width",
+]  # fmt: skip
 
 _WIDTHS = {"bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4, "fp8": 2}
 
@@ -24,12 +27,12 @@ class Style(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         dropout: After attention's softmax and before both residual additions.
         fused_pointwise: Bias, activation, dropout and addition share kernels.
         written_out_gelu: The activation is eight operators rather than one.
-        bias: Products of the layer have one.
+        bias: GEMMs of the layer have one.
         rms_norm: Root-mean-square norm rather than layer norm.
         rotary: Positions turn queries and keys; otherwise they are a learned table.
         tied_head: The head's matrix is the embedding's.
-        sequence_parallel: Tensor-parallel ranks share the tokens between the products.
-        overlap_tensor: Exchanges of the backward pass run beside the gradients of weights.
+        sequence_parallel: Tensor-parallel ranks share the tokens between the GEMMs.
+        overlap_tensor: Communications of the backward pass run beside the gradients of weights.
         recompute: "none", "selective" (the inside of attention) or "full" (whole layers).
         loss: "eager" (a float copy, log-softmax, its gradient: all separate), "parallel" (over
             ranks that hold parts of the vocabulary, float), "fused" (gradient in place of the
@@ -41,10 +44,10 @@ class Style(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             (moments, and a float copy of the weight where there is one).
         gradients_released: Between steps there are no gradients; they grow while the backward
             pass frees activations.
-        fused_gradients: The gradient of a weight is added where it lives by the product itself.
+        fused_gradients: The gradient of a weight is added where it lives by the GEMM itself.
         shard_optimizer: Optimiser state is divided over data-parallel ranks.
         overlap_gradients: Data-parallel reductions run beside the backward pass.
-        bucket_bytes: Size of one such reduction; 0: one a layer.
+        bucket_bytes: Size of one such reduction; 0: one per layer.
         clip: Gradients' norm is computed and used every step.
         loss_scale: Gradients are unscaled and checked for overflow (fp16).
         optimizer: "fused" (one pass over all parameters) or "foreach" (a pass an operation).
@@ -54,7 +57,7 @@ class Style(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         pause_collective_us, host_collective_us: The same for a collective, times `last_of` its
             ranks: it runs when the last of them has come.
         pause_routing_us: The device's wait, in each direction of a layer with experts, for a host
-            that reads how many tokens each expert gets before it launches their products.
+            that reads how many tokens each expert gets before it launches their GEMMs.
         blocking_pipeline: The host stops for every transfer between stages.
         spread: Standard deviation of the logarithm of a step that these constants leave open.
         workspace_bytes: What libraries keep for themselves inside the allocator.
@@ -143,7 +146,7 @@ def width(dtype: str) -> int:
 TORCH = Style(packed_heads=True, host_us=40.0)
 
 #: Megatron-core with Transformer Engine: fused kernels, float gradients, sharded optimiser. The
-#: wait for routing was told from two of SimuMax's B200 steps.
+#: wait for routing was fitted to two of SimuMax's B200 steps.
 MEGATRON = Style(
     name="megatron",
     fused_pointwise=True,
@@ -169,7 +172,7 @@ MEGATRON = Style(
     dummy_gradients=True,
 )
 
-#: Megatron as of 2022 (and its DeepSpeed fork): fp16, attention as separate products with a
+#: Megatron as of 2022 (and its DeepSpeed fork): fp16, attention as separate GEMMs with a
 #: fused softmax, dropout, whole layers recomputed, reductions after the backward pass.
 MEGATRON_2022 = Style(
     name="megatron-2022",
@@ -194,7 +197,7 @@ MEGATRON_2022 = Style(
     blocking_pipeline=True,
 )
 
-#: Hugging Face models in eager PyTorch, float, attention as separate products.
+#: Hugging Face models in eager PyTorch, float, attention as separate GEMMs.
 TRANSFORMERS_FP32 = Style(
     name="transformers-fp32",
     fused_attention=False,

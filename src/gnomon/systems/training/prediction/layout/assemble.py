@@ -1,7 +1,7 @@
 """Assemble: put the parts of a program together into the graph of a step, for its layout.
 
 One rank a pipeline stage is played: ranks that differ only in data, tensor, context or expert
-parallelism do the same at the same time, and what they exchange are tasks of modelled length.
+parallelism do the same at the same time, and what they communicate are tasks of modelled length.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 from gnomon.graph import Timeline, WorkGraph
+from gnomon.graph.column_types import Codes, Floats, Ints
 from gnomon.model.accelerator.collective_time import CollectiveTimes
 from gnomon.sim import SlowDown, replay, sample_ends
 from gnomon.systems.training.operations import FENCE
@@ -25,7 +25,7 @@ from gnomon.systems.training.prediction.layout.blocks import (
     GRADIENTS,
     SEND,
     Blocks,
-    Exchanges,
+    LayoutTimes,
     gradient_buckets,
 )
 from gnomon.systems.training.prediction.layout.schedule import Slots, lay_slots, split_layers
@@ -63,12 +63,12 @@ class Assembled:
 
     graph: WorkGraph
     steps: int
-    step: NDArray[np.int32]
-    part: NDArray[np.int32]
+    step: Codes
+    part: Codes
     part_names: Sequence[str]
-    spread_group: NDArray[np.int32]
+    spread_group: Codes
     group_names: Sequence[str]
-    spread: NDArray[np.float64]
+    spread: Floats
     slow_down: float = 1.0
 
     def __repr__(self) -> str:
@@ -101,7 +101,7 @@ class Assembled:
 
     def sample_step_ms(
         self, samples: int, rng: np.random.Generator | int, *, noise: float = 0.0
-    ) -> NDArray[np.float64]:
+    ) -> Floats:
         """Lengths the step may have, given how wrong the times of its tasks may be.
 
         Errors of one group come together; see `gnomon.sim.sample_makespans`.
@@ -116,7 +116,7 @@ class Assembled:
         plain = self.step_ns(replay(self.graph, causes=False))
         return np.asarray(step_ns * (self.step_ms / max(plain, 1)), np.float64)
 
-    def step_ends(self, line: Timeline) -> NDArray[np.int64]:
+    def step_ends(self, line: Timeline) -> Ints:
         """End of each step: of the last of its tasks."""
         ends = np.zeros(self.steps, np.int64)
         # Steps are laid one after another, so each is a slice.
@@ -142,7 +142,7 @@ def assemble(
     """The graph of a step of a program, in the layout of its configuration.
 
     Lanes of a rank: `host`, `compute`, those beside it that pieces name, `gradients` for what
-    data-parallel ranks exchange, `send` for what goes to the next or the previous stage.
+    data-parallel ranks communicate, `send` for what goes to the next or the previous stage.
 
     Args:
         fine: A task for every kernel and launch; otherwise a few for each part of a pass, which
@@ -196,8 +196,8 @@ def _blocks(
     split = split_layers(c.layers, c.pp, c.interleave, first=first_layers, last=last_layers)
     if len(program.layer_kinds) != c.layers:
         raise InputError(f"{len(program.layer_kinds)} kinds of layers for {c.layers} layers")
-    exchanges = Exchanges(program, collectives, node_gpus or collectives.node_gpus)
-    return Blocks(program, exchanges, split, fine=fine)
+    times = LayoutTimes(program, collectives, node_gpus or collectives.node_gpus)
+    return Blocks(program, times, split, fine=fine)
 
 
 # -- laying blocks ---------------------------------------------------------------------------
@@ -207,12 +207,12 @@ class _Skeleton(NamedTuple):
     """A laid graph without its times: the same for every program of the same shape."""
 
     graph: WorkGraph
-    pick: NDArray[np.int64]
-    step: NDArray[np.int32]
-    part: NDArray[np.int32]
-    group: NDArray[np.int32]
-    send: NDArray[np.int64]
-    border: NDArray[np.int64]
+    pick: Ints
+    step: Codes
+    part: Codes
+    group: Codes
+    send: Ints
+    border: Ints
 
 
 #: The skeletons laid last: a search puts many programs of one shape together.
@@ -236,7 +236,7 @@ def _lay_steps(blocks: Blocks, accumulation: int, options: _Options) -> Assemble
     duration = records["duration_ns"][skeleton.pick]
     spread = records["spread"][skeleton.pick]
     if len(skeleton.send):
-        time, wrong = blocks.exchanges.sends()
+        time, wrong = blocks.times.sends()
         duration[skeleton.send] = time[skeleton.border]
         spread[skeleton.send] = wrong[skeleton.border]
     words = blocks.words
@@ -251,7 +251,7 @@ def _lay_steps(blocks: Blocks, accumulation: int, options: _Options) -> Assemble
 
 def _shape(
     blocks: Blocks,
-    tables: tuple[NDArray[np.int64], NDArray[np.int64]],
+    tables: tuple[Ints, Ints],
     records: Records,
     accumulation: int,
     options: _Options,
@@ -282,7 +282,7 @@ def _lay_skeleton(blocks: Blocks, slots: Slots, options: _Options) -> _Skeleton:
     laid = lay([block.tape for block in blocks.blocks], np.tile(which, steps))
     base = laid.base.reshape(steps, len(which))
     length = np.asarray([len(block.tape) for block in blocks.blocks])[which]
-    ties = _ties(blocks, slots, which, base, options.blocking_sends)
+    links = _links(blocks, slots, which, base, options.blocking_sends)
     tasks = laid.tasks
     # Layers were counted from the first of each chunk; ends count the rank's layers.
     layer_base = np.concatenate(
@@ -293,7 +293,7 @@ def _lay_skeleton(blocks: Blocks, slots: Slots, options: _Options) -> _Skeleton:
     ).astype(np.int32)
     send, border = _sends(blocks, slots, which, base)
     return _Skeleton(
-        _to_graph(blocks, laid, np.tile(np.repeat(rank, length), steps), ties),
+        _to_graph(blocks, laid, np.tile(np.repeat(rank, length), steps), links),
         laid.pick,
         np.repeat(np.arange(steps, dtype=np.int32), int(length.sum())),
         np.ascontiguousarray(tasks["part"]),
@@ -303,7 +303,7 @@ def _lay_skeleton(blocks: Blocks, slots: Slots, options: _Options) -> _Skeleton:
     )
 
 
-def _which(blocks: Blocks, slots: Slots) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def _which(blocks: Blocks, slots: Slots) -> tuple[Ints, Codes]:
     """The block of every slot and of every rank's end, and their ranks."""
     pp = blocks.program.configuration.pp
     chunk = slots.chunk * pp + slots.rank
@@ -313,9 +313,7 @@ def _which(blocks: Blocks, slots: Slots) -> tuple[NDArray[np.int64], NDArray[np.
     return np.concatenate([passes, blocks.ends]), ranks
 
 
-def _sends(
-    blocks: Blocks, slots: Slots, which: NDArray[np.int64], base: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _sends(blocks: Blocks, slots: Slots, which: Ints, base: Ints) -> tuple[Ints, Ints]:
     """Tasks that send, and the border between stages that each crosses."""
     pp = blocks.program.configuration.pp
     send = np.asarray([block.send for block in blocks.blocks])[which]
@@ -325,13 +323,9 @@ def _sends(
     return (base[:, sending] + send[sending]).reshape(-1), np.tile(border, len(base))
 
 
-def _ties(
-    blocks: Blocks,
-    slots: Slots,
-    which: NDArray[np.int64],
-    base: NDArray[np.int64],
-    blocking_sends: bool,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _links(
+    blocks: Blocks, slots: Slots, which: Ints, base: Ints, blocking_sends: bool
+) -> tuple[Ints, Ints]:
     """Edges from what was sent to the pass that needs it."""
     send = np.asarray([block.send for block in blocks.blocks])[which]
     first = np.asarray([block.first for block in blocks.blocks])[which]
@@ -353,7 +347,7 @@ def _ties(
     return (base[:, sender] + send[sender]).reshape(-1), (base[:, needs] + target).reshape(-1)
 
 
-def _next_of_rank(slots: Slots, blocks: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _next_of_rank(slots: Slots, blocks: int) -> tuple[Ints, Ints]:
     """Pairs of blocks that follow one another on a rank, ends of ranks included."""
     pp = blocks - len(slots)
     rank = np.concatenate([slots.rank, np.arange(pp)])
@@ -377,16 +371,11 @@ class _Names(Sequence[str]):
         return self._labels[label].replace("{}", str(layer - 1), 1 if layer else 0)
 
 
-def _to_graph(
-    blocks: Blocks,
-    laid: Laid,
-    ranks: NDArray[np.int32],
-    ties: tuple[NDArray[np.int64], NDArray[np.int64]],
-) -> WorkGraph:
+def _to_graph(blocks: Blocks, laid: Laid, ranks: Codes, links: tuple[Ints, Ints]) -> WorkGraph:
     words, tasks, edges = blocks.words, laid.tasks, laid.edges
     c = blocks.program.configuration
     lanes = [f"rank {r}/{_lane_name(lane)}" for r in range(c.pp) for lane in words.lanes]
-    edge_kind = np.concatenate([edges["kind"], np.full(len(ties[0]), TRANSFER, np.uint8)])
+    edge_kind = np.concatenate([edges["kind"], np.full(len(links[0]), TRANSFER, np.uint8)])
     names = _Names(list(words.labels), c.layers)
     code = tasks["label"].astype(np.int64) * (c.layers + 1) + tasks["layer"] + 1
     return WorkGraph.from_columns(
@@ -395,8 +384,8 @@ def _to_graph(
         Dictionary(tasks["kind"], list(words.kinds)),
         Dictionary(code, names),
         (
-            np.concatenate([edges["source"], ties[0]]),
-            np.concatenate([edges["target"], ties[1]]),
+            np.concatenate([edges["source"], links[0]]),
+            np.concatenate([edges["target"], links[1]]),
             Dictionary(edge_kind, EDGE_KINDS),
         ),
         lanes=lanes,

@@ -7,10 +7,10 @@ from functools import cached_property
 from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 from gnomon.graph import WorkGraph
+from gnomon.graph.column_types import Floats, Ints
 from gnomon.model.accelerator.collective_time import CollectiveTimes
 from gnomon.sim import replay
 from gnomon.systems.training.prediction.configuration import Configuration
@@ -31,7 +31,7 @@ from gnomon.systems.training.prediction.layout.tape import (
 from gnomon.systems.training.prediction.memory import expert_copies
 from gnomon.systems.training.prediction.program import Part, Program
 
-__all__ = ["GRADIENTS", "SEND", "Block", "Blocks", "Exchanges", "gradient_buckets"]
+__all__ = ["GRADIENTS", "SEND", "Block", "Blocks", "LayoutTimes", "gradient_buckets"]
 
 GRADIENTS, SEND = "gradients", "send"
 _TALK = "communication"
@@ -63,8 +63,8 @@ def _parameters(program: Program, kind: str, experts: bool) -> float:
     return own if experts else program.parameters.get(kind, 0.0) - own
 
 
-class Exchanges:
-    """Times of what ranks exchange in this layout.
+class LayoutTimes:
+    """Times of what ranks communicate in this layout.
 
     Attributes:
         copies: Ranks that hold the same parameters: of all but experts, and of experts.
@@ -91,7 +91,7 @@ class Exchanges:
         crosses = per_node < copies
         return float(time) * _NS, self._collectives.spread(kind, crosses)
 
-    def sends(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def sends(self) -> tuple[Floats, Floats]:
         """Nanoseconds and spread of a transfer from each stage to the next (and back)."""
         c = self._configuration
         shares = np.array([stages_share_node(c, s, self._node_gpus) for s in range(c.pp)])
@@ -114,7 +114,7 @@ def _experts_per_node(c: Configuration, node_gpus: int) -> int:
 
 
 class Block:
-    """A tape with the places that other blocks are tied to."""
+    """A tape with the places that other blocks are linked to."""
 
     def __init__(self, tape: Tape, send: int = -1) -> None:
         self.tape, self.send, self.first = tape, send, tape.first
@@ -126,9 +126,9 @@ class Blocks:
     """Makes each distinct block of a program once."""
 
     def __init__(
-        self, program: Program, exchanges: Exchanges, split: Sequence[int], *, fine: bool
+        self, program: Program, times: LayoutTimes, split: Sequence[int], *, fine: bool
     ) -> None:
-        self.program, self.exchanges, self.split, self.fine = program, exchanges, split, fine
+        self.program, self.times, self.split, self.fine = program, times, split, fine
         self.words = Words()
         self.words.lanes |= {GRADIENTS: 2, SEND: 3}
         self.layer_of = np.concatenate([[0], np.cumsum(split)])
@@ -140,7 +140,7 @@ class Blocks:
         self.blocks: list[Block] = []
 
     @cached_property
-    def passes(self) -> NDArray[np.int64]:
+    def passes(self) -> Ints:
         """The block of a pass: by chunk, backward or forward, and whether it is the last."""
         table = np.empty((len(self.split), 2, 2), np.int64)
         alike: dict[tuple[object, ...], int] = {}
@@ -159,7 +159,7 @@ class Blocks:
         return table
 
     @cached_property
-    def ends(self) -> NDArray[np.int64]:
+    def ends(self) -> Ints:
         """The block of what each rank does after its last backward pass."""
         # After the passes: by then all lanes beside compute are known, and this waits for them.
         assert len(self.passes)
@@ -192,7 +192,7 @@ class Blocks:
 
     @property
     def _overlaps(self) -> bool:
-        return self.program.overlap_gradients and self.exchanges.reduces(self.program)
+        return self.program.overlap_gradients and self.times.reduces(self.program)
 
     def _keep(self, block: Block) -> int:
         self.blocks.append(block)
@@ -237,7 +237,7 @@ class Blocks:
         full: dict[int, list[tuple[bool, float]]] = {}
         kinds = [n.split(".")[0] for n in names]
         for experts in (False, True) if reduces else ():
-            if self.exchanges.copies[experts] > 1:
+            if self.times.copies[experts] > 1:
                 for done, size in gradient_buckets(self.program, kinds, experts=experts):
                     full.setdefault(done, []).append((experts, size))
         before = 0
@@ -303,7 +303,7 @@ class Blocks:
         if key not in self._collectives:
             whose = f"experts' {what}" if experts else what
             write = Writer(self.words, what)
-            time, spread = self.exchanges.gradient(kind, size, experts)
+            time, spread = self.times.gradient(kind, size, experts)
             group = f"{_TALK}, {kind}"
             write.task(GRADIENTS, time, _TALK, f"{kind} of {whose}", group, spread, size)
             self._collectives[key] = write.build(hangs=True)
@@ -340,7 +340,7 @@ class Blocks:
         found = []
         for experts in (False, True):
             number = sum(_parameters(self.program, kind, experts) for kind, _ in held)
-            if number > 0 and self.exchanges.copies[experts] > 1:
+            if number > 0 and self.times.copies[experts] > 1:
                 found.append((experts, number))
         return found
 
@@ -376,7 +376,7 @@ def _names(kinds: Sequence[str], is_forward: bool) -> tuple[str, ...]:
     return tuple(f"{kind}.backward" for kind in reversed(kinds))
 
 
-def _graph_of(tape: Tape, duration_ns: NDArray[np.float64], lanes: int) -> WorkGraph:
+def _graph_of(tape: Tape, duration_ns: Floats, lanes: int) -> WorkGraph:
     edges = tape.edges
     return WorkGraph.from_columns(
         tape.tasks["lane"], duration_ns, edges=(edges["source"], edges["target"]),

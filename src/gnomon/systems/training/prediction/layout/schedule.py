@@ -6,10 +6,10 @@ from functools import lru_cache
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 from gnomon.graph import WorkGraph
+from gnomon.graph.column_types import Codes, Flags, Ints
 from gnomon.sim import replay
 
 __all__ = ["KINDS", "Order", "Slots", "in_flight", "lay_slots", "schedule", "split_layers"]
@@ -27,9 +27,9 @@ class Order(msgspec.Struct, frozen=True, eq=False):
         chunk: Through which of the rank's chunks of layers.
     """
 
-    is_forward: NDArray[np.bool_]
-    micro_batch: NDArray[np.int32]
-    chunk: NDArray[np.int32]
+    is_forward: Flags
+    micro_batch: Codes
+    chunk: Codes
 
     def __len__(self) -> int:
         return len(self.is_forward)
@@ -44,12 +44,12 @@ class Slots(msgspec.Struct, frozen=True, eq=False):
         sends: Whether another rank needs the result of this one.
     """
 
-    rank: NDArray[np.int32]
-    is_forward: NDArray[np.bool_]
-    micro_batch: NDArray[np.int32]
-    chunk: NDArray[np.int32]
-    sender: NDArray[np.int64]
-    sends: NDArray[np.bool_]
+    rank: Codes
+    is_forward: Flags
+    micro_batch: Codes
+    chunk: Codes
+    sender: Ints
+    sends: Flags
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -218,13 +218,8 @@ def lay_slots(pp: int, micro_batches: int, interleave: int = 1, kind: str = "1f1
 
 
 def _senders(
-    pp: int,
-    interleave: int,
-    rank: NDArray[np.int32],
-    is_forward: NDArray[np.bool_],
-    micro_batch: NDArray[np.int32],
-    chunk: NDArray[np.int32],
-) -> NDArray[np.int64]:
+    pp: int, interleave: int, rank: Codes, is_forward: Flags, micro_batch: Codes, chunk: Codes
+) -> Ints:
     """For each pass the one before it in the model: forward the chunk below, backward above."""
     chunks = pp * interleave
     at = chunk.astype(np.int64) * pp + rank

@@ -1,7 +1,7 @@
 """Tape: a stretch of one rank's step as task records, ready to be laid one after another.
 
 A tape refers to lanes by role ("host", "compute", ...), not by rank, so that one tape serves every
-rank and micro-batch that runs the same. Tapes need no ties to one another: what comes before on a
+rank and micro-batch that runs the same. Tapes need no links to one another: what comes before on a
 lane is settled by lane order, and where one lane waits for another a record of no length (a fence)
 on the awaited lane stands for all work it was given so far.
 """
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.graph import LAUNCH
+from gnomon.graph.column_types import Ints
 from gnomon.systems.training.operations import FENCE
 from gnomon.systems.training.prediction.program import Part, Piece
 
@@ -119,7 +120,7 @@ class Writer:
         return len(self._tasks) - 1
 
     def fence(self, lane: str) -> int:
-        """A record without length: what it is tied to waits for the lane's work so far."""
+        """A record without length: what it is linked to waits for the lane's work so far."""
         return self.task(lane, 0.0, FENCE, f"wait for {lane}")
 
     def edge(self, source: int, target: int, kind: int) -> None:
@@ -332,8 +333,8 @@ class Laid(NamedTuple):
 
     tasks: Records
     edges: Records
-    base: NDArray[np.int64]
-    pick: NDArray[np.int64]
+    base: Ints
+    pick: Ints
 
 
 def lay(tapes: Sequence[Tape], which: NDArray[Any]) -> Laid:
@@ -349,7 +350,7 @@ def lay(tapes: Sequence[Tape], which: NDArray[Any]) -> Laid:
     return Laid(_rows(tasks, pick), laid_edges, base, pick)
 
 
-def _rows(records: Records, pick: NDArray[np.int64]) -> Records:
+def _rows(records: Records, pick: Ints) -> Records:
     """Rows of records. As plain bytes: numpy copies records field by field, ten times slower."""
     whole = records.view(np.dtype((np.void, records.dtype.itemsize)))
     return np.take(whole, pick).view(records.dtype)
@@ -365,9 +366,7 @@ def end_to_end(arrays: Sequence[Records], dtype: np.dtype[Any] = TASK) -> Record
     return whole
 
 
-def _spread_out(
-    lengths: Sequence[int], which: NDArray[Any]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _spread_out(lengths: Sequence[int], which: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
     """Rows to pick so that stretches of a column come one after another, and where each begins."""
     length = np.asarray(lengths, np.int64)
     start = np.cumsum(length) - length

@@ -4,7 +4,7 @@ A step is passes: forward or backward, of one micro-batch, between two messages 
 The layers of a pass are what comes again in it back to back and holds an attention (`repeats`).
 What stands before the layers of a forward pass is the embedding, what stands after them is the
 head with its loss; in a backward pass the other way round. A pipeline's stages hold some of it
-only. What ranks exchange is in none of it: that is put together anew.
+only. What ranks communicate is in none of it: that is put together anew.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.errors import InputError
-from gnomon.systems.training.prediction.recorded.growth import product_sizes
-from gnomon.systems.training.prediction.recorded.repeats import Repeat, find_repeats
-from gnomon.systems.training.prediction.recorded.units import FAMILIES, Phase, Units
+from gnomon.graph.column_types import Flags, Floats, Ints
+from gnomon.graph.repeats import Repeat, find_repeats
+from gnomon.model.accelerator.operator_family import WORK_FAMILIES
+from gnomon.systems.training.prediction.recorded.growth import gemm_sizes
+from gnomon.systems.training.prediction.recorded.units import Phase, Units
 
 __all__ = ["CutRank", "Slot", "Template", "cut_rank", "is_score_softmax", "median_part"]
 
@@ -29,10 +30,10 @@ _MESSAGES = ("send", "recv")
 _ALIKE = 0.8
 #: The share of a layer that has to be there for a stretch to be one.
 _MOST_OF_IT = 0.6
-#: What may follow a layer's last product: it adds, drops out, casts.
-_TRAILS = tuple(FAMILIES.index(family) for family in ("elementwise", "copy", "other"))
-_NORMALISATION = FAMILIES.index("normalisation")
-_EMBEDDING = FAMILIES.index("embedding")
+#: What may follow a layer's last GEMM: it adds, drops out, casts.
+_TRAILS = tuple(WORK_FAMILIES.index(family) for family in ("elementwise", "copy", "other"))
+_NORMALISATION = WORK_FAMILIES.index("normalisation")
+_EMBEDDING = WORK_FAMILIES.index("embedding")
 
 
 class Slot(msgspec.Struct, frozen=True, eq=False):
@@ -47,9 +48,9 @@ class Slot(msgspec.Struct, frozen=True, eq=False):
 
     step: int
     is_forward: bool
-    before: NDArray[np.int64]
-    layers: tuple[NDArray[np.int64], ...]
-    after: NDArray[np.int64]
+    before: Ints
+    layers: tuple[Ints, ...]
+    after: Ints
 
 
 class CutRank(msgspec.Struct, frozen=True, eq=False):
@@ -59,17 +60,17 @@ class CutRank(msgspec.Struct, frozen=True, eq=False):
         units: The units.
         slots: Passes through the layers.
         optimizer: Units of the optimiser, a row of places a step.
-        gradients: Units that exchange gradients.
-        in_layers: Units that exchange something inside the layers of forward passes.
+        gradients: Units that communicate gradients.
+        in_layers: Units that communicate inside the layers of forward passes.
         steps: The steps that were taken apart.
         layers: How many a rank holds.
     """
 
     units: Units
     slots: tuple[Slot, ...]
-    optimizer: tuple[NDArray[np.int64], ...]
-    gradients: NDArray[np.int64]
-    in_layers: NDArray[np.int64]
+    optimizer: tuple[Ints, ...]
+    gradients: Ints
+    in_layers: Ints
     steps: tuple[int, ...]
     layers: int
 
@@ -94,7 +95,7 @@ class CutRank(msgspec.Struct, frozen=True, eq=False):
         """Whether the rank is the last of its pipeline: it computes the loss, whatever that is."""
         if not self.sends:
             return True
-        ends = self.units.is_family("softmax", "product")
+        ends = self.units.is_family("softmax", "gemm")
         return any(slot.is_forward and ends[slot.after].any() for slot in self.slots)
 
     @property
@@ -105,7 +106,7 @@ class CutRank(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def sends(self) -> bool:
-        """Whether it exchanges messages with other stages."""
+        """Whether it sends messages to other stages."""
         return bool(_messages(self.units).any())
 
 
@@ -136,7 +137,7 @@ def cut_rank(units: Units, where: str, steps: Sequence[int] = ()) -> CutRank:
         )  # fmt: skip
     held = Counter(len(slot.layers) for slot in slots if slot.is_forward)
     most = max(held, key=lambda n: held[n]) if held else 0
-    gradients, in_layers = _exchanges(units, cutter.talk & np.isin(units.step, chosen), slots)
+    gradients, in_layers = _communication(units, cutter.talk & np.isin(units.step, chosen), slots)
     return CutRank(
         units, tuple(slots), tuple(optimizer), gradients, in_layers, chosen, most
     )  # fmt: skip
@@ -152,7 +153,7 @@ def is_score_softmax(units: Units, unit: int) -> bool:
     )
 
 
-def _anchors(units: Units) -> NDArray[np.bool_]:
+def _anchors(units: Units) -> Flags:
     """What only layers hold: an attention, or the softmax over scores of an unfused one."""
     anchor = units.is_family("attention")
     for unit in np.flatnonzero(units.is_family("softmax")).tolist():
@@ -160,21 +161,19 @@ def _anchors(units: Units) -> NDArray[np.bool_]:
     return anchor
 
 
-def _messages(units: Units) -> NDArray[np.bool_]:
+def _messages(units: Units) -> Flags:
     """Messages between two ranks, as a pipeline sends them."""
     talk = units.is_family("communication")
     names = [name.lower() for name in units.name]
-    told = np.asarray([any(word in name for word in _MESSAGES) for name in names], bool)
-    return np.asarray(talk & told)
+    is_message = np.asarray([any(word in name for word in _MESSAGES) for name in names], bool)
+    return np.asarray(talk & is_message)
 
 
-def _exchanges(
-    units: Units, talk: NDArray[np.bool_], slots: Sequence[Slot]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Units that exchange gradients, and those that exchange inside layers of forward passes.
+def _communication(units: Units, talk: Flags, slots: Sequence[Slot]) -> tuple[Ints, Ints]:
+    """Units that communicate gradients, and those that do so inside layers of forward passes.
 
-    Tensor parallelism exchanges the same sizes in both passes; all else that is exchanged after
-    a forward pass is gradients.
+    Tensor parallelism communicates the same sizes in both passes; all else after a forward pass
+    is gradients.
     """
     inside = np.zeros(len(units), bool)
     for slot in slots:
@@ -197,7 +196,7 @@ class _Cutter:
     """Finds passes and their layers in one rank's units.
 
     Attributes:
-        talk: Units that exchange something, messages of a pipeline left out.
+        talk: Units that communicate, messages of a pipeline left out.
     """
 
     def __init__(self, units: Units, where: str) -> None:
@@ -206,16 +205,16 @@ class _Cutter:
         self._anchor = _anchors(units)
         self._message = _messages(units)
         self.talk = units.is_family("communication") & ~self._message
-        # Products outside the layers of a forward pass come again in the backward pass.
+        # GEMMs outside the layers of a forward pass come again in the backward pass.
         self._ends: set[tuple[int, int, int]] = set()
 
-    def slots(self, step: int, places: NDArray[np.int64]) -> list[Slot]:
+    def slots(self, step: int, places: Ints) -> list[Slot]:
         """The passes of one step."""
         return [
             self._slot(step, stretch, is_forward) for stretch, is_forward in self._passes(places)
         ]
 
-    def _passes(self, places: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], bool]]:
+    def _passes(self, places: Ints) -> Iterator[tuple[Ints, bool]]:
         """Each pass through layers, and whether it goes forward.
 
         What holds no attention is no pass: it goes with the pass beside it that is of the same
@@ -223,7 +222,7 @@ class _Cutter:
         """
         rows = self._stretches(places)
         held = [row for row, (stretch, _) in enumerate(rows) if self._anchor[stretch].any()]
-        mine: dict[int, list[NDArray[np.int64]]] = {row: [] for row in held}
+        mine: dict[int, list[Ints]] = {row: [] for row in held}
         for row, (stretch, phase) in enumerate(rows):
             near = [max((h for h in held if h <= row), default=-1),
                     min((h for h in held if h >= row), default=-1)]  # fmt: skip
@@ -234,9 +233,9 @@ class _Cutter:
         for row in held:
             yield np.concatenate(mine[row]), rows[row][1] == Phase.FORWARD
 
-    def _stretches(self, places: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], int]]:
+    def _stretches(self, places: Ints) -> list[tuple[Ints, int]]:
         """Rows of places without a message between them, of one phase each, with the phase."""
-        rows: list[tuple[NDArray[np.int64], int]] = []
+        rows: list[tuple[Ints, int]] = []
         for between in np.split(places, np.flatnonzero(self._message[places])):
             row = between[~self._message[between]]
             phase = self._units.phase[row]
@@ -244,11 +243,9 @@ class _Cutter:
             rows += self._without_blips(parts)
         return rows
 
-    def _without_blips(
-        self, parts: Sequence[NDArray[np.int64]]
-    ) -> list[tuple[NDArray[np.int64], int]]:
-        """Joins what no name tells to belong to the backward pass that it stands in."""
-        rows: list[tuple[NDArray[np.int64], int]] = []
+    def _without_blips(self, parts: Sequence[Ints]) -> list[tuple[Ints, int]]:
+        """Joins what no name tells to belong to the backward pass around it."""
+        rows: list[tuple[Ints, int]] = []
         for number, part in enumerate(parts):
             phase = int(self._units.phase[part[0]])
             blip = phase == Phase.FORWARD and 0 < number < len(parts) - 1
@@ -260,7 +257,7 @@ class _Cutter:
                 rows.append((part, phase))
         return rows
 
-    def _slot(self, step: int, places: NDArray[np.int64], is_forward: bool) -> Slot:
+    def _slot(self, step: int, places: Ints, is_forward: bool) -> Slot:
         """One pass: its layers, and what stands before and after them."""
         runs = find_repeats(self._units.token[places], self._anchor[places])
         if runs:
@@ -274,13 +271,13 @@ class _Cutter:
         self._check_kinds(layers, between, is_forward)
         layers += odd
         if is_forward:
-            self._ends |= {sizes for _, sizes in self._products(rest)}
+            self._ends |= {sizes for _, sizes in self._gemms(rest)}
         layers.sort(key=lambda layer: int(layer[0]))
         return Slot(
             step, is_forward, rest[rest < every[0]], tuple(layers), rest[rest > every[0]]
         )  # fmt: skip
 
-    def _layers(self, run: Repeat, places: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    def _layers(self, run: Repeat, places: Ints) -> list[Ints]:
         layers = [
             places[run.start + i * run.period : run.start + (i + 1) * run.period]
             for i in range(run.times)
@@ -291,7 +288,7 @@ class _Cutter:
             layers.insert(0, np.concatenate([ahead, behind]))
         return layers
 
-    def _torn_layer(self, run: Repeat, places: NDArray[np.int64]) -> tuple[int, int]:
+    def _torn_layer(self, run: Repeat, places: Ints) -> tuple[int, int]:
         """How many units before and after a run make one more layer, in two halves.
 
         A compiler fuses the first layer's beginning with the embedding, so that what repeats
@@ -313,9 +310,7 @@ class _Cutter:
         alike = family[run.stop : run.stop + back] == family[run.start : run.start + back]
         return (front, back) if alike.mean() > _ALIKE else (0, 0)
 
-    def _odd_layers(
-        self, places: NDArray[np.int64], layers: Sequence[NDArray[np.int64]]
-    ) -> list[NDArray[np.int64]]:
+    def _odd_layers(self, places: Ints, layers: Sequence[Ints]) -> list[Ints]:
         """Layers that do something a little different, or lack a beginning that was fused away."""
         usual = layers[-1]
         covered = np.isin(places, np.concatenate(layers))
@@ -330,7 +325,7 @@ class _Cutter:
                 free = free[free > layer[-1]]
         return found
 
-    def _like(self, usual: NDArray[np.int64], free: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _like(self, usual: Ints, free: Ints) -> Ints:
         """The first stretch that does as a layer does, attention over attention; none if none."""
         units = self._units
         shift = int(np.argmax(self._anchor[free])) - int(np.argmax(self._anchor[usual]))
@@ -338,16 +333,14 @@ class _Cutter:
         inside = (at >= 0) & (at < len(free))
         ours, theirs = usual[inside], free[at[inside]]
         same = units.family[ours] == units.family[theirs]
-        # Products are of the same sizes, lest a head's is taken for a layer's.
-        same &= ~units.is_family("product")[ours] | (units.token[ours] == units.token[theirs])
+        # GEMMs are of the same sizes, lest a head's is taken for a layer's.
+        same &= ~units.is_family("gemm")[ours] | (units.token[ours] == units.token[theirs])
         if same.sum() < _MOST_OF_IT * len(usual):
             return free[:0]
         kept = np.flatnonzero(same)
         return theirs[kept[0] : kept[-1] + 1]
 
-    def _check_kinds(
-        self, layers: Sequence[NDArray[np.int64]], between: NDArray[np.int64], is_forward: bool
-    ) -> None:
+    def _check_kinds(self, layers: Sequence[Ints], between: Ints, is_forward: bool) -> None:
         """Refuses what is no row of equal layers, such as an encoder with a decoder."""
         bags = [Counter(self._units.family[layer].tolist()) for layer in layers]
         calls = [
@@ -356,7 +349,7 @@ class _Cutter:
         alike = min(2 * (bags[0] & bag).total() / (bags[0] + bag).total() for bag in bags)
         if alike < _ALIKE or len(set(calls)) > 1 or (is_forward and max(calls) > 1):
             raise self._several_kinds()
-        if self._units.is_family("product")[between].any():
+        if self._units.is_family("gemm")[between].any():
             raise self._several_kinds()
         names = [self._units.operator_name(unit) for unit in between.tolist()]
         if is_forward and any(name.endswith("embedding") for name in names):
@@ -372,25 +365,25 @@ class _Cutter:
             hint="they need a transformer of equal layers: an encoder or a decoder, not both",
         )
 
-    def _lone_layer(self, places: NDArray[np.int64], is_forward: bool) -> NDArray[np.int64]:
-        """A layer that stands alone: what its products are tells where it begins and ends."""
+    def _lone_layer(self, places: Ints, is_forward: bool) -> Ints:
+        """A layer that stands alone: what its GEMMs are tells where it begins and ends."""
         begin, end = self._lone_forward(places) if is_forward else self._lone_backward(places)
         held = np.flatnonzero(self._anchor[places])
         return places[min(begin, int(held[0])) : max(end, int(held[-1]) + 1)]
 
-    def _lone_forward(self, places: NDArray[np.int64]) -> tuple[int, int]:
-        """From the norm before the first product to what is added after the last onto hidden."""
+    def _lone_forward(self, places: Ints) -> tuple[int, int]:
+        """From the norm before the first GEMM to what is added after the last onto hidden."""
         family = self._units.family[places]
-        products = self._products(places)
+        gemms = self._gemms(places)
         anchor = int(np.flatnonzero(self._anchor[places])[0])
-        if not products:
+        if not gemms:
             return 0, len(places)
-        start, (tokens, _, hidden) = products[0]
+        start, (tokens, _, hidden) = gemms[0]
         into_hidden = [
-            at for at, sizes in products if at > anchor and sizes[:2] == (tokens, hidden)
+            at for at, sizes in gemms if at > anchor and sizes[:2] == (tokens, hidden)
         ]  # fmt: skip
         end = into_hidden[-1] + 1 if into_hidden else anchor + 1
-        has_head = any(at >= end for at, _ in products)
+        has_head = any(at >= end for at, _ in gemms)
         while end < len(places) and (family[end] in _TRAILS or not has_head):
             end += 1
         embedded = np.flatnonzero(family[:start] == _EMBEDDING)
@@ -398,24 +391,24 @@ class _Cutter:
         norms = np.flatnonzero(family[begin:start] == _NORMALISATION)
         return (begin + int(norms[-1]) if len(norms) and begin else begin), end
 
-    def _lone_backward(self, places: NDArray[np.int64]) -> tuple[int, int]:
-        """From the first product that is not the head's to the embedding."""
+    def _lone_backward(self, places: Ints) -> tuple[int, int]:
+        """From the first GEMM that is not the head's to the embedding."""
         family = self._units.family[places]
-        products = self._products(places)
-        own = [at for at, sizes in products if not self._is_of_ends(sizes)]
-        has_head = any(self._is_of_ends(sizes) for _, sizes in products)
+        gemms = self._gemms(places)
+        own = [at for at, sizes in gemms if not self._is_of_ends(sizes)]
+        has_head = any(self._is_of_ends(sizes) for _, sizes in gemms)
         begin = own[0] if own and has_head else 0
         after = own[-1] if own else begin
         embedded = np.flatnonzero(family[after:] == _EMBEDDING)
         return begin, after + int(embedded[0]) if len(embedded) else len(places)
 
-    def _products(self, places: NDArray[np.int64]) -> list[tuple[int, tuple[int, int, int]]]:
-        """Rows, columns and inner size of each product with weights, by place in a row."""
+    def _gemms(self, places: Ints) -> list[tuple[int, tuple[int, int, int]]]:
+        """Rows, columns and inner size of each GEMM with weights, by place in a row."""
         found = []
-        is_product = self._units.is_family("product")
+        is_gemm = self._units.is_family("gemm")
         for at, unit in enumerate(places.tolist()):
-            if is_product[unit]:
-                sizes = product_sizes(self._units.operator_name(unit), self._units.shapes(unit))
+            if is_gemm[unit]:
+                sizes = gemm_sizes(self._units.operator_name(unit), self._units.shapes(unit))
                 if sizes is not None and sizes[3] == 1:
                     found.append((at, sizes[:3]))
         return found
@@ -437,17 +430,17 @@ class Template(msgspec.Struct, frozen=True, eq=False):
         spread: Relative standard deviation of the runs' device time.
     """
 
-    place: NDArray[np.int64]
+    place: Ints
     rank: int
-    device_ns: NDArray[np.float64]
-    host_ns: NDArray[np.float64]
-    waits: NDArray[np.bool_]
-    joins: NDArray[np.bool_]
+    device_ns: Floats
+    host_ns: Floats
+    waits: Flags
+    joins: Flags
     runs: int
     spread: float
 
 
-def median_part(ranks: Sequence[Units], runs: Sequence[tuple[int, NDArray[np.int64]]]) -> Template:
+def median_part(ranks: Sequence[Units], runs: Sequence[tuple[int, Ints]]) -> Template:
     """The common run of a part: the most frequent make-up, with the median time of each unit.
 
     Args:
@@ -474,7 +467,7 @@ def median_part(ranks: Sequence[Units], runs: Sequence[tuple[int, NDArray[np.int
     return Template(place, rank, middle, np.median(host, axis=0), waits, joins, len(runs), spread)
 
 
-def _makeup(units: Units, place: NDArray[np.int64]) -> tuple[tuple[str, str], ...]:
+def _makeup(units: Units, place: Ints) -> tuple[tuple[str, str], ...]:
     """What a run is made of: names with shapes, which mean the same on every rank."""
     return tuple(_name(units, p) for p in place.tolist())
 

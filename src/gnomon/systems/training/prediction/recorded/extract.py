@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.errors import InputError
+from gnomon.graph.column_types import Flags, Ints
 from gnomon.ingest.profiler.kineto import KinetoTrace
+from gnomon.model.accelerator.operator_family import WORK_FAMILIES
 from gnomon.model.accelerator.profiler_cost import ProfilerCost
 from gnomon.sim.trace.graph import TraceGraph
 from gnomon.sim.trace.unprofiled import without_profiler
@@ -19,6 +20,12 @@ from gnomon.systems.training.job import RankPart, TrainingJob
 from gnomon.systems.training.prediction.analytic.style import width
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.program import Piece
+from gnomon.systems.training.prediction.recorded.collectives import (
+    TimedCollective,
+    model_kind,
+    timed_collectives,
+    unmet_messages,
+)
 from gnomon.systems.training.prediction.recorded.cut import (
     CutRank,
     Slot,
@@ -26,19 +33,13 @@ from gnomon.systems.training.prediction.recorded.cut import (
     cut_rank,
     median_part,
 )
-from gnomon.systems.training.prediction.recorded.exchanges import (
-    Exchange,
-    collective_kind,
-    recorded_exchanges,
-    unmet_messages,
-)
 from gnomon.systems.training.prediction.recorded.growth import (
     Growth,
     Linear,
     Roles,
     Size,
+    gemm_sizes,
     growth_of,
-    product_sizes,
 )
 from gnomon.systems.training.prediction.recorded.infer import (
     contradictions,
@@ -46,7 +47,6 @@ from gnomon.systems.training.prediction.recorded.infer import (
     linears_of,
 )
 from gnomon.systems.training.prediction.recorded.units import (
-    FAMILIES,
     Phase,
     Shapes,
     Units,
@@ -93,13 +93,13 @@ class Extracted(msgspec.Struct, frozen=True):
     """A recorded job, taken apart.
 
     Attributes:
-        configuration: Inferred, or as the user said.
+        configuration: Inferred, or as the user gave it.
         parts: By name, as in `Program`; the optimiser is one part, `optimizer`.
-        linears: A layer's products with weights.
+        linears: A layer's GEMMs with weights.
         parameters: Parameters of one rank's share of an embedding, a layer, a head.
-        step_ns: The host's and the device's time a step that belong to no part.
+        step_ns: The host's and the device's time per step that belong to no part.
         overlap_gradients: Gradients were reduced while the backward pass ran; None: not at all.
-        exchanges: What ranks exchanged, with the time it took once all were there.
+        collectives: What ranks communicated, with the time it took once all were there.
         steps: How many steps were taken apart.
         on_gpu: Whether it ran on GPUs.
         ends_waiting: The host waited for the device between steps.
@@ -107,7 +107,7 @@ class Extracted(msgspec.Struct, frozen=True):
         state_bytes: Bytes that the optimiser keeps of each weight.
         tied_head: Embedding and head are known to share their matrix.
         notes: Where the user and the trace disagree.
-        talks_in_layers: Ranks exchanged activations inside layers while it was recorded.
+        talks_in_layers: Ranks communicated activations inside layers while it was recorded.
     """
 
     configuration: Configuration
@@ -116,7 +116,7 @@ class Extracted(msgspec.Struct, frozen=True):
     parameters: Mapping[str, float]
     step_ns: tuple[float, float]
     overlap_gradients: bool | None
-    exchanges: tuple[Exchange, ...]
+    collectives: tuple[TimedCollective, ...]
     steps: int
     on_gpu: bool
     ends_waiting: bool
@@ -127,8 +127,8 @@ class Extracted(msgspec.Struct, frozen=True):
     talks_in_layers: bool = False
 
 
-_Runs = list[tuple[int, NDArray[np.int64]]]
-_Pick = Callable[[CutRank, Slot], Sequence[NDArray[np.int64]]]
+_Runs = list[tuple[int, Ints]]
+_Pick = Callable[[CutRank, Slot], Sequence[Ints]]
 
 
 def extract(
@@ -159,10 +159,10 @@ def extract(
             )  # fmt: skip
     _check_share(ranks, where)
     layer, end = templates["layer.forward"], templates["head.forward"]
-    told = infer_values(ranks, layer, templates["embedding.forward"], end, overrides, where)
-    _check_layers_exchanges(ranks, told, overrides, where)
-    told["gpu"] = _device(units[0].on_gpu, gpu, overrides, where)
-    configuration = Configuration(**(told | overrides))
+    inferred = infer_values(ranks, layer, templates["embedding.forward"], end, overrides, where)
+    _check_layer_collectives(ranks, inferred, overrides, where)
+    inferred["gpu"] = _device(units[0].on_gpu, gpu, overrides, where)
+    configuration = Configuration(**(inferred | overrides))
     linears = linears_of(units[layer.rank], layer, configuration.hidden)
     head = _head(units[end.rank], end, configuration)
     parts = {
@@ -179,13 +179,13 @@ def extract(
         parameters=_parameters(configuration, linears),
         step_ns=rest,
         overlap_gradients=_overlap(ranks),
-        exchanges=recorded_exchanges(job),
+        collectives=timed_collectives(job),
         steps=len(ranks[0].steps),
         on_gpu=units[0].on_gpu,
         ends_waiting=ranks[0].ends_waiting,
         weight_bytes=weight,
         state_bytes=weight * _states(units),
-        notes=contradictions(told, overrides),
+        notes=contradictions(inferred, overrides),
         talks_in_layers=any(len(rank.in_layers) for rank in ranks),
     )
 
@@ -223,27 +223,27 @@ def _check_share(ranks: Sequence[CutRank], where: str) -> None:
         )  # fmt: skip
 
 
-def _computes(rank: CutRank) -> NDArray[np.bool_]:
+def _computes(rank: CutRank) -> Flags:
     """The units of the steps that do not talk: communication waits for others besides."""
     talks = rank.units.is_family("communication")
     return np.asarray(np.isin(rank.units.step, rank.steps) & ~talks)
 
 
-def _check_layers_exchanges(
-    ranks: Sequence[CutRank], told: Mapping[str, Any], given: Mapping[str, Any], where: str
+def _check_layer_collectives(
+    ranks: Sequence[CutRank], inferred: Mapping[str, Any], given: Mapping[str, Any], where: str
 ) -> None:
-    """Inside layers only tensor parallelism may exchange something, and shapes have to show it."""
+    """Inside layers only tensor parallelism may communicate, and shapes have to show it."""
     kinds = {
-        collective_kind(f"{rank.units.name[unit]} {rank.units.operator_name(unit)}")
+        model_kind(f"{rank.units.name[unit]} {rank.units.operator_name(unit)}")
         for rank in ranks
         for unit in rank.in_layers.tolist()
     }
     if "all-to-all" in kinds:
         raise InputError(
-            "tokens are exchanged inside its layers (all-to-all), which predictions do not "
+            "tokens are communicated inside its layers (all-to-all), which predictions do not "
             "understand yet", where=where, hint="give a job without expert or context parallelism",
         )  # fmt: skip
-    if not kinds or int(given.get("tp", told["tp"])) > 1:
+    if not kinds or int(given.get("tp", inferred["tp"])) > 1:
         return
     if kinds & {"all-gather", "reduce-scatter", "broadcast"}:
         raise InputError(
@@ -251,7 +251,7 @@ def _check_layers_exchanges(
             "understand yet", where=where, hint="give a job that holds its layers whole (DDP)",
         )  # fmt: skip
     raise InputError(
-        "its ranks exchange something inside layers, but shapes do not tell how many share one",
+        "its ranks communicate inside layers, but shapes do not tell how many share one",
         where=where, hint="say how many: --base tp=2",
     )  # fmt: skip
 
@@ -268,7 +268,7 @@ def _device(on_gpu: bool, gpu: str, given: Mapping[str, Any], where: str) -> str
 
 
 def _traced(job: TrainingJob, where: str) -> list[RankPart]:
-    parts = [part for part in job.parts if part.trace is not None and part.stands_in is None]
+    parts = [part for part in job.parts if part.trace is not None and part.proxy_of is None]
     if not parts:
         raise InputError(
             "it has no operators to take apart", where=where,
@@ -323,7 +323,7 @@ def _recorded(
     roles = Roles(linears, base.tokens)
     pieces, growths = [], []
     for place, unit in enumerate(template.place.tolist()):
-        family = FAMILIES[units.family[unit]]
+        family = WORK_FAMILIES[units.family[unit]]
         if template.waits[place] and (place > 0 or name != "embedding.forward"):
             pieces.append(WAIT)
             growths.append(Growth("fixed"))
@@ -356,15 +356,15 @@ def _usual_shapes(units: Units, unit: int, part: str, base: Configuration) -> Sh
     """What a kernel of no operator works on, most likely: a compiler's are all activations."""
     if units.operator[unit] >= 0 or not units.on_gpu:
         return ()
-    of_logits = part.startswith("head") and FAMILIES[units.family[unit]] == "softmax"
+    of_logits = part.startswith("head") and WORK_FAMILIES[units.family[unit]] == "softmax"
     return ((base.tokens, base.vocab // base.tp if of_logits else base.hidden),)
 
 
 def _head(units: Units, forward: Template, base: Configuration) -> Linear:
-    """The product onto the vocabulary, or the rank's share of it."""
+    """The GEMM onto the vocabulary, or the rank's share of it."""
     out = base.vocab // base.tp
-    for unit in forward.place[units.is_family("product")[forward.place]].tolist():
-        sizes = product_sizes(units.operator_name(unit), units.shapes(unit))
+    for unit in forward.place[units.is_family("gemm")[forward.place]].tolist():
+        sizes = gemm_sizes(units.operator_name(unit), units.shapes(unit))
         if sizes is not None:
             out = sizes[1]
     return Linear(Size(base.hidden, ("hidden",)), Size(out, ("vocab",)), "head", True)
@@ -383,13 +383,13 @@ def _parameters(base: Configuration, linears: Sequence[Linear]) -> dict[str, flo
 
 
 def _optimizer(ranks: Sequence[CutRank]) -> RecordedPart:
-    """The optimiser of a rank, as one piece a family: the mean over ranks and steps."""
+    """The optimiser of a rank, as one piece per family: the mean over ranks and steps."""
     shares: dict[str, list[float]] = {}
     for rank in ranks:
         units = rank.units
         for place in rank.optimizer:
             for unit in place.tolist():
-                row = shares.setdefault(FAMILIES[units.family[unit]], [0.0, 0.0])
+                row = shares.setdefault(WORK_FAMILIES[units.family[unit]], [0.0, 0.0])
                 row[0] += float(units.device_ns[unit])
                 row[1] += float(units.host_ns[unit])
     runs = sum(len(rank.optimizer) for rank in ranks)
@@ -430,7 +430,7 @@ def _rest_of(rank: CutRank, parts: Mapping[str, RecordedPart]) -> tuple[float, f
 
 
 def _weight_bytes(units: Sequence[Units], linears: Sequence[Linear], dtype: str) -> float:
-    """Bytes of a weight: those of a product's operands, unless weights are cast for it."""
+    """Bytes of a weight: those of a GEMM's operands, unless weights are cast for it."""
     if any(_casts_weights(one, linears) or _updates_floats(one) for one in units):
         return 4.0
     return float(width(dtype))
@@ -474,6 +474,6 @@ def _states(units: Sequence[Units]) -> float:
     operators = {units[0].operator_name(unit).lower() for unit in at.tolist()}
     if not any("sgd" in name for name in names | operators):
         return 1.0 if any(one in name for name in names for one in _ONE_STATE) else 2.0
-    # Momentum is a product with what was kept; without it a step only adds.
+    # Momentum multiplies what was kept; without it a step only adds.
     fused = any("sgd" in name for name in operators)
     return 1.0 if fused or any("mul" in name for name in operators) else 0.0

@@ -17,15 +17,7 @@ import msgspec
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.recorded.units import Shapes
 
-__all__ = [
-    "Growth",
-    "Linear",
-    "Size",
-    "growth_of",
-    "name_linears",
-    "product_sizes",
-    "symbol_value",
-]
+__all__ = ["Growth", "Linear", "Size", "gemm_sizes", "growth_of", "name_linears", "symbol_value"]
 
 #: The sizes that a configuration gives one rank.
 _SYMBOLS: dict[str, Callable[[Configuration], float]] = {
@@ -58,7 +50,7 @@ def layer_matrices(configuration: Configuration) -> float:
     return c.hidden * (attention + (3 if c.gated else 2) * c.ffn / c.tp)
 
 
-#: The widths that tensors of a part may have; equal ones are told apart by the part alone.
+#: The widths that tensors of a part may have; equal ones are distinguished by the part alone.
 _WIDTHS: dict[str, tuple[str, ...]] = {
     "embedding": ("hidden", "vocab"),
     "layer": ("qkv", "ffn", "hidden", "inner", "kv", "heads"),
@@ -86,12 +78,12 @@ class Size(msgspec.Struct, frozen=True, gc=False):
 
 
 class Linear(msgspec.Struct, frozen=True, gc=False):
-    """A matrix product with weights: tokens times `into`, to tokens times `out`.
+    """A matrix multiplication with weights: tokens times `into`, to tokens times `out`.
 
     Attributes:
         group: Where it stands: `qkv` (before the attention), `proj` (after it), `up`, `down`,
-            `head`. Products of one group share their input or output, and so what tensor
-            parallelism exchanges.
+            `head`. GEMMs of one group share their input or output, and so what tensor
+            parallelism communicates.
         column: Tensor parallelism splits its output; else its input.
     """
 
@@ -105,32 +97,32 @@ class Growth(msgspec.Struct, frozen=True, gc=False):
     """What a piece computes.
 
     Attributes:
-        kind: `product` has sizes m, n, k and batch; `attention` batch, heads, queries, keys,
+        kind: `gemm` has sizes m, n, k and batch; `attention` batch, heads, queries, keys,
             width; `memory` the bytes that move; `fixed` does not change.
         sizes: As the kind has them.
         family: What kernel models call memory-bound work.
         backward: For attention.
-        exchange: Under tensor parallelism the output (`forward`: of a row-split product,
+        all_reduce: Under tensor parallelism the output (`forward`: of a row-split GEMM,
             `backward`: of a column-split one) has to be summed over ranks; "" for no.
         group: The group of the linear behind it, "" for none.
     """
 
-    kind: Literal["product", "attention", "memory", "fixed"]
+    kind: Literal["gemm", "attention", "memory", "fixed"]
     sizes: tuple[Size, ...] = ()
     family: str = "elementwise"
     backward: bool = False
-    exchange: str = ""
+    all_reduce: str = ""
     group: str = ""
 
 
-def product_sizes(operator: str, shapes: Shapes) -> tuple[int, int, int, int] | None:
-    """Rows, columns, inner size and batch of a product; None where the shapes do not tell.
+def gemm_sizes(operator: str, shapes: Shapes) -> tuple[int, int, int, int] | None:
+    """Rows, columns, inner size and batch of a GEMM; None where the shapes do not tell.
 
-    >>> product_sizes("aten::addmm", ((96,), (8, 32), (32, 96)))
+    >>> gemm_sizes("aten::addmm", ((96,), (8, 32), (32, 96)))
     (8, 96, 32, 1)
-    >>> product_sizes("aten::linear", ((2, 4, 32), (96, 32), (96,)))
+    >>> gemm_sizes("aten::linear", ((2, 4, 32), (96, 32), (96,)))
     (8, 96, 32, 1)
-    >>> product_sizes("aten::bmm", ((6, 8, 4), (6, 4, 8)))
+    >>> gemm_sizes("aten::bmm", ((6, 8, 4), (6, 4, 8)))
     (8, 8, 4, 6)
     """
     # What is added comes first, where the result goes (`out=`) last.
@@ -149,24 +141,22 @@ def product_sizes(operator: str, shapes: Shapes) -> tuple[int, int, int, int] | 
     return None
 
 
-def name_linears(
-    products: Sequence[tuple[int, int, int]], after: int, hidden: int
-) -> list[Linear]:
-    """What the products of a layer's forward pass are.
+def name_linears(gemms: Sequence[tuple[int, int, int]], after: int, hidden: int) -> list[Linear]:
+    """What the GEMMs of a layer's forward pass are.
 
     Args:
-        products: (rows, columns, inner) of each product with weights, in order.
+        gemms: (rows, columns, inner) of each GEMM with weights, in order.
         after: How many of them come before the attention.
         hidden: The hidden size.
     """
     linears = []
-    for place, (_, out, into) in enumerate(products):
+    for place, (_, out, into) in enumerate(gemms):
         if place < after:
             symbol = "qkv" if after == 1 else ("inner" if place == 0 else "kv")
             linears.append(Linear(Size(into, ("hidden",)), Size(out, (symbol,)), "qkv", True))
         elif place == after:
             linears.append(Linear(Size(into, ("inner",)), Size(out, ("hidden",)), "proj", False))
-        elif out == hidden and (into != hidden or place == len(products) - 1):
+        elif out == hidden and (into != hidden or place == len(gemms) - 1):
             linears.append(Linear(Size(into, ("ffn",)), Size(out, ("hidden",)), "down", False))
         else:
             linears.append(Linear(Size(into, ("hidden",)), Size(out, ("ffn",)), "up", True))
@@ -174,7 +164,7 @@ def name_linears(
 
 
 class Roles:
-    """Gives the products of a part their roles; each linear has one product of each kind."""
+    """Gives the GEMMs of a part their roles; each linear has one GEMM of each kind."""
 
     def __init__(self, linears: Sequence[Linear], tokens: int) -> None:
         self._linears = list(linears)
@@ -182,12 +172,12 @@ class Roles:
         self._left = [{"forward", "input", "weight"} for _ in linears]
 
     def growth(self, sizes: tuple[int, int, int, int], is_forward: bool) -> Growth | None:
-        """The work of a product of these sizes; None where it is of no linear."""
+        """The work of a GEMM of these sizes; None where it is of no linear."""
         kinds = ("forward",) if is_forward else ("input", "weight")
         order = list(range(len(self._linears)))
         places = order if is_forward else order[::-1]
         for again in (False, True):
-            # Activations that are recomputed bring a forward product into the backward pass:
+            # Activations that are recomputed bring a forward GEMM into the backward pass:
             # what has no role left for it takes one a second time.
             for kind in kinds if not again else ("forward", *kinds):
                 for place in places:
@@ -205,22 +195,21 @@ class Roles:
         one = Size(1)
         if batch != 1:
             return None
-        if kind == "forward" and (m, n, k) == (tokens.value, out.value, into.value):
-            exchange = "" if linear.column else "forward"
-            return Growth(
-                "product", (tokens, out, into, one), exchange=exchange, group=linear.group
-            )
-        if kind == "input" and (m, n, k) == (tokens.value, into.value, out.value):
-            exchange = "backward" if linear.column else ""
-            return Growth(
-                "product", (tokens, into, out, one), exchange=exchange, group=linear.group
-            )
-        if kind == "weight" and k == tokens.value:
-            if (m, n) == (out.value, into.value):
-                return Growth("product", (out, into, tokens, one), group=linear.group)
-            if (m, n) == (into.value, out.value):
-                return Growth("product", (into, out, tokens, one), group=linear.group)
-        return None
+        if kind == "weight":
+            for one_side, other in ((out, into), (into, out)):
+                if (m, n, k) == (one_side.value, other.value, tokens.value):
+                    return Growth("gemm", (one_side, other, tokens, one), group=linear.group)
+            return None
+        # A row-split GEMM is summed over ranks in the forward pass, a column-split one's gradient
+        # in the backward pass.
+        is_forward = kind == "forward"
+        wide, inner = (out, into) if is_forward else (into, out)
+        if (m, n, k) != (tokens.value, wide.value, inner.value):
+            return None
+        summed = kind if is_forward else "backward"
+        all_reduce = summed if linear.column != is_forward else ""
+        sizes_now = (tokens, wide, inner, one)
+        return Growth("gemm", sizes_now, all_reduce=all_reduce, group=linear.group)
 
 
 def growth_of(
@@ -235,25 +224,16 @@ def growth_of(
 ) -> Growth:
     """What a piece of a part computes, from its operator and the shapes of its tensors."""
     is_forward = part.endswith(".forward")
-    if family == "product":
-        sizes = product_sizes(operator, shapes)
+    if family == "gemm":
+        sizes = gemm_sizes(operator, shapes)
         if sizes is not None:
-            return roles.growth(sizes, is_forward) or _other_product(sizes, base)
+            return roles.growth(sizes, is_forward) or _other_gemm(sizes, base)
     if family == "attention":
         found = attention_sizes(operator, shapes)
         if found is not None:
-            batch, heads, queries, keys, width = found
             names = ("batch", "heads", "seq", "seq", "head_dim")
-            return Growth(
-                "attention",
-                tuple(
-                    Size(value, (name,))
-                    for value, name in zip(
-                        (batch, heads, queries, keys, width), names, strict=True
-                    )
-                ),
-                backward="backward" in operator.lower(),
-            )
+            sizes_of = tuple(Size(size, (name,)) for size, name in zip(found, names, strict=True))
+            return Growth("attention", sizes_of, backward="backward" in operator.lower())
     if family in ("copy", "communication") or not shapes:
         return Growth("fixed")
     return _memory_growth(family, shapes, base, part.split(".")[0], element_bytes)
@@ -276,8 +256,8 @@ def attention_sizes(operator: str, shapes: Shapes) -> tuple[int, int, int, int, 
     return q[0], q[1], q[2], k[2], q[3]
 
 
-def _other_product(sizes: tuple[int, int, int, int], base: Configuration) -> Growth:
-    """A product of no known linear: attention without a fused kernel, or something else."""
+def _other_gemm(sizes: tuple[int, int, int, int], base: Configuration) -> Growth:
+    """A GEMM of no known linear: attention without a fused kernel, or something else."""
     m, n, k, batch = sizes
 
     def name(value: int) -> Size:
@@ -290,13 +270,13 @@ def _other_product(sizes: tuple[int, int, int, int], base: Configuration) -> Gro
         return Size(value)
 
     many = Size(batch, ("batch", "heads")) if batch > 1 else Size(1)
-    return Growth("product", (name(m), name(n), name(k), many))
+    return Growth("gemm", (name(m), name(n), name(k), many))
 
 
 def _memory_growth(
     family: str, shapes: Shapes, base: Configuration, where: str, element_bytes: float
 ) -> Growth:
-    # A lookup reads as much as it hands on, however large its table is.
+    # A lookup reads as much as it returns, however large its table is.
     handed = [s for s in shapes if _is_activation(s, base)] if family == "embedding" else []
     if family == "embedding" and not handed and len(shapes[0]) == 2 and len(shapes) > 1:
         handed = [(base.tokens, shapes[0][1])]  # a table, and the places to look up

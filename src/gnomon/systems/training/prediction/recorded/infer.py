@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from gnomon.errors import InputError
+from gnomon.model.accelerator.operator_family import WORK_FAMILIES
 from gnomon.systems.training.prediction.recorded.cut import CutRank, Template, is_score_softmax
 from gnomon.systems.training.prediction.recorded.growth import (
     Linear,
     attention_sizes,
+    gemm_sizes,
     name_linears,
-    product_sizes,
 )
-from gnomon.systems.training.prediction.recorded.units import FAMILIES, Units
+from gnomon.systems.training.prediction.recorded.units import Units
 
 __all__ = ["contradictions", "infer_values", "linears_of"]
 
@@ -54,14 +55,14 @@ def infer_values(
     """
     all_units = [rank.units for rank in ranks]
     units = all_units[layer.rank]
-    products = _forward_products(units, layer)
-    if not products:
+    gemms = _forward_gemms(units, layer)
+    if not gemms:
         raise InputError(
-            "what repeats in it holds no matrix product of known shape", where=where,
+            "what repeats in it holds no matrix multiplication of known shape", where=where,
             hint="predictions need a transformer, profiled with record_shapes=True",
         )  # fmt: skip
-    tokens = Counter(p[0] for _, p in products).most_common(1)[0][0]
-    hidden = _hidden(units, layer, {sizes[2] for _, sizes in products})
+    tokens = Counter(p[0] for _, p in gemms).most_common(1)[0][0]
+    hidden = _hidden(units, layer, {sizes[2] for _, sizes in gemms})
     linears = linears_of(units, layer, hidden)
     values: dict[str, Any] = {"hidden": hidden, "dtype": _dtype(units, layer)}
     values |= _attention_values(units, layer, tokens, given, where)
@@ -74,16 +75,16 @@ def infer_values(
     return values | _parallel(ranks, values, where)
 
 
-def contradictions(told: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[str, ...]:
+def contradictions(inferred: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[str, ...]:
     """Where the user and the trace's shapes disagree, in words.
 
     >>> contradictions({"hidden": 2048, "seq": 512}, {"hidden": 4096, "seq": 512, "gpu": "H100"})
     ("--base hidden=4096: the trace's shapes say 2048",)
     """
     return tuple(
-        f"--base {name}={given[name]}: the trace's shapes say {told[name]}"
+        f"--base {name}={given[name]}: the trace's shapes say {inferred[name]}"
         for name in _SEEN
-        if name in given and told.get(name) and int(given[name]) != told[name]
+        if name in given and inferred.get(name) and int(given[name]) != inferred[name]
     )
 
 
@@ -102,30 +103,30 @@ def _attention_values(
 
 
 def _key_heads(values: Mapping[str, Any], linears: Sequence[Linear]) -> int:
-    """Heads of keys, from the product that makes them: keys may be repeated for the attention."""
+    """Heads of keys, from the GEMM that makes them: keys may be repeated for the attention."""
     heads, seen = values["heads"], values.get("kv_heads", values["heads"])
     width = values.get("head_dim", 0)
     outs = [int(linear.out.value) for linear in linears if linear.group == "qkv"]
     if not width or not outs or seen != heads:
         return int(seen)
     columns = min(outs) if len(outs) == 3 else (sum(outs) - heads * width) // 2
-    told = columns // width
-    exact = 0 < told < heads and columns == told * width and heads % told == 0
-    return told if exact else int(seen)
+    inferred = columns // width
+    exact = 0 < inferred < heads and columns == inferred * width and heads % inferred == 0
+    return inferred if exact else int(seen)
 
 
 def linears_of(units: Units, layer: Template, hidden: int) -> list[Linear]:
-    """The products with weights of a layer's forward part, those before the attention first."""
-    products = _forward_products(units, layer)
-    if not products:
+    """The GEMMs with weights of a layer's forward part, those before the attention first."""
+    gemms = _forward_gemms(units, layer)
+    if not gemms:
         return []
     family = units.family[layer.place]
-    marks = np.flatnonzero(family == FAMILIES.index("attention"))
+    marks = np.flatnonzero(family == WORK_FAMILIES.index("attention"))
     if not len(marks):
-        marks = np.flatnonzero(family == FAMILIES.index("softmax"))
-    at = marks[0] if len(marks) else products[0][0] + 1
-    ahead = [sizes for place, sizes in products if place < at]
-    behind = [sizes for place, sizes in products if place > at]
+        marks = np.flatnonzero(family == WORK_FAMILIES.index("softmax"))
+    at = marks[0] if len(marks) else gemms[0][0] + 1
+    ahead = [sizes for place, sizes in gemms if place < at]
+    behind = [sizes for place, sizes in gemms if place > at]
     # A repeat may begin anywhere in a layer. What feeds the attention reads the hidden size; what
     # stands before that is the end of the layer before.
     own = 0
@@ -136,14 +137,14 @@ def linears_of(units: Units, layer: Template, hidden: int) -> list[Linear]:
     return name_linears([sizes[:3] for sizes in order], own, hidden)
 
 
-def _forward_products(units: Units, part: Template) -> list[tuple[int, tuple[int, int, int, int]]]:
-    """Place within the part and sizes of each product that is not batched."""
+def _forward_gemms(units: Units, part: Template) -> list[tuple[int, tuple[int, int, int, int]]]:
+    """Place within the part and sizes of each GEMM that is not batched."""
     found = []
-    product = units.is_family("product")
+    gemm = units.is_family("gemm")
     for place, unit in enumerate(part.place.tolist()):
-        if not product[unit]:
+        if not gemm[unit]:
             continue
-        sizes = product_sizes(units.operator_name(unit), units.shapes(unit))
+        sizes = gemm_sizes(units.operator_name(unit), units.shapes(unit))
         if sizes is not None and sizes[3] == 1:
             found.append((place, sizes))
     return found
@@ -164,7 +165,7 @@ def _attention(units: Units, layer: Template) -> dict[str, Any] | None:
 
 
 def _unfused_attention(units: Units, layer: Template, tokens: int) -> dict[str, Any] | None:
-    """The same from a softmax over scores, and a batched product."""
+    """The same from a softmax over scores, and a batched GEMM."""
     for unit in layer.place[units.is_family("softmax")[layer.place]].tolist():
         for shape in units.shapes(unit) if is_score_softmax(units, unit) else ():
             seq = shape[-1]
@@ -177,20 +178,20 @@ def _unfused_attention(units: Units, layer: Template, tokens: int) -> dict[str, 
 
 
 def _batched_inner(units: Units, layer: Template, seq: int) -> int:
-    for unit in layer.place[units.is_family("product")[layer.place]].tolist():
-        sizes = product_sizes(units.operator_name(unit), units.shapes(unit))
+    for unit in layer.place[units.is_family("gemm")[layer.place]].tolist():
+        sizes = gemm_sizes(units.operator_name(unit), units.shapes(unit))
         if sizes is not None and sizes[3] > 1 and sizes[:2] == (seq, seq):
             return sizes[2]
     return 0
 
 
 def _hidden(units: Units, layer: Template, read: Container[int]) -> int:
-    """The width that normalisations and products both work on, else the most products read.
+    """The width that normalisations and GEMMs both work on, else the most GEMMs read.
 
     Args:
         units: The units of the rank.
         layer: A layer's forward part.
-        read: The inner sizes of its products.
+        read: The inner sizes of its GEMMs.
     """
     seen: Counter[int] = Counter()
     for unit in layer.place[units.is_family("normalisation")[layer.place]].tolist():
@@ -198,7 +199,7 @@ def _hidden(units: Units, layer: Template, read: Container[int]) -> int:
         if shapes and len(shapes[0]) >= 2 and shapes[0][-1] in read:
             seen[shapes[0][-1]] += 1
     if not seen:
-        return int(_forward_products(units, layer)[0][1][2])
+        return int(_forward_gemms(units, layer)[0][1][2])
     return max(seen, key=lambda width: (seen[width], width))
 
 
@@ -220,7 +221,7 @@ def _vocabulary(
     A head that sees one row a sequence is a classifier's. The largest table is of words, unless
     there are more positions than words: the head knows better.
     """
-    for _, (rows, columns, _, _) in reversed(_forward_products(units[head.rank], head)):
+    for _, (rows, columns, _, _) in reversed(_forward_gemms(units[head.rank], head)):
         # A loss that is computed a piece at a time sees some of the rows.
         if rows not in (1, batch) and tokens % rows == 0 and rows * _MOST_PIECES >= tokens:
             return columns
@@ -231,7 +232,7 @@ def _vocabulary(
 
 
 def _dtype(units: Units, layer: Template) -> str:
-    for unit in layer.place[units.is_family("product")[layer.place]].tolist():
+    for unit in layer.place[units.is_family("gemm")[layer.place]].tolist():
         text = units.trace.shapes[units.trace.shape[int(units.operator[unit])]]
         pieces = text.split("\t")
         for name, short in _TYPES.items():

@@ -3,7 +3,7 @@
 A kernel that stays as it is keeps its measured time. One that changes takes its measured time
 times what a model says of the new size relative to the old one: the model's own error in level
 cancels, only its error in slope stays, and it grows with the distance. Pieces that the recorded
-job does not have (what tensor parallelism exchanges, gradients that accumulate) are the model's
+job does not have (what tensor parallelism communicates, gradients that accumulate) are the model's
 alone.
 """
 
@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 
 from gnomon.model.accelerator.collective_time import CollectiveTimes
-from gnomon.model.accelerator.gpu import Gpu
 from gnomon.model.accelerator.kernel_time import KernelTimes
 from gnomon.systems.training.prediction.analytic.style import Style, width
 from gnomon.systems.training.prediction.configuration import Configuration
@@ -26,7 +25,7 @@ from gnomon.systems.training.prediction.program import Part, Piece, Program
 from gnomon.systems.training.prediction.recorded.extract import WAIT, Extracted, RecordedPart
 from gnomon.systems.training.prediction.recorded.growth import Growth
 
-__all__ = ["Machine", "Retimer"]
+__all__ = ["Retimer"]
 
 #: A kernel's time varies by this much from one run of a process to the next (log): clocks, and
 #: what shares the machine. Seen between the workloads recorded on one H200.
@@ -43,30 +42,18 @@ _FARTHEST = 2.0
 _SAME = 1e-9
 
 
-class Machine(msgspec.Struct, frozen=True):
-    """Models of one kind of device."""
-
-    gpu: Gpu
-    kernels: KernelTimes
-
-    @classmethod
-    def of(cls, gpu: Gpu) -> Machine:
-        """The models for a device."""
-        return cls(gpu, KernelTimes.of(gpu))
-
-
 class Retimer:
     """Sizes a recorded job for other configurations.
 
     Args:
         recorded: The recorded job.
-        base: Models of the device it ran on.
+        base: Kernel times of the device it ran on.
         style: How its code keeps its parameters.
         host_scale: What the host's times are multiplied by.
     """
 
     def __init__(
-        self, recorded: Extracted, base: Machine, style: Style, host_scale: float = 1.0
+        self, recorded: Extracted, base: KernelTimes, style: Style, host_scale: float = 1.0
     ) -> None:
         self.recorded = recorded
         self._style = style
@@ -79,16 +66,16 @@ class Retimer:
         }
 
     def program(
-        self, target: Configuration, machine: Machine, collectives: CollectiveTimes
+        self, target: Configuration, kernels: KernelTimes, collectives: CollectiveTimes
     ) -> Program:
         """The parts of another configuration on a device."""
         recorded = self.recorded
-        parts = dict(self._passes(target, machine, collectives))
+        parts = dict(self._passes(target, kernels, collectives))
         if target.accumulation > 1 and recorded.configuration.accumulation == 1:
             for what in ("layer", "embedding", "head"):
-                parts[f"{what}.backward"] += self._accumulate(what, target, machine)
+                parts[f"{what}.backward"] += self._accumulate(what, target, kernels)
         parameters = parameter_counts(target, self._style)
-        parts |= self._optimizer(target, machine, parameters)
+        parts |= self._optimizer(target, kernels, parameters)
         if self._host_scale != 1.0:
             parts = {name: self._paced(part) for name, part in parts.items()}
         return Program(
@@ -109,13 +96,13 @@ class Retimer:
     def _overlaps(self, target: Configuration) -> bool:
         """Reductions run beside the backward pass as recorded; where that says nothing, as
         data-parallel wrappers have it: beside it unless there is a pipeline."""
-        base, told = self.recorded.configuration, self.recorded.overlap_gradients
-        if told is None or (base.pp > 1 and target.pp == 1):
+        base, overlaps = self.recorded.configuration, self.recorded.overlap_gradients
+        if overlaps is None or (base.pp > 1 and target.pp == 1):
             return target.pp == 1
-        return told
+        return overlaps
 
     def _passes(
-        self, target: Configuration, machine: Machine, collectives: CollectiveTimes
+        self, target: Configuration, kernels: KernelTimes, collectives: CollectiveTimes
     ) -> dict[str, Part]:
         """Forward and backward parts. Layouts that only deal them out differently share them."""
         same = msgspec.structs.replace(
@@ -123,8 +110,8 @@ class Retimer:
         )
         if same not in self._sized:
             self._sized[same] = {
-                name: self._with_exchanges(
-                    name, self._part(name, part, same, machine), part, same, collectives
+                name: self._with_all_reduces(
+                    name, self._part(name, part, same, kernels), part, same, collectives
                 )
                 for name, part in self.recorded.parts.items()
                 if name != "optimizer"
@@ -132,13 +119,13 @@ class Retimer:
         return self._sized[same]
 
     def _part(
-        self, name: str, part: RecordedPart, target: Configuration, machine: Machine
+        self, name: str, part: RecordedPart, target: Configuration, kernels: KernelTimes
     ) -> list[Piece]:
         base = self.recorded.configuration
-        then_us = _model_us(part.growths, base, target, machine)
+        then_us = _model_us(part.growths, base, target, kernels)
         own = math.hypot(MEASURED_SPREAD, _STEADY_SHARE * part.spread)
         return [
-            self._piece(piece, growth, then / now if now > 0 else 1.0, own, target, machine)
+            self._piece(piece, growth, then / now if now > 0 else 1.0, own, target, kernels)
             for piece, growth, now, then in zip(
                 part.pieces, part.growths, self._now_us[name], then_us, strict=True
             )
@@ -151,25 +138,25 @@ class Retimer:
         ratio: float,
         own_spread: float,
         target: Configuration,
-        machine: Machine,
+        kernels: KernelTimes,
     ) -> Piece:
         if growth.kind == "fixed" or abs(ratio - 1.0) < _SAME:
             return msgspec.structs.replace(piece, spread=own_spread)
         family = growth.kind if growth.kind != "memory" else growth.family
-        spread = machine.kernels.spread(family, target.dtype)
-        if machine.gpu.name == self._base.gpu.name:
+        spread = kernels.spread(family, target.dtype)
+        if kernels.gpu.name == self._base.gpu.name:
             spread *= _RATIO_SHARE * min(abs(math.log(ratio)) / _FAR, _FARTHEST)
         else:
             # Two models of two devices: neither's error in level cancels.
-            spread = math.hypot(spread, self._base.kernels.spread(family, target.dtype))
+            spread = math.hypot(spread, self._base.spread(family, target.dtype))
         return msgspec.structs.replace(
             piece,
             device_ns=piece.device_ns * ratio,
-            model=machine.kernels.source(family, target.dtype),
+            model=kernels.source(family, target.dtype),
             spread=math.hypot(spread, own_spread),
         )
 
-    def _with_exchanges(
+    def _with_all_reduces(
         self,
         name: str,
         pieces: Sequence[Piece],
@@ -177,9 +164,9 @@ class Retimer:
         target: Configuration,
         collectives: CollectiveTimes,
     ) -> Part:
-        """Adds what tensor parallelism exchanges where the recorded job did not."""
+        """Adds what tensor parallelism communicates where the recorded job did not."""
         base = self.recorded.configuration
-        # One rank's share can be recorded alone: then it has nobody to exchange with.
+        # One rank's share can be recorded alone: then it has nobody to communicate with.
         alone = base.tp > 1 and target.tp == base.tp and not self.recorded.talks_in_layers
         if target.tp == 1 or alone:
             return tuple(pieces)
@@ -194,21 +181,20 @@ class Retimer:
             spread=collectives.spread("all-reduce", target.tp > collectives.node_gpus),
         )  # fmt: skip
         out: list[Piece] = []
-        last = {g.group: i for i, g in enumerate(part.growths) if g.exchange}
+        last = {g.group: i for i, g in enumerate(part.growths) if g.all_reduce}
         if name == "embedding.forward":
             return (*pieces, summed)
         for place, (piece, growth) in enumerate(zip(pieces, part.growths, strict=True)):
             out.append(piece)
-            if growth.exchange and last[growth.group] == place:
+            if growth.all_reduce and last[growth.group] == place:
                 out.append(summed)
         return tuple(out)
 
-    def _accumulate(self, what: str, target: Configuration, machine: Machine) -> Part:
+    def _accumulate(self, what: str, target: Configuration, kernels: KernelTimes) -> Part:
         """Gradients added to those of the micro-batches before: read twice, written once."""
         pieces = self.recorded.parts[f"{what}.backward"].pieces
         moved = 3 * self._style.gradient_bytes * parameter_counts(target, self._style)[what]
         share = (target.accumulation - 1) / target.accumulation
-        kernels = machine.kernels
         # A launch a tensor: weights, as many biases, and the norms.
         tensors = 1 if what != "layer" else 2 * len(self.recorded.linears) + 4
         host_ns = float(np.median([p.host_ns for p in pieces])) if pieces else 0.0
@@ -223,7 +209,7 @@ class Retimer:
         )  # fmt: skip
 
     def _optimizer(
-        self, target: Configuration, machine: Machine, parameters: Mapping[str, float]
+        self, target: Configuration, kernels: KernelTimes, parameters: Mapping[str, float]
     ) -> dict[str, Part]:
         """The optimiser's time goes with the parameters, its host's with the tensors."""
         recorded = self.recorded
@@ -233,7 +219,7 @@ class Retimer:
         device_ns = sum(p.device_ns for p in recorded.parts["optimizer"].pieces)
         host_ns = sum(p.host_ns for p in recorded.parts["optimizer"].pieces)
         everything /= base.pp  # what was recorded is the mean of a pipeline's ranks
-        bandwidth = self._base.gpu.memory_gb_s / machine.gpu.memory_gb_s
+        bandwidth = self._base.gpu.memory_gb_s / kernels.gpu.memory_gb_s
         parts: dict[str, Part] = {}
         tensors = {"embedding": 0.1, "head": 0.1, "layer": 1.0}
         units = sum(tensors[k] * (base.layers if k == "layer" else 1) for k in tensors) / base.pp
@@ -259,17 +245,16 @@ class Retimer:
 
 
 def _model_us(
-    growths: Iterable[Growth], base: Configuration, target: Configuration, machine: Machine
+    growths: Iterable[Growth], base: Configuration, target: Configuration, kernels: KernelTimes
 ) -> list[float]:
     """What the models say each piece takes; 0 for what does not change."""
     growths = list(growths)
     sizes = [tuple(size.under(base, target) for size in growth.sizes) for growth in growths]
     out = np.zeros(len(growths))
-    kernels = machine.kernels
-    product = [i for i, g in enumerate(growths) if g.kind == "product"]
-    if product:
-        m, n, k, batch = np.asarray([sizes[i] for i in product]).T
-        out[product] = kernels.product_us(m, n, k, batch, target.dtype)
+    gemm = [i for i, g in enumerate(growths) if g.kind == "gemm"]
+    if gemm:
+        m, n, k, batch = np.asarray([sizes[i] for i in gemm]).T
+        out[gemm] = kernels.gemm_us(m, n, k, batch, target.dtype)
     for backward in (False, True):
         chosen = [
             i for i, g in enumerate(growths) if g.kind == "attention" and g.backward is backward

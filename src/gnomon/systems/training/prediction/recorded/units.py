@@ -8,7 +8,6 @@ forward pass, the backward pass or the optimiser, and how long it takes when nob
 from __future__ import annotations
 
 import itertools
-import re
 from enum import IntEnum
 from functools import cached_property
 
@@ -17,36 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.graph import WorkGraph
+from gnomon.graph.column_types import Codes, Flags, Floats, Ints
+from gnomon.graph.nesting import enclosing
 from gnomon.graph.workgraph import LAUNCH
 from gnomon.ingest.profiler.kineto import KinetoTrace
-from gnomon.model.accelerator.kernel_class import classify_kernel
+from gnomon.model.accelerator.operator_family import WORK_FAMILIES, work_family
 from gnomon.sim import replay
 from gnomon.sim.trace.graph import HOST_KINDS, TraceGraph
 
-__all__ = ["FAMILIES", "Phase", "Shapes", "Units", "find_units"]
-
-FAMILIES = (
-    "product", "attention", "normalisation", "softmax", "elementwise", "reduction", "embedding",
-    "optimizer", "copy", "communication", "other",
-)  # fmt: skip
-#: What operators do, by words in their names; the first that fits counts.
-_OPERATORS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("communication", ("c10d", "nccl", "gloo", "_c10d_functional", "record_param_comms")),
-    ("attention", ("attention", "flash_attn", "fmha")),
-    ("optimizer", ("adam", "sgd", "lamb", "adagrad", "muon")),
-    ("product", ("mm", "matmul", "linear", "conv")),
-    ("normalisation", ("layer_norm", "rms_norm", "group_norm", "layernorm", "rmsnorm")),
-    ("softmax", ("softmax", "nll_loss", "cross_entropy")),
-    ("embedding", ("embedding", "index_select", "gather", "scatter", "index_put")),
-    ("reduction", ("sum", "mean", "norm")),
-)  # fmt: skip
+__all__ = ["Phase", "Shapes", "Units", "find_units"]
 
 #: What stands around whole regions that a compiler made: its shapes are those of all of the model.
 _REGIONS = ("CompiledFunction", "Torch-Compiled Region", "## Call CompiledFxGraph")
-#: A fused kernel is named after all that went into it, but it multiplies no matrices.
-_FUSED = re.compile(r"triton_(?!tem)")
-_NOT_FUSED = ("communication", "attention", "optimizer", "product")
-
 Shapes = tuple[tuple[int, ...], ...]
 
 
@@ -69,7 +50,7 @@ class Units(msgspec.Struct, frozen=True, eq=False, dict=True):
         host_ns: The host's time from the unit before up to this one; 0 on a CPU.
         operator: The event of the operator behind it, with shapes where any has; -1 for none.
         phase: A `Phase`.
-        family: A code into `FAMILIES`.
+        family: A code into `WORK_FAMILIES`.
         like: The event whose name and shapes tell which units do the same; -1 for none.
         side: It runs on a stream beside the one that computes.
         waits: The host waited for the device before it.
@@ -78,26 +59,26 @@ class Units(msgspec.Struct, frozen=True, eq=False, dict=True):
     """
 
     trace: KinetoTrace
-    task: NDArray[np.int64]
-    step: NDArray[np.int32]
-    device_ns: NDArray[np.float64]
-    host_ns: NDArray[np.float64]
+    task: Ints
+    step: Codes
+    device_ns: Floats
+    host_ns: Floats
     name: tuple[str, ...]
-    operator: NDArray[np.int64]
+    operator: Ints
     phase: NDArray[np.int8]
     family: NDArray[np.int8]
-    like: NDArray[np.int64]
-    side: NDArray[np.bool_]
-    waits: NDArray[np.bool_]
-    joins: NDArray[np.bool_]
+    like: Ints
+    side: Flags
+    waits: Flags
+    joins: Flags
     on_gpu: bool
 
     def __len__(self) -> int:
         return len(self.task)
 
-    def is_family(self, *families: str) -> NDArray[np.bool_]:
+    def is_family(self, *families: str) -> Flags:
         """Which units belong to one of these families."""
-        return np.isin(self.family, [FAMILIES.index(family) for family in families])
+        return np.isin(self.family, [WORK_FAMILIES.index(family) for family in families])
 
     def operator_name(self, unit: int) -> str:
         """The name of the operator behind a unit."""
@@ -115,21 +96,21 @@ class Units(msgspec.Struct, frozen=True, eq=False, dict=True):
         return {int(code): parse_shapes(self.trace.shapes[code]) for code in codes.tolist()}
 
     @cached_property
-    def token(self) -> NDArray[np.int64]:
+    def token(self) -> Ints:
         """A number that is the same for units that do the same on the same shapes."""
         has = self.like >= 0
         event = np.maximum(self.like, 0)
-        # Kernels of no operator are told apart by their own names.
+        # Kernels of no operator are distinguished by their own names.
         own = np.unique(np.asarray(self.name, np.str_), return_inverse=True)[1].reshape(-1)
         name = np.where(has, self.trace.name[event], -1 - own)
         shape = np.where(has, self.trace.shape[event], -1)
-        # Several kernels of one operator are told apart by their place in it.
+        # Several kernels of one operator are distinguished by their place in it.
         nth = np.arange(len(self)) - self._first_of_operator
         rows = np.stack([name, shape, self.phase, nth], axis=1)
         return np.asarray(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1), np.int64)
 
     @cached_property
-    def _first_of_operator(self) -> NDArray[np.int64]:
+    def _first_of_operator(self) -> Ints:
         """The first of the units that came from the same call of an operator."""
         place = np.arange(len(self))
         begins = np.ones(len(self), bool)
@@ -160,30 +141,6 @@ def _flat(value: object) -> list[tuple[int, ...]]:
     return [shape for item in value for shape in _flat(item)]
 
 
-def family_of(operator: str, kernel: str) -> str:
-    """What a kernel of an operator does; the operator's name tells more where there is one.
-
-    >>> family_of("aten::addmm", "nvjet_tst_128x256")
-    'product'
-    >>> family_of("aten::addmm", "Memset (Device)")
-    'copy'
-    >>> family_of("", "triton_red_fused__log_softmax_addmm_3")
-    'softmax'
-    """
-    by_kernel = classify_kernel(kernel) if kernel else "other"
-    if by_kernel in ("communication", "copy", "optimizer"):
-        return by_kernel
-    small = (operator or kernel).lower()
-    fused = _FUSED.match(small)
-    if operator or fused:
-        for family, words in _OPERATORS:
-            if any(word in small for word in words) and not (fused and family in _NOT_FUSED):
-                return family
-        if fused:
-            return "elementwise"
-    return by_kernel if by_kernel in FAMILIES and by_kernel != "other" else "elementwise"
-
-
 def find_units(trace: KinetoTrace, training: TraceGraph, graph: WorkGraph) -> Units:
     """The units of one rank.
 
@@ -199,31 +156,20 @@ def find_units(trace: KinetoTrace, training: TraceGraph, graph: WorkGraph) -> Un
     return _operators(trace, training, graph, parent)
 
 
-def _parents(trace: KinetoTrace) -> NDArray[np.int64]:
+def _parents(trace: KinetoTrace) -> Ints:
     """The event around each operator, annotation and runtime call; -1 for none."""
     kinds = ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver")
     rows = np.flatnonzero(trace.is_category(*kinds))
-    rows = rows[np.lexsort((-trace.end_ns[rows], trace.start_ns[rows], trace.thread[rows]))]
+    around = enclosing(trace.start_ns[rows], trace.end_ns[rows], trace.thread[rows])
     parent = np.full(len(trace), -1, np.int64)
-    thread, end = trace.thread[rows].tolist(), trace.end_ns[rows].tolist()
-    start = trace.start_ns[rows].tolist()
-    open_: list[tuple[int, int]] = []
-    last = -1
-    for place, event in enumerate(rows.tolist()):
-        if thread[place] != last:
-            open_, last = [], thread[place]
-        while open_ and (open_[-1][1] < end[place] or open_[-1][1] <= start[place]):
-            open_.pop()
-        if open_:
-            parent[event] = open_[-1][0]
-        open_.append((event, end[place]))
+    parent[rows] = np.where(around >= 0, rows[around], -1)
     return parent
 
 
 class _Chain:
     """What stands above an event: remembered, since many events share it."""
 
-    def __init__(self, trace: KinetoTrace, parent: NDArray[np.int64]) -> None:
+    def __init__(self, trace: KinetoTrace, parent: Ints) -> None:
         self._trace = trace
         self._parent = parent.tolist()
         self._shape = trace.shape.tolist()
@@ -250,7 +196,7 @@ class _Chain:
     def attention(self, event: int) -> int:
         """The innermost attention with shapes around an event; -1 for none."""
         for e in self._operators_of(event):
-            if self._has_sizes(e) and family_of(self._trace.name_of(e), "") == "attention":
+            if self._has_sizes(e) and work_family(self._trace.name_of(e), "") == "attention":
                 return e
         return -1
 
@@ -270,7 +216,7 @@ class _Chain:
         return operators[-1] if operators else event
 
     def phase(self, event: int) -> tuple[int, int]:
-        """The phase that the names around an event tell, and the event that told it (-1: none)."""
+        """The phase that the names around an event give, and the event that gave it (-1: none)."""
         known = self._phase.get(event)
         if known is None:
             name = self._trace.name_of(event)
@@ -289,11 +235,7 @@ def _is_region(name: str) -> bool:
 
 
 def _kernels(
-    trace: KinetoTrace,
-    training: TraceGraph,
-    graph: WorkGraph,
-    parent: NDArray[np.int64],
-    device: NDArray[np.bool_],
+    trace: KinetoTrace, training: TraceGraph, graph: WorkGraph, parent: Ints, device: Flags
 ) -> Units:
     assert training.event is not None
     launcher = _launchers(graph)
@@ -308,19 +250,19 @@ def _kernels(
     phase = np.asarray([chain.phase(c)[0] for c in call.tolist()], np.int8)
     names = tuple(str(graph.names[n]) for n in graph.name[task].tolist())
     family = [
-        family_of(trace.name_of(op) if op >= 0 else "", name)
+        work_family(trace.name_of(op) if op >= 0 else "", name)
         for op, name in zip(operator.tolist(), names, strict=True)
     ]
     step = training.step[task]
     return Units(
         trace, task, step, _with_pause(graph, task), host_ns, names, operator,
-        _settle_phases(phase, step), np.asarray([FAMILIES.index(f) for f in family], np.int8),
+        _settle_phases(phase, step), np.asarray([WORK_FAMILIES.index(f) for f in family], np.int8),
         operator, _beside(graph, task), _after_waits(graph, training, launcher[task]),
         _after_others(graph, task, device), True,
     )  # fmt: skip
 
 
-def _launchers(graph: WorkGraph) -> NDArray[np.int64]:
+def _launchers(graph: WorkGraph) -> Ints:
     """The host task that launched each task; -1 for none."""
     launcher = np.full(len(graph), -1, np.int64)
     if LAUNCH in graph.edge_kinds:
@@ -335,20 +277,20 @@ def _launchers(graph: WorkGraph) -> NDArray[np.int64]:
     return launcher
 
 
-def _host_alone(graph: WorkGraph, device: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _host_alone(graph: WorkGraph, device: Flags) -> Ints:
     """When each host task would end if the device took no time: the pace of the host alone."""
     at_once = np.where(device | graph.is_kind("latency"), 0, graph.duration_ns)
     line = replay(graph.with_durations(at_once), causes=False)
     return line.end_ns
 
 
-def _with_pause(graph: WorkGraph, task: NDArray[np.int64]) -> NDArray[np.float64]:
+def _with_pause(graph: WorkGraph, task: Ints) -> Floats:
     before = np.maximum(task - 1, 0)
     pause = graph.is_kind("latency")[before] & (graph.lane[before] == graph.lane[task])
     return (graph.duration_ns[task] + np.where(pause, graph.duration_ns[before], 0)).astype(float)
 
 
-def _beside(graph: WorkGraph, task: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _beside(graph: WorkGraph, task: Ints) -> Flags:
     """Whether a task lies on another lane than the one with the most work."""
     lane = graph.lane[task]
     if not len(task):
@@ -358,9 +300,7 @@ def _beside(graph: WorkGraph, task: NDArray[np.int64]) -> NDArray[np.bool_]:
     return np.asarray(lane != int(np.argmax(busy)))
 
 
-def _after_waits(
-    graph: WorkGraph, training: TraceGraph, launcher: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def _after_waits(graph: WorkGraph, training: TraceGraph, launcher: Ints) -> Flags:
     """Whether the host waited for the device since the unit before."""
     waits = np.zeros(len(launcher), bool)
     if graph.wait_task is None or not len(graph.wait_task):
@@ -372,12 +312,10 @@ def _after_waits(
     return waits
 
 
-def _after_others(
-    graph: WorkGraph, task: NDArray[np.int64], device: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
+def _after_others(graph: WorkGraph, task: Ints, device: Flags) -> Flags:
     """Whether a task of the lane that computes waited for work of another one.
 
-    Communication does not count: what ranks exchange is put together anew.
+    Communication does not count: what ranks communicate is put together anew.
     """
     source = np.repeat(np.arange(len(graph)), np.diff(graph.edge_offset))
     target = graph.edge_target
@@ -392,8 +330,8 @@ def _after_others(
     return np.asarray(waits & ~_beside(graph, task))
 
 
-def _settle_phases(phase: NDArray[np.int8], step: NDArray[np.int32]) -> NDArray[np.int8]:
-    """What no name told: after the last backward unit of a step comes the optimiser."""
+def _settle_phases(phase: NDArray[np.int8], step: Codes) -> NDArray[np.int8]:
+    """What no name gives: after the last backward unit of a step comes the optimiser."""
     settled = phase.copy()
     for number in np.unique(step).tolist():
         own = np.flatnonzero(step == number)
@@ -405,9 +343,7 @@ def _settle_phases(phase: NDArray[np.int8], step: NDArray[np.int32]) -> NDArray[
     return settled
 
 
-def _operators(
-    trace: KinetoTrace, training: TraceGraph, graph: WorkGraph, parent: NDArray[np.int64]
-) -> Units:
+def _operators(trace: KinetoTrace, training: TraceGraph, graph: WorkGraph, parent: Ints) -> Units:
     """On a CPU: outermost operators, with the gaps before them."""
     assert training.event is not None
     if not len(graph):
@@ -438,7 +374,7 @@ def _operators(
     none = np.zeros(len(first), bool)
     return Units(
         trace, tasks[longest], step, whole, np.zeros(len(first)), names, operator,
-        _settle_phases(phase, step), np.asarray([FAMILIES.index(f) for f in family], np.int8),
+        _settle_phases(phase, step), np.asarray([WORK_FAMILIES.index(f) for f in family], np.int8),
         outer[first], none, none, none, False,
     )  # fmt: skip
 
@@ -446,7 +382,7 @@ def _operators(
 def _behind(chain: _Chain, event: int) -> int:
     """The operator that tells what a unit of the host does: an attention as a whole, if it is one.
 
-    Without a kernel of its own an attention is products and a softmax, which belong together.
+    Without a kernel of its own an attention is GEMMs and a softmax, which belong together.
     """
     if event < 0:
         return -1
@@ -464,14 +400,12 @@ def _no_units(trace: KinetoTrace) -> Units:
 
 
 def _operator_family(operator: str, outer: str) -> str:
-    if family_of(outer, "") == "communication":
+    if work_family(outer, "") == "communication":
         return "communication"
-    return family_of(operator, "")
+    return work_family(operator, "")
 
 
-def _longest(
-    duration: NDArray[np.float64], first: NDArray[np.int64], event: NDArray[np.int32]
-) -> NDArray[np.int64]:
+def _longest(duration: Floats, first: Ints, event: Codes) -> Ints:
     """The longest task of each stretch that has an event, else its first."""
     weight = np.where(event >= 0, duration, -1.0)
     stretch = np.zeros(len(duration), np.int64)

@@ -1,31 +1,21 @@
-"""Exchanges: what ranks sent one another in a recorded job, and how long it took on the wire."""
+"""Collectives and messages of a recorded job: their sizes, and how long they took on the wire."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 
 import msgspec
 import numpy as np
 
+from gnomon.model.accelerator.collective_names import MODEL_KINDS, collective_kind
 from gnomon.sim.trace.events import lay_out
 from gnomon.systems.training.communication import Communication, communications
 from gnomon.systems.training.job import RankPart, TrainingJob
 from gnomon.systems.training.prediction.recorded.units import parse_shapes
 
-__all__ = ["Exchange", "collective_kind", "recorded_exchanges", "unmet_messages"]
+__all__ = ["TimedCollective", "model_kind", "timed_collectives", "unmet_messages"]
 
-#: What backends call a collective, in the words of `model.collective_time`.
-_KINDS = (
-    ("allreduce", "all-reduce"),
-    ("reducescatter", "reduce-scatter"),
-    ("allgather", "all-gather"),
-    ("alltoall", "all-to-all"),
-    ("broadcast", "broadcast"),
-    ("send", "send"),
-    ("recv", "send"),
-)
 _WIDTHS = {
     "bfloat16": 2,
     "half": 2,
@@ -35,11 +25,11 @@ _WIDTHS = {
     "double": 8,
     "long": 8,
 }
-#: Alone, a rank does not know how long it waited; of many equal exchanges the shortest did least.
+#: Alone, a rank does not know how long it waited; of many equal ones the shortest did least.
 _LEAST_WAITING = 0.2
 
 
-class Exchange(msgspec.Struct, frozen=True):
+class TimedCollective(msgspec.Struct, frozen=True):
     """One collective or message: kind, bytes, members, and microseconds once all were there."""
 
     kind: str
@@ -48,40 +38,43 @@ class Exchange(msgspec.Struct, frozen=True):
     us: float
 
 
-def recorded_exchanges(job: TrainingJob) -> tuple[Exchange, ...]:
-    """Every exchange of a job whose size its traces tell."""
-    if job.meeting is None:
+def timed_collectives(job: TrainingJob) -> tuple[TimedCollective, ...]:
+    """Every communication of a job whose size its traces tell."""
+    if job.rendezvous is None:
         return tuple(_alone(job.parts[0])) if job.parts else ()
-    meeting = job.meeting
-    members = Counter(meeting.group.tolist())
-    told: dict[int, dict[int, Communication]] = {}
+    rendezvous = job.rendezvous
+    members = Counter(rendezvous.group.tolist())
+    by_part: dict[int, dict[int, Communication]] = {}
     found = []
     first = np.asarray([part.first_task for part in job.parts])
     for task, group, transfer in zip(
-        meeting.task.tolist(), meeting.group.tolist(), meeting.transfer_ns.tolist(), strict=True
+        rendezvous.task.tolist(),
+        rendezvous.group.tolist(),
+        rendezvous.transfer_ns.tolist(),
+        strict=True,
     ):
         number = int(np.searchsorted(first, task, side="right")) - 1
         part = job.parts[number]
         if part.trace is None or part.training.event is None or group < 0:
             continue
-        if number not in told:
-            told[number] = _by_event(part)
+        if number not in by_part:
+            by_part[number] = _by_event(part)
         event = int(part.training.event[task - part.first_task])
-        exchange = _exchange(told[number].get(event), members[group], transfer / 1e3)
-        if exchange is not None:
-            found.append(exchange)
+        collective = _timed(by_part[number].get(event), members[group], transfer / 1e3)
+        if collective is not None:
+            found.append(collective)
     return tuple(found)
 
 
 def unmet_messages(job: TrainingJob) -> float:
     """The share of a job's messages whose other side is in none of its traces."""
-    meeting = job.meeting
+    rendezvous = job.rendezvous
     met = np.empty(0, np.int64)
-    if meeting is not None:
-        met = np.concatenate([meeting.task, meeting.sent, meeting.received])
+    if rendezvous is not None:
+        met = np.concatenate([rendezvous.task, rendezvous.sent, rendezvous.received])
     sent = found = 0
     for part in job.parts:
-        if part.trace is None or part.training.event is None or part.stands_in is not None:
+        if part.trace is None or part.training.event is None or part.proxy_of is not None:
             continue
         messages = [one.event for one in _by_event(part).values() if one.is_point_to_point]
         own = met[(met >= part.first_task) & (met < part.first_task + len(part.training.graph))]
@@ -91,14 +84,13 @@ def unmet_messages(job: TrainingJob) -> float:
     return 1.0 - found / sent if sent else 0.0
 
 
-def collective_kind(text: str) -> str:
-    """What a backend's words for a collective mean; "" for none we know.
+def model_kind(name: str) -> str:
+    """What the models call a collective of this name; "" for none they know.
 
-    >>> collective_kind("ncclDevKernel_AllGather_RING_LL"), collective_kind("c10d::allreduce_")
+    >>> model_kind("ncclDevKernel_AllGather_RING_LL"), model_kind("c10d::allreduce_")
     ('all-gather', 'all-reduce')
     """
-    plain = re.sub(r"[^a-z]", "", text.lower())
-    return next((ours for theirs, ours in _KINDS if theirs in plain), "")
+    return MODEL_KINDS.get(collective_kind(name) or "", "")
 
 
 def _by_event(part: RankPart) -> dict[int, Communication]:
@@ -106,31 +98,31 @@ def _by_event(part: RankPart) -> dict[int, Communication]:
     return {one.event: one for one in communications(part.trace, lay_out(part.trace))}
 
 
-def _alone(part: RankPart) -> list[Exchange]:
-    """What a single rank shows: of exchanges of one kind and size the ones that waited least."""
+def _alone(part: RankPart) -> list[TimedCollective]:
+    """What a single rank shows: of one kind and size the ones that waited least."""
     if part.trace is None:
         return []
     world = part.trace.world_size or 2
     rows: dict[tuple[str, float, int], list[float]] = {}
     for one in _by_event(part).values():
         ranks = len(one.ranks) or (2 if one.is_point_to_point else world)
-        exchange = _exchange(one, ranks, (one.end_ns - one.start_ns) / 1e3)
-        if exchange is not None:
-            rows.setdefault((exchange.kind, exchange.bytes, ranks), []).append(exchange.us)
+        collective = _timed(one, ranks, (one.end_ns - one.start_ns) / 1e3)
+        if collective is not None:
+            rows.setdefault((collective.kind, collective.bytes, ranks), []).append(collective.us)
     return [
-        Exchange(kind, size, ranks, float(np.quantile(us, _LEAST_WAITING)))
+        TimedCollective(kind, size, ranks, float(np.quantile(us, _LEAST_WAITING)))
         for (kind, size, ranks), us in rows.items()
     ]
 
 
-def _exchange(one: Communication | None, ranks: int, us: float) -> Exchange | None:
+def _timed(one: Communication | None, ranks: int, us: float) -> TimedCollective | None:
     if one is None or us <= 0:
         return None
-    kind = collective_kind(one.operation)
+    kind = model_kind(one.operation)
     size = _bytes(one.size)
     if not kind or not size:
         return None
-    return Exchange(kind, size, max(ranks, 2), us)
+    return TimedCollective(kind, size, max(ranks, 2), us)
 
 
 def _bytes(size: str) -> float:
