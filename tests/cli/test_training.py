@@ -142,7 +142,7 @@ def test_two_traces_of_one_rank_are_refused(tmp_path, capsys):
     assert "two traces are of rank 4" in refused(capsys, "training", "replay", tmp_path / "?.json")
 
 
-def test_ranks_that_were_not_traced_are_stood_in_for_unless_told(tmp_path, capsys):
+def test_ranks_that_were_not_traced_have_proxies_unless_told(tmp_path, capsys):
     for rank in (0, 1):
         write_trace(
             tmp_path / f"rank{rank}.json", *rank_events(1000, 1030, ranks="[0, 1, 2]"),
@@ -150,7 +150,7 @@ def test_ranks_that_were_not_traced_are_stood_in_for_unless_told(tmp_path, capsy
         )  # fmt: skip
     found = answer(capsys, "training", "replay", tmp_path)
     assert found["ranks"] == 3
-    assert "traced ranks stand in for 1 that were not traced" in found["notes"]
+    assert "traced ranks are proxies for 1 that were not traced" in found["notes"]
     assert answer(capsys, "training", "replay", tmp_path, "--traced-only")["ranks"] == 2
 
 
