@@ -15,6 +15,7 @@ for settings in ({"layers": 12}, {"layers": 12, "tp": 2}, {"layers": 12, "tp": 2
     words = " ".join(f"{name}={value}" for name, value in settings.items())
     step, gib = prediction.step, prediction.memory.total / 2**30
     fits = "fits" if prediction.fits else f"{prediction.over_gib:.1f} GiB too many"
-    print(f"{words:22} {step.mid:6.1f} ms ({step.low:.0f} to {step.high:.0f}), {gib:5.2f} GiB, {fits}")
+    shown = f"{step.mid:6.1f} ms ({step.low:.0f} to {step.high:.0f})"
+    print(f"{words:22} {shown}, {gib:5.2f} GiB, {fits}")
     for row in prediction.waterfall:
         print(f"    {row.change:20} {row.delta_ms:+7.2f} ms")

@@ -142,7 +142,7 @@ def test_two_traces_of_one_rank_are_refused(tmp_path, capsys):
     assert "two traces are of rank 4" in refused(capsys, "training", "replay", tmp_path / "?.json")
 
 
-def test_ranks_that_were_not_traced_are_stood_in_for_unless_told(tmp_path, capsys):
+def test_ranks_that_were_not_traced_have_proxies_unless_told(tmp_path, capsys):
     for rank in (0, 1):
         write_trace(
             tmp_path / f"rank{rank}.json", *rank_events(1000, 1030, ranks="[0, 1, 2]"),

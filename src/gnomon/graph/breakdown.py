@@ -45,11 +45,6 @@ class Breakdown(msgspec.Struct, frozen=True, eq=False):
         """Time in which only this class ran, rank by rank."""
         return self.time_ns[:, 1 << self._index(name)]
 
-    def busy_by_rank(self, name: str) -> Ints:
-        """Time in which this class ran, alone or not, rank by rank."""
-        has = (self._sets() >> self._index(name)) & 1
-        return np.asarray(self.time_ns[:, has == 1].sum(axis=1), np.int64)
-
     def overlapped_by_rank(self) -> Ints:
         """Time in which two classes or more ran, rank by rank."""
         several = np.asarray([int(s).bit_count() > 1 for s in self._sets()])
@@ -62,10 +57,6 @@ class Breakdown(msgspec.Struct, frozen=True, eq=False):
     def exposed_ns(self, name: str) -> int:
         """Exposed time of a class, mean over ranks."""
         return self._mean(self.exposed_by_rank(name))
-
-    def busy_ns(self, name: str) -> int:
-        """Busy time of a class, mean over ranks."""
-        return self._mean(self.busy_by_rank(name))
 
     @property
     def overlapped_ns(self) -> int:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,9 +23,6 @@ from gnomon.graph._columns import (
 )
 from gnomon.graph.column_types import Codes, Flags, Floats, Ints
 from gnomon.table import Dictionary
-
-if TYPE_CHECKING:
-    from gnomon.table import Table
 
 __all__ = ["LAUNCH", "WorkGraph"]
 
@@ -244,12 +241,6 @@ class WorkGraph:
         from gnomon.graph.store import load_graph
 
         return load_graph(path)
-
-    def to_table(self) -> Table:
-        """One row a task, for data frames."""
-        from gnomon.graph.store import task_table
-
-        return task_table(self)
 
 
 def _lanes(

@@ -72,7 +72,7 @@ def test_communication_is_a_word_of_its_own():
     ("asked", "said"),
     [
         (dict(keep=["phase:backwards"]), "did you mean backward? there are forward, backward"),
-        (dict(keep=["family:gemm"]), "there are allocation, attention"),
+        (dict(keep=["family:matmul"]), "there are allocation, attention"),
         (dict(drop=["families:optimiser"]), "did you mean optimizer?"),
         (dict(keep=["stage:1"]), "one of phase:..., family:..., layers:..., communication"),
         (dict(keep=["layers:a"]), "'a' is no list of numbers; such as 0-3,7"),

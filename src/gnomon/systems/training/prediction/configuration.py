@@ -114,35 +114,29 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             set_(self, "expert_ffn", self.ffn)
 
     def _check_splits(self) -> None:
-        if self.heads % self.kv_heads:
-            raise InputError(f"{self.heads} heads cannot share {self.kv_heads} heads of keys")
-        if self.heads % self.tp:
-            raise InputError(f"tp={self.tp} does not divide {self.heads} heads")
-        if self.ffn % self.tp:
-            raise InputError(f"tp={self.tp} does not divide ffn={self.ffn}")
-        if self.pp * self.interleave > self.layers:
-            raise InputError(
-                f"{self.layers} layers cannot fill pp={self.pp} stages"
-                + (f" of {self.interleave} chunks each" if self.interleave > 1 else "")
-            )
-        if self.interleave > 1 and self.pp == 1:
-            raise InputError("interleave needs a pipeline: set pp too")
-        if self.seq % self.cp:
-            raise InputError(f"cp={self.cp} does not divide seq={self.seq}")
-        if self.dense_layers > self.layers:
-            raise InputError(f"{self.dense_layers} dense layers of only {self.layers}")
-        if not self.experts and self.ep > 1:
-            raise InputError(f"ep={self.ep} shares out experts: set experts too")
-        if self.experts:
-            if self.dp * self.cp * self.tp % self.ep:
-                raise InputError(
-                    f"ep={self.ep} does not divide the {self.dp * self.cp * self.tp} ranks that "
-                    "hold a layer (dp x cp x tp)"
-                )
-            if self.top_k > self.experts:
-                raise InputError(f"top_k={self.top_k} of only {self.experts} experts")
-            if self.experts % self.ep:
-                raise InputError(f"ep={self.ep} does not divide {self.experts} experts")
+        holders = self.dp * self.cp * self.tp
+        chunks = f" of {self.interleave} chunks each" if self.interleave > 1 else ""
+        checks: list[tuple[object, str]] = [
+            (self.heads % self.kv_heads,
+             f"{self.heads} heads cannot share {self.kv_heads} heads of keys"),
+            (self.heads % self.tp, f"tp={self.tp} does not divide {self.heads} heads"),
+            (self.ffn % self.tp, f"tp={self.tp} does not divide ffn={self.ffn}"),
+            (self.pp * self.interleave > self.layers,
+             f"{self.layers} layers cannot fill pp={self.pp} stages{chunks}"),
+            (self.interleave > 1 and self.pp == 1, "interleave needs a pipeline: set pp too"),
+            (self.seq % self.cp, f"cp={self.cp} does not divide seq={self.seq}"),
+            (self.dense_layers > self.layers,
+             f"{self.dense_layers} dense layers of only {self.layers}"),
+            (not self.experts and self.ep > 1, f"ep={self.ep} splits experts: set experts too"),
+            (self.experts and holders % self.ep,
+             f"ep={self.ep} does not divide the {holders} ranks that hold a layer (dp x cp x tp)"),
+            (self.experts and self.top_k > self.experts,
+             f"top_k={self.top_k} of only {self.experts} experts"),
+            (self.experts % self.ep, f"ep={self.ep} does not divide {self.experts} experts"),
+        ]  # fmt: skip
+        for is_wrong, what in checks:
+            if is_wrong:
+                raise InputError(what)
 
     @property
     def world(self) -> int:

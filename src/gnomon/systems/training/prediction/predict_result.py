@@ -258,14 +258,10 @@ def _waterfall_chart(p: Prediction) -> list[Chart]:
         return []
     names = ["base", *(w.change for w in p.waterfall), "predicted"]
     levels = [p.base_ms, *(w.after_ms for w in p.waterfall)]
-    kept, added, saved = [p.base_ms], [0.0], [0.0]
-    for before, after in itertools.pairwise(levels):
-        kept.append(min(before, after))
-        added.append(max(after - before, 0.0))
-        saved.append(max(before - after, 0.0))
-    kept.append(p.step.mid)
-    added.append(0.0)
-    saved.append(0.0)
+    steps = list(itertools.pairwise(levels))
+    kept = [p.base_ms, *map(min, steps), p.step.mid]
+    added = [0.0, *(max(after - before, 0.0) for before, after in steps), 0.0]
+    saved = [0.0, *(max(before - after, 0.0) for before, after in steps), 0.0]
     return [
         BarChart(
             "From base to prediction", names,

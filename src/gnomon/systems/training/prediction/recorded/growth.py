@@ -206,7 +206,7 @@ class Roles:
         wide, inner = (out, into) if is_forward else (into, out)
         if (m, n, k) != (tokens.value, wide.value, inner.value):
             return None
-        summed = kind if is_forward else "backward"
+        summed = "forward" if is_forward else "backward"
         all_reduce = summed if linear.column != is_forward else ""
         sizes_now = (tokens, wide, inner, one)
         return Growth("gemm", sizes_now, all_reduce=all_reduce, group=linear.group)
