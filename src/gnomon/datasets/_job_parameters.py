@@ -34,7 +34,6 @@ class QueryShape(msgspec.Struct, frozen=True):
         bushy: Share of joins that are off the longest chain of joins, in queries that read many
             tables.
         many: Tables that are many.
-        three_way: Share of joins of three sides.
         shared: Further joins that a scan goes into.
         collected: Share of queries that wait for one value before they read on.
         tail: Weights of the number of aggregations at the end, from none.
@@ -102,7 +101,6 @@ class AlibabaParameters(msgspec.Struct, frozen=True):
         parents: Weights of the number of parents, from one, of a stage that has any.
         distance: Quantiles of how many stages before it a parent was numbered.
         seconds: Quantiles of a stage's time over their mean.
-        instances: Quantiles of a stage's tasks.
         likeness: Of the time and the tasks of a stage, by rank.
     """
 

@@ -63,11 +63,7 @@ class _Pieces(io.RawIOBase):
 def read_lines(
     path: str | os.PathLike[str], *, hint: str = "expected CSV in UTF-8"
 ) -> Iterator[str]:
-    """The lines of a text file with their ends, one after the other.
-
-    Raises:
-        InputError: It is no text, or its lines or all of it are too large to be a table.
-    """
+    """The lines of a text file with their ends, one after the other."""
     where, read = os.fspath(path), 0
     stream = io.TextIOWrapper(
         io.BufferedReader(_Pieces(path), 1 << 20), encoding="utf-8-sig", newline=""
@@ -100,9 +96,6 @@ class Delimited:
     [(2, ['time', 'a;b']), (3, ['0', '1'])]
 
     Attributes:
-        where: The file, for messages.
-        line: The line that the last row ended on.
-        separator: What parts cells.
         comments: Lines that begin with a hash, before the first row, by number.
     """
 
@@ -149,13 +142,7 @@ class Delimited:
 
 
 class HeadedTable(Delimited):
-    """A table of measurements: a header of names, at least one row, numbers in one notation.
-
-    Attributes:
-        names: The names of the columns.
-        first: The first row below them; iterating begins with it.
-        decimals: How its numbers are written.
-    """
+    """A table of measurements: a header of names, at least one row, numbers in one notation."""
 
     def __init__(self, lines: Iterable[str], where: str) -> None:
         super().__init__(lines, where)

@@ -28,8 +28,6 @@ class Format(msgspec.Struct, frozen=True):
     """One format.
 
     Attributes:
-        name: In one word.
-        title: In words, without an article.
         recognise: The function, `module:name`, that says whether a file is one.
         reader: The function, `module:name`, that reads one; empty where none does.
         commands: The commands that take one, the most useful first; `inspect` takes all.
@@ -229,9 +227,6 @@ def with_command(command: str) -> tuple[Format, ...]:
 def identify(path: str | os.PathLike[str]) -> Identity:
     """Looks at a file or folder.
 
-    Raises:
-        InputError: It is not there, empty, or damaged from its first byte.
-
     >>> from gnomon.datasets import bundled
     >>> identify(bundled("h200-gpt-l6") / "kineto.json.gz").kind.title
     'PyTorch profiler trace'
@@ -252,11 +247,7 @@ def check_input(path: str | os.PathLike[str] | None, command: str) -> None:
     What is not there, or of no known kind, is left to the reader: it knows better what is wrong.
 
     Args:
-        path: A file or folder; None where an option was not given.
         command: The command, with its option where it is not its argument.
-
-    Raises:
-        InputError: It is of a format that the command does not take.
     """
     if not path:
         return

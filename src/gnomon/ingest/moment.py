@@ -148,7 +148,6 @@ def parse_length(text: str, *, scale: int = 10**9) -> int:
     """Nanoseconds of a written duration: `2h`, `1h30m`, `01:30:00`, `1-02:03:04`, or a number.
 
     Args:
-        text: The duration.
         scale: Nanoseconds of one, where it is a bare number; seconds unless given.
 
     >>> parse_length("90"), parse_length("1-00:00:01"), parse_length("2h")

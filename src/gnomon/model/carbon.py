@@ -58,7 +58,6 @@ class Carbon(msgspec.Struct, frozen=True):
     Attributes:
         energy_kwh: What the meter of the building counts: with PUE.
         operational_g: Energy times the grid's intensity while it ran.
-        embodied_g: Its share of what making the machines emitted.
     """
 
     energy_kwh: Estimate
@@ -97,10 +96,7 @@ def embodied_rate_g_h(
     """Grams of embodied carbon that an hour of one machine is charged with, used or not.
 
     Args:
-        machine: Whose.
         bought: Year of purchase; 0 where unknown, which counts as new.
-        year: The year it is used in.
-        how: See `Amortisation`.
 
     >>> from gnomon.model.machines.machine import find_machine
     >>> old = find_machine("E5-2640v4")
@@ -267,18 +263,12 @@ def account_timeline(
     """Carbon of any timeline, by device: busy at `load`, idle for the rest of the makespan.
 
     Args:
-        timeline: When what ran.
-        machine: What each device is.
         intensity: The grid; a signal has to cover the run.
         start_ns: When the first task started, on the intensity's clock.
         device_of: The device a lane belongs to, None for lanes that are no device's; without it
             the part of a lane's name before its first slash, as in 'rank 0/stream 7'.
         kinds: The kinds of tasks that keep a device busy; all of them unless given.
-        load: Utilisation of a busy device.
-        pue: Overhead of the building.
         bought: Year the devices were bought; 0 where unknown.
-        year: The year of the run.
-        how: How embodied carbon is spread over time.
 
     >>> from gnomon.graph import WorkGraph
     >>> from gnomon.model.machines.machine import find_machine

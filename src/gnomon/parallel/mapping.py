@@ -222,10 +222,8 @@ def pmap(
     Args:
         function: called as function(item), or function(item, rng) with a seed. Local workers
             import it, so it stands at the top level of a module.
-        items: anything that pickles.
         errors: "raise" the first error, or "collect" a Failure in the place of the result.
         on: serial, local, local:4, ray, ray://auto or ray://host:port.
-        workers: how many at a time; by default the cores that this process may use.
         retries: how often an item may run again after its worker died. The last attempt on
             local processes is made alone, when nothing else runs.
         retry_on: exceptions of the function that are worth another attempt as well.

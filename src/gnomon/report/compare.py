@@ -119,12 +119,7 @@ def compare(a: Result, b: Result, max_regress: float = 0.0) -> Comparison:
     """Compares `b` (after) with `a` (before), figure by figure.
 
     Args:
-        a: Before.
-        b: After.
         max_regress: How much worse a figure may get, as a fraction of its value before.
-
-    Raises:
-        InputError: The results come from different systems, or the limit is negative.
     """
     if a.system != b.system:
         raise InputError(

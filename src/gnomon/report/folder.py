@@ -48,7 +48,6 @@ def save(result: Result, folder: str | os.PathLike[str], *, overwrite: bool = Fa
     """Writes the folder, whole or not at all.
 
     Args:
-        result: What to keep.
         folder: Where; what is there must be nothing or an empty folder.
         overwrite: Replaces an older result. A folder that holds anything else is never touched.
 
@@ -145,11 +144,7 @@ def _write_timeline(view: TimelineView, path: Path) -> None:
 
 
 def load(folder: str | os.PathLike[str]) -> Result:
-    """Reads what `save` wrote; equal to what was saved.
-
-    Raises:
-        InputError: The folder is absent, no result, or damaged; the message says which file.
-    """
+    """Reads what `save` wrote; equal to what was saved."""
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError("is not a folder", where=str(folder), hint="name a saved result")

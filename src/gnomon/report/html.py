@@ -36,8 +36,6 @@ def render_html(result: Result, *, back: str | None = None, max_spans: int = MAX
     """The page of a result.
 
     Args:
-        result: What to show.
-        back: Where "All results" leads, if the page is part of a site.
         max_spans: More spans than this are joined into counted blocks, so the page stays light.
 
     >>> page = render_html(Result("training", "replay", "<b>8 ranks</b>"))

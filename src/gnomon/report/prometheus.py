@@ -17,10 +17,6 @@ def to_prometheus(result: Result, labels: Mapping[str, str] | None = None) -> st
 
     A figure in words becomes an info metric: value 1, the words in a label.
 
-    Args:
-        result: Where the figures come from.
-        labels: Put on every sample, besides `verb`.
-
     >>> from gnomon.report import Figure
     >>> print(to_prometheus(Result("training", "replay", "t", figures=[
     ...     Figure("step_ms", "Step time", 120.5, "ms")]), {"run": "a"}), end="")

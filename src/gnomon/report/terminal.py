@@ -24,8 +24,6 @@ def print_result(result: Result, console: Console | None = None, max_rows: int =
     """Prints the result.
 
     Args:
-        result: What to print.
-        console: Where; standard output unless given.
         max_rows: Rows shown of each table; the rest is counted.
 
     >>> from gnomon.report import Figure

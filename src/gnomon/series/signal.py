@@ -59,16 +59,10 @@ class Signal:
     Signal('power * carbon', mgCO2e/h, zone 'DE', step, 2 breakpoints from 0 s to 2 h 0 min)
 
     Attributes:
-        time_ns: Strictly increasing breakpoints.
         values: One value a breakpoint, finite or NaN.
         end_ns: Where the last value stops holding.
-        unit: Unit of the values and of the range.
         kind: What the values are, such as 'carbon-intensity/average/lifecycle'. Signals of
             different kinds do not add.
-        zone: The grid or market zone they speak of, if any.
-        shape: 'step' or 'linear'.
-        low: Lower end of the range at each breakpoint, or None.
-        high: Upper end of the range at each breakpoint, or None.
         attribution: Whom to thank and under which licence; carried through every operation.
     """
 
@@ -295,7 +289,6 @@ class Signal:
             end_ns: One time or an array; the end of the signal if None.
             gaps: 'raise' names the first gap met; 'skip' counts gaps as nothing; 'hold' and
                 'interpolate' integrate what `fill` would give.
-            unit: Unit of the answer; `integral_unit` if None.
         """
         starts, ends = self._intervals(start_ns, end_ns)
         area = self._known(starts, ends, gaps).pieces("values").integrate(starts, ends)

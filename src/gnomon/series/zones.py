@@ -128,10 +128,6 @@ def zone_signal(
     (168, 'carbon-intensity/average/lifecycle', True)
 
     Args:
-        name: A zone or an alias.
-        start_ns: Begin, in nanoseconds since 1970 (UTC).
-        end_ns: End.
-        scope: 'lifecycle' or 'direct'.
         seed: Which of all possible histories.
     """
     if seed < 0:

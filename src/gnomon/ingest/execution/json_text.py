@@ -69,11 +69,7 @@ _BARE = re.compile(rb'"(?:[^"\\]|\\.)*+"|-?\b(?:inf(?:inity)?|nan)\b', re.IGNORE
 
 
 def decode_trace(raw: bytes, where: str) -> WrittenTrace:
-    """The file's nodes, as they are written.
-
-    Raises:
-        InputError: It is cut short, no JSON, or JSON of something else.
-    """
+    """The file's nodes, as they are written."""
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     try:
         written = _decode_or_mend(raw)

@@ -54,11 +54,8 @@ def grid_signal(
 
     Args:
         zone: A zone that has a profile, or grams a kWh as a number; with a file, what it is of.
-        start_ns: Begin of the span.
-        end_ns: End of the span.
         file: Real hours; they have to cover the span.
         scope: Life-cycle or direct; with a file, which column is meant.
-        seed: Of the hours that are generated from a profile.
         fill: How gaps of a file are filled; without it a gap is refused.
         folder: Where files of real hours are, each named by its zone: DE.csv. One that covers
             the span is taken in place of the profile.

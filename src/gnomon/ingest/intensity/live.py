@@ -48,11 +48,7 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
     """What a service said, now or before.
 
     Attributes:
-        signal: Grams a kWh.
-        age_s: Seconds since it was fetched.
         is_stale: Whether it is older than it should be, because the service failed.
-        reason: Why, where it is stale.
-        notes: What has to be said about it.
     """
 
     signal: Signal
@@ -74,12 +70,7 @@ class Provider(ABC):
 
     Args:
         base_url: In place of the service's own.
-        scope: Life-cycle or direct, where the service has both.
-        timeout_s: For each attempt.
         fresh_s: So long an answer is taken from the cache without asking.
-        environ: Where keys are.
-        now_ns: The clock.
-        sleep: Waits seconds between attempts.
     """
 
     name: ClassVar[str]
@@ -144,8 +135,6 @@ class Provider(ABC):
         """The answer, from the cache while it is fresh, from there with its age on failure.
 
         Args:
-            path: Below the base address.
-            query: What is asked.
             zone: Which one is meant, where an answer may hold several.
             kept_as: What it is kept as, where the address changes with the time.
         """

@@ -39,23 +39,17 @@ class Rows:
     """What a file says, row by row, in grams a kWh.
 
     Attributes:
-        where: The file or the address.
-        format: What it is written in.
         label: How a row is called, such as 'line {}'.
-        times: Nanoseconds since 1970.
         values: NaN where a row has none.
         numbers: What goes into `label`.
         zones: Of each row, where rows say it.
         basis: As the format or the file says; None where neither does.
         scope: The same.
-        zone: Of the whole file.
         step_ns: How long a value speaks, where that is said.
         is_stepped: Whether rows follow a regular step, so that one that is absent is a gap.
         end_ns: Where the last value stops holding, where that is said.
         open_number: Of the file's last row, where its line does not end: it may be cut.
         estimated: Whether each row is an estimate, where rows say it.
-        attribution: Whom to thank.
-        notes: What has to be said about it.
     """
 
     where: str
@@ -153,7 +147,6 @@ def build_signal(
     """The signal of checked rows, and what has to be said about it.
 
     Args:
-        rows: Of one zone.
         scope: What it is where the rows do not say, which is noted; life-cycle unless given.
         basis: The same; average unless given.
         fill: Puts values into gaps, and sorts and drops repeated rows; without it they are errors.

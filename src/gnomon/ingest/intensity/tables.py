@@ -70,8 +70,6 @@ def read_csv_rows(
     """The rows of a table, its columns told by their names.
 
     Args:
-        text: The whole table.
-        where: The file.
         scope: Which column is meant where there is one of each; life-cycle unless given.
         unit: Of the values, where no column's name says it.
     """

@@ -44,9 +44,6 @@ _LONGEST = 400
 def column_unit(column: str, where: str) -> Unit | None:
     """The unit that a column's name says; None where it says nothing of a unit.
 
-    Raises:
-        InputError: It says one that is not known: to guess would be wrong by any factor.
-
     >>> str(column_unit("Carbon intensity gCO₂eq/kWh (direct)", "a.csv"))
     'gCO2e/kWh'
     >>> column_unit("intensity (lbs CO2/MWh)", "a.csv") == column_unit("lb_per_mwh", "a.csv")

@@ -85,9 +85,6 @@ def read_jobs_csv(path: str | os.PathLike[str], *, zone: tzinfo = UTC) -> Jobs:
         path: A .csv (commas, semicolons or tabs), plain or compressed.
         zone: Where times without an offset are from.
 
-    Raises:
-        InputError: In one line: the file, the lines that are wrong, and what is.
-
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = os.path.join(folder, "jobs.csv")

@@ -54,9 +54,6 @@ def read_sacct(path: str | os.PathLike[str], *, zone: tzinfo = UTC) -> Jobs:
     Args:
         path: The output, plain or compressed, header included.
         zone: The time zone of the cluster; sacct's times carry none.
-
-    Raises:
-        InputError: In one line: the file, the line, what is wrong.
     """
     where = os.fspath(path)
     table = _read_rows(where)

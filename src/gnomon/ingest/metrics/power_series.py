@@ -47,10 +47,7 @@ class PowerSeries:
     """The power of one consumer over time.
 
     Attributes:
-        metric: The metric's name.
-        labels: Its labels: pod, namespace, process ...
         signal: Watts; missing scrapes of a gauge are gaps.
-        resets: How often its counter began again.
         is_host: Whether it speaks of a whole machine, not of something that runs on one.
     """
 
@@ -92,9 +89,6 @@ def read_power_series(
         path: A range query's JSON or text with time stamps, plain or compressed.
         metric: The metric to read; needed where the file has several that speak of power.
         unit: 'W', or 'J' for a counter, where the name is gone, as after `rate(...)`.
-
-    Raises:
-        InputError: In one line: the file, where in it, what is wrong.
     """
     where = os.fspath(path)
     raw = b"".join(read_pieces(where))

@@ -74,14 +74,10 @@ class SignalCsv:
     """A signal read from a table, and what was found on the way.
 
     Attributes:
-        signal: The values, in time order.
-        row_count: Data rows in the file.
         merged_count: Rows dropped because an equal one with the same time was there.
         blank_count: Rows whose value cell was blank; each is a gap.
         missing_count: Rows that the regular step promises and the file lacks; gaps too.
         step_ns: The step found, or None where times follow no regular step.
-        time_column: The column that the times came from.
-        value_column: The column that the values came from.
     """
 
     signal: Signal
@@ -129,16 +125,9 @@ def read_signal_csv(
 
     Args:
         path: A .csv, or one compressed by gzip under any name.
-        value_column: Needed when more than one column could be meant.
         time_column: Needed when it cannot be told by its name or its first cell.
         unit: Needed when the header does not say it (as in 'gCO₂eq/kWh' or 'power_w').
-        kind: What the values are; the name of the column if None.
-        zone: The grid or market zone.
         step_ns: How long a value speaks, for files whose step is not the commonest distance.
-        attribution: Whom to thank for the data.
-
-    Raises:
-        InputError: In one line: which file, which line, what is wrong.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

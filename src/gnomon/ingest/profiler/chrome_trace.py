@@ -79,11 +79,7 @@ class ChromeTrace(msgspec.Struct, frozen=True):
 
 
 def read_chrome_trace(path: str | os.PathLike[str]) -> ChromeTrace:
-    """Reads a Chrome trace of any writer.
-
-    Raises:
-        InputError: It is cut short, or no Chrome trace.
-    """
+    """Reads a Chrome trace of any writer."""
     raw = b"".join(read_pieces(path)).removeprefix(b"\xef\xbb\xbf")
     try:
         if raw.lstrip()[:1] == b"[":

@@ -124,9 +124,6 @@ def read_kineto(path: str | os.PathLike[str], *, cache: bool = True) -> KinetoTr
     The file is read piece by piece, natively: memory is that of the columns, about 70 bytes an
     event, whatever the size of the file. A copy in columns is kept (`gnomon.ingest.cache`), so
     that the second read only maps it.
-
-    Raises:
-        InputError: The file is not a trace, is cut short, or holds an event that cannot be.
     """
     place = place_of(Path(path), _KIND) if cache else None
     if (copy := load_copy(place, _KIND)) is not None:

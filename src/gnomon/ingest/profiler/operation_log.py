@@ -38,13 +38,10 @@ class JobLayout(msgspec.Struct, frozen=True):
     """How a job is spread over its ranks.
 
     Attributes:
-        name: What the job is called.
         dp_size: Copies of the model that each see other data.
         pp_size: Pipeline stages.
         tp_size: Ranks that share each layer; one of them stands for all in the log.
         dsp_size: Ranks that share each sequence; one of them stands for all in the log.
-        vpp_size: Model chunks a stage (interleaved virtual stages).
-        world_size: Ranks altogether.
     """
 
     name: str
@@ -161,7 +158,6 @@ def read_operation_log(path: str | os.PathLike[str]) -> OperationLog:
     or `meta.yaml` is taken.
 
     Raises:
-        InputError: The file or its layout is missing, damaged or contradicts itself.
         MissingExtra: A Parquet file, and pyarrow is not installed.
     """
     where = str(path)

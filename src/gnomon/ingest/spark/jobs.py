@@ -47,11 +47,7 @@ def spark_jobs(logs: Sequence[SparkLog], *, think_s: float = 10.0) -> BatchTrace
     of one attempt of an application the one with most tasks counts.
 
     Args:
-        logs: From `read_spark_logs`.
         think_s: The longest a program may take from one job's end to its next job.
-
-    Raises:
-        InputError: No job of any log succeeded.
     """
     counted: Counter[str] = Counter()
     logs = _each_once(logs, counted)

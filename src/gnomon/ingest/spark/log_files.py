@@ -42,9 +42,6 @@ def find_spark_logs(path: str | os.PathLike[str]) -> list[Path]:
     """The logs at a path: itself, or those in a folder and in folders inside, by name.
 
     Files that hold something else, hidden ones, and links to folders are passed over.
-
-    Raises:
-        InputError: Nothing is there, or no log among it.
     """
     place = Path(path)
     try:

@@ -70,9 +70,6 @@ def read_tpch(path: str | os.PathLike[str]) -> JobKinds:
     The data say nothing about CPU time. `cpu_ns` of a stage's task is the median of its later
     tasks at the least number of executors, when little stood in their way, or of its first tasks
     where it had no later ones.
-
-    Raises:
-        InputError: It cannot be read, is something else, or a graph is not one.
     """
     where = os.fspath(path)
     jobs = _decode(_content(where), where)

@@ -140,14 +140,11 @@ class DecimaView(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         job_first: Nodes of job j are those from `job_first[j]` up to `job_first[j + 1]`.
-        job_executors: Executors that each job holds.
         source_job: The job whose executor became free; -1 for none.
-        free_executors: Executors to be given out.
         work_ms: Of each node: unstarted tasks x the typical duration of one.
         tasks: Of each node: unstarted tasks.
         child_first: Children of node i are `child[child_first[i]:child_first[i + 1]]`.
         child: Nodes that wait for the node.
-        ready: Nodes to choose from.
     """
 
     job_first: _Ints
@@ -187,13 +184,7 @@ class DecimaView(msgspec.Struct, frozen=True, eq=False):
 def decima_probabilities(
     weights: DecimaWeights, view: DecimaView, job: int, lowest: int, highest: int
 ) -> tuple[_Floats, _Floats]:
-    """Probability of each ready node, and of each limit on the executors of a job.
-
-    Args:
-        job: The job whose limits are asked for.
-        lowest: Least limit, included.
-        highest: Greatest limit, included.
-    """
+    """Probability of each ready node, and of each limit on the executors of a job."""
     seen = _core.DecimaView(
         job_first=view.job_first,
         job_executors=view.job_executors,

@@ -52,7 +52,6 @@ class Likelihood(NamedTuple):
     """Of each decision: the log of its chance, and how open it was.
 
     Attributes:
-        log_chance: Of what was drawn.
         entropy: Of the stages plus that of the limits, each as a share of that of even chances.
     """
 

@@ -67,12 +67,10 @@ def logic_kg(
     """Kilograms for one good die, without its package.
 
     Args:
-        area_mm2: Area of the die.
         node_nm: Process node, 3 to 28 nm; between the nodes of ACT's table, a straight line.
             Marketing names count by their generation: TSMC's 4N is 5 nm, 12FFN lies between 10
             and 14.
         fab_g_per_kwh: Grid of the fab; see `fab_grid`.
-        fab_yield: Share of dies that are good.
         abated: Share of process gases that are abated, 0.95 to 0.99; the whole span unless given.
 
     >>> logic_kg(814, 5).format("kg")

@@ -46,11 +46,6 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         threads: Hardware threads, which is what a job's cores count against.
         score: Performance of the whole machine; 0 where unknown.
         score_unit: What `score` is measured in.
-        idle_w: Power with nothing to do.
-        peak_w: Power at full load.
-        embodied_kg: What making it emitted.
-        life_years: Years over which that is written off.
-        year: When it was first sold; 0 where unknown.
         source: Where figures come from, by name of the field; "all" speaks for the rest.
 
     >>> find_machine("Intel(R) Xeon(R) Silver 4216 CPU @ 2.10GHz").embodied_kg.mid

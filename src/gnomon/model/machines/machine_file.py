@@ -86,9 +86,6 @@ def fleet_path(path: str | os.PathLike[str]) -> Path:
 def read_fleet(path: str | os.PathLike[str]) -> Fleet:
     """Read a fleet from YAML (or JSON, which is YAML).
 
-    Raises:
-        InputError: In one line: the file, its line, the path to the value, what is wrong.
-
     >>> fleet = read_fleet("bundled:mit-740")
     >>> fleet.servers, fleet.cores, fleet.threads, round(fleet.embodied_kg.mid)
     (740, 6204, 11956, 17633)

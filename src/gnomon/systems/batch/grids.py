@@ -39,23 +39,14 @@ class KnownGrid(NamedTuple):
 
 
 class Hours(msgspec.Struct, frozen=True, eq=False):
-    """Hours of a grid that trials are taken from.
-
-    Attributes:
-        name: How it was asked for.
-        signal: One value an hour, without gaps.
-    """
+    """Hours of a grid that trials are taken from."""
 
     name: str
     signal: Signal
 
     @classmethod
     def of(cls, name: str, signal: Signal) -> Hours:
-        """From any signal of grid intensity; finer steps are averaged to hours.
-
-        Raises:
-            InputError: It has gaps, or less than a day.
-        """
+        """From any signal of grid intensity; finer steps are averaged to hours."""
         if signal.gaps():
             raise InputError("the signal has gaps", where=name, hint="fill them: --fill hold")
         start = -(-signal.start_ns // HOUR_NS) * HOUR_NS

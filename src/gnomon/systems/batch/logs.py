@@ -51,9 +51,6 @@ def recorded_executors(trace: BatchTrace, *, moving_delay_ns: int = 0) -> Execut
     """The executors that a log's applications had, each as long as it was there.
 
     Those that stayed to the last job's end stay for good: a replay may take a little longer.
-
-    Raises:
-        InputError: The log does not say how many there were.
     """
     if trace.executors < 1:
         raise InputError(

@@ -42,16 +42,11 @@ class Experiment(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """What is tried, the same in every trial.
 
     Attributes:
-        policies: Specs; the first is what others are compared with.
-        make_jobs: Jobs of a trial.
-        executors: What runs them.
-        power: What that draws.
         hour_ns: How long an hour of the grid takes in the simulation.
         forecast: What is known of the hours to come.
         finish_within: Where given, carbon-aware policies are to be done within so many times the
             first policy's time.
         guard: How long carbon-aware policies may keep work waiting, besides what they say.
-        controls: Whether placebo and fixed quota are run.
     """
 
     policies: tuple[str, ...]
@@ -77,7 +72,6 @@ class PolicyOutcome(msgspec.Struct, frozen=True):
     """A policy in one trial, and its controls where it knows the grid.
 
     Attributes:
-        measured: As it is.
         placebo: Deciding on the same hours in an order of chance.
         quota: Its base policy under a fixed quota that is carbon-blind.
         quota_share: Of the executors, in that control.
@@ -95,9 +89,7 @@ class TrialOutcome(msgspec.Struct, frozen=True):
     """All policies in one trial.
 
     Attributes:
-        grid: Its name.
         start: The first hour, counted from the begin of the grid's hours.
-        policies: By spec.
         hours: Hours of the grid that the first policy took.
         bound: Least mean intensity of the first policy's work, by how much later it may end.
     """
@@ -221,9 +213,7 @@ class TrialRunner:
         """A policy to the end; all but the first are to keep to the deadline.
 
         Args:
-            policy: Who decides.
             shuffle_hours: For a placebo, how many hours are seen in an order of chance.
-            log_holds: Keep every stage that was held.
         """
         within, guard = self.experiment.finish_within, self.experiment.guard
         if within is not None and not self._is_first(policy):

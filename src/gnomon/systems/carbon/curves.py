@@ -29,7 +29,6 @@ class Added(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         at: The axis: utilisation (0 to 1), share, years, g/kWh ...
-        operational_pct: Added operational carbon.
         total_pct: Added carbon with all embodied carbon on both sides.
     """
 
@@ -45,11 +44,8 @@ def filled_g_h(
     """Operational grams an hour of the fleet, its servers filled in this order.
 
     Args:
-        supply: The fleet.
         order: Groups, the first to be filled first.
         utilisation: Share of the fleet's points in use.
-        g_kwh: Of the grid.
-        sleep: Whether servers without work draw nothing; otherwise they idle.
     """
     used = np.asarray(utilisation, dtype=float) * supply.capacity.sum()
     groups = list(order)
@@ -90,11 +86,7 @@ def added_by_utilisation(
     """What the metric adds, by how busy the fleet is.
 
     Args:
-        supply: The fleet.
-        metric: What servers are sorted by.
-        g_kwh: Of the grid.
         utilisation: Shares of the fleet's points; every half per cent unless given.
-        sleep: Whether servers without work draw nothing.
         embodied_g_h: What the fleet is charged for embodied carbon, where it is not what the
             metric sorts by.
     """
@@ -134,13 +126,9 @@ def added_by_share(
     """The largest that is added, by embodied share of the carbon of a point-hour.
 
     Args:
-        supply: The fleet.
-        metric: What servers are sorted by.
         shares: From 0 to 1; at each the grid is the one that makes this share.
-        g_kwh: The grid as it is.
         sort_anew: Whether servers are re-sorted at each share. Otherwise, as in the paper, the
             order of today stays: the curve is then what the choice costs, whoever made it.
-        sleep: Whether servers without work draw nothing.
     """
     at = np.asarray(shares, dtype=float)
     if ((at < 0) | (at > 1)).any():
@@ -167,12 +155,8 @@ def added_by_life(
 
     Args:
         lived: The fleet, had its machines such a life.
-        metric: What servers are sorted by.
-        years: The lives.
-        g_kwh: Of the grid.
         today: The fleet whose order stays at every life, as in the paper; without it servers are
             re-sorted.
-        sleep: Whether servers without work draw nothing.
     """
     at = np.asarray(years, dtype=float)
     if (at <= 0).any():

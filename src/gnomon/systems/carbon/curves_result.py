@@ -42,11 +42,6 @@ class Curves(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """What every metric adds on a fleet.
 
     Attributes:
-        supply: The fleet.
-        g_kwh: The grid.
-        utilisation: Where the single answers are taken.
-        metrics: The metrics asked for.
-        by: Curves, by axis and metric.
         at_utilisation: Added operational and total carbon by metric, at the utilisation.
         uncertain: Added operational carbon by metric when embodied figures are drawn from their
             ranges and servers are sorted by what was drawn.

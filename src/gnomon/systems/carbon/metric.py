@@ -46,8 +46,6 @@ class Metric(msgspec.Struct, frozen=True):
     """A number to sort servers by; less is better.
 
     Attributes:
-        name: What the command line calls it.
-        about: What it counts.
         value: From the fleet and g/kWh, a number a group.
         knows_sleep: Whether it asks what waking a server costs.
     """

@@ -40,14 +40,10 @@ class Demand(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Jobs over time, in any order.
 
     Attributes:
-        arrival_ns: When each is there.
-        cores: Threads it takes, on one server.
         duration_ns: How long it runs on the reference thread.
         deadline_ns: By when it should be over; the largest int64 for none.
         load: How busy it keeps its threads, 0 to 1; all the time unless given.
-        names: Of each, or empty.
         lines: The line of the file each came from, or empty.
-        where: The file.
     """
 
     arrival_ns: Ints
@@ -69,11 +65,7 @@ class Demand(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 def demand_of(jobs: Jobs, fleet: Fleet) -> Demand:
-    """Jobs of a file as what is asked of a fleet: cores, or boards where it has only those.
-
-    Raises:
-        InputError: A job without length, or without what the fleet has.
-    """
+    """Jobs of a file as what is asked of a fleet: cores, or boards where it has only those."""
     length = jobs.end_ns - jobs.start_ns
     boards = check_alike(fleet)
     taken = jobs.gpus if boards else jobs.cores
@@ -99,15 +91,10 @@ class Outcome(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The result of sorting by one metric.
 
     Attributes:
-        metric: The metric.
-        order: Machines as it sorts them.
-        placed: Where and when each job ran.
         energy_kwh: Of the whole fleet, building included.
-        operational_kg: Of that energy, hour by hour.
         embodied_kg: Of the whole fleet over the horizon: the same for every metric.
         core_hours: By group.
         jobs: By group.
-        late: Jobs that ended after their deadline.
         wait_s: Mean wait for room, beyond the chosen start.
         longest_wait_s: The longest.
         unshifted_kg: Operational carbon had no job waited for cleaner hours.
@@ -139,7 +126,6 @@ class Placements(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Outcomes of several metrics over the same jobs, fleet and horizon.
 
     Attributes:
-        outcomes: Of the metrics asked for.
         compared: Of those that were tried besides.
         bound_kg: No placement that ends every job by the time it ended here can have a smaller
             operational carbon (mid).
@@ -195,19 +181,9 @@ def place_jobs(
     """Places jobs by each metric and counts what each placement truly emits.
 
     Args:
-        fleet: The servers.
-        jobs: The jobs.
         grid: Grams a kilowatt-hour between two times; a file may have less than is asked for.
-        metrics: What to sort by.
-        year: For the age of servers.
-        amortise: How embodied carbon is spread over time.
-        sleep: Whether empty servers are switched off.
-        shift: Whether jobs with a deadline wait for cleaner hours.
         reference: Points of the thread that durations were measured on; the fleet's mean unless
             given. A thread with twice the points takes half the time.
-
-    Raises:
-        InputError: A job that fits on no server, or runs beyond the grid's signal.
     """
     supply = supply_of(fleet, year=year, amortise=amortise)
     _check(jobs, supply)

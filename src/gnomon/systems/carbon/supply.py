@@ -30,7 +30,6 @@ class Supply(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         servers: How many of each.
         threads: Of one server; of a node of accelerators, its boards.
         points: Performance of one server, in the score's unit.
-        idle_w: Drawn by one server with nothing to do.
         peak_w: Drawn by one server at full load, idle power included.
         embodied_g_h: Embodied carbon that one server is charged for an hour, whatever it does.
         pue: What the building draws for one watt of a server.
@@ -81,13 +80,8 @@ def supply_of(
     """The columns of a fleet in some year.
 
     Args:
-        fleet: The servers.
         year: When; the age of a server follows from when it was bought.
-        amortise: How embodied carbon is spread over time.
         end: Which end of every range to take.
-
-    Raises:
-        InputError: Some machines have a score and some do not, or scores of different kinds.
     """
     check_alike(fleet)
     groups = _servers(fleet)

@@ -34,13 +34,8 @@ class WaitPlan(msgspec.Struct, frozen=True):
     """When to start.
 
     Attributes:
-        now_ns: When it was asked.
-        start_ns: When to start.
-        length_ns: How long it is expected to run.
-        deadline_ns: By when it is to be over.
         at_once: g/kWh on average, started now.
         then: The same, started then.
-        basis: What the expectation rests on.
     """
 
     now_ns: int
@@ -116,13 +111,7 @@ def plan_wait(outlook: Outlook, now_ns: int, *, within_ns: int, length_ns: int) 
     """The cleanest start before a deadline.
 
     Args:
-        outlook: What the grid is expected to do.
-        now_ns: When it is.
         within_ns: How long from now it may take until all is done.
-        length_ns: How long the thing itself takes.
-
-    Raises:
-        InputError: It takes longer than there is time.
     """
     if length_ns <= 0:
         raise InputError("how long does it take? It has to be more than nothing")
@@ -187,14 +176,10 @@ def start_clean(
     """A decorator: each call of the function waits for its cleanest start.
 
     Args:
-        zone: The grid.
         within: How long from the call until all has to be done, as '12h'.
         length: How long the function takes, as '2h'.
-        scope: Life-cycle or direct intensity.
         outlook: A forecast between two times, in place of the zone's usual hours. Where it
             fails, the function starts at once.
-        now_ns: The clock.
-        sleep: Waits seconds.
         log: Told beforehand what is expected and afterwards what was saved; stderr unless given.
 
     >>> @start_clean("DE", within="3h", length="1h", sleep=lambda s: None, log=lambda text: None,

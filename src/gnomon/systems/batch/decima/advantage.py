@@ -46,8 +46,6 @@ def advantages(
     """Of every decision in rollouts of the same jobs.
 
     Args:
-        runs: The rollouts.
-        records: What Decima recorded in each.
         memory_s: Costs count e times less for every so many seconds that they come later.
         reach_s: So does what happened after a decision, beside what the state promises.
     """

@@ -55,16 +55,7 @@ def to_result(
     seed: int | None = None,
     top: int = 20,
 ) -> Result:
-    """Everything there is to say about an account.
-
-    Args:
-        accounts: The account.
-        metrics: Names of metrics to show.
-        command: What asked for it.
-        sources: The files that were read.
-        notes: Notes about the grid.
-        top: How many jobs the table shows, the largest first.
-    """
+    """Everything there is to say about an account."""
     a = accounts
     metrics, left_out = _possible(a, metrics)
     return Result(

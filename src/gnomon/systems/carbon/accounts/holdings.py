@@ -202,8 +202,6 @@ class Idle:
     """What idle capacity costs, by job, and what nobody was there to carry.
 
     Attributes:
-        operational_g: Each job's share of idle power.
-        embodied_g: Each job's share of the embodied carbon of what idles.
         nobody_g: Both, of hours in which nothing ran.
         overfull_ns: How long jobs held more than there is.
     """
