@@ -14,8 +14,6 @@ import numpy.typing as npt
 from gnomon.errors import InputError
 from gnomon.units import Unit, as_unit, choose_si, format_si
 
-__all__ = ["Estimate"]
-
 
 class Estimate(msgspec.Struct, frozen=True):
     """A best guess `mid` inside a range: `low <= mid <= high`, all finite.

@@ -25,8 +25,6 @@ import msgspec
 
 from gnomon.errors import InputError
 
-__all__ = ["Description", "Parameter", "Registry"]
-
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -15,8 +15,6 @@ from gnomon.errors import InputError, MissingExtra
 if TYPE_CHECKING:
     from gnomon.graph import Timeline
 
-__all__ = ["export"]
-
 
 def export(
     source: Source, target: Path, *, json: Annotated[bool, Parameter(negative=())] = False

@@ -14,8 +14,6 @@ from typing import Any
 
 from gnomon.cli.commands import EPILOGUE
 
-__all__ = ["help_page"]
-
 _INDENT = 2
 
 

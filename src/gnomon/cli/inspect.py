@@ -13,8 +13,6 @@ from gnomon.cli.sources import Source
 if TYPE_CHECKING:
     from gnomon.report import Result
 
-__all__ = ["inspect"]
-
 
 def inspect(path: Source, *, output: Output = Output()) -> None:  # noqa: B008
     """Say what a file or folder is, what is in it, and which commands read it.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from gnomon.graph import Timeline
     from gnomon.report import Result
 
-__all__ = ["Output", "show"]
-
 
 @Parameter(name="*")
 @dataclasses.dataclass(frozen=True)

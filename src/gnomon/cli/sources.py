@@ -15,16 +15,6 @@ if TYPE_CHECKING:
     from gnomon.graph import Timeline
     from gnomon.report import Result
 
-__all__ = [
-    "WITH_TIMELINE",
-    "Source",
-    "bundled_name",
-    "load_result",
-    "load_timelines",
-    "spell",
-    "spell_options",
-]
-
 _BUNDLED = "bundled:"
 _STORED = ("graph", "timeline", "arrow")
 _REPLAYED = ("kineto", "chrome-trace", "recording", "folder", "operation-log")

@@ -15,8 +15,6 @@ from gnomon.errors import MissingExtra
 if TYPE_CHECKING:
     from gnomon.report import Result
 
-__all__ = ["tour"]
-
 
 def tour(
     out: Path = Path("report"), *, json: Annotated[bool, Parameter(negative=())] = False

@@ -7,15 +7,6 @@ from importlib.resources import files
 
 import msgspec
 
-__all__ = [
-    "AlibabaParameters",
-    "Durations",
-    "JobParameters",
-    "QueryShape",
-    "TpchParameters",
-    "parameters",
-]
-
 #: Where quantile functions are kept.
 QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 

@@ -19,11 +19,6 @@ from gnomon.errors import InputError
 from gnomon.graph.jobs import BatchJobs, JobKinds
 from gnomon.units import SECOND_NS
 
-__all__ = [
-    "alibaba_like", "fixed_arrivals", "poisson_arrivals", "sample_jobs", "tpch_like",
-    "tpch_like_sets",
-]  # fmt: skip
-
 _MEASURED_GB = (2, 5, 10, 20, 50, 80, 100)
 
 

@@ -15,8 +15,6 @@ from gnomon.ingest.text import read_pieces
 if TYPE_CHECKING:
     import tarfile
 
-__all__ = ["read_document"]
-
 
 class _Wanted(NamedTuple):
     what: str

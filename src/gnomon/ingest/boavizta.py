@@ -17,8 +17,6 @@ from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.ingest.delimited import Delimited, read_lines
 
-__all__ = ["Product", "find_product", "looks_like_boavizta", "read_boavizta"]
-
 _NEEDED = ("manufacturer", "name", "gwp_total", "gwp_manufacturing_ratio")
 
 

@@ -21,16 +21,6 @@ from gnomon.ingest.text import read_pieces
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = [
-    "BLANK",
-    "NUMBER",
-    "Decimals",
-    "Delimited",
-    "HeadedTable",
-    "find_separator",
-    "read_lines",
-]
-
 #: What stands in a cell without a value, in lower case.
 BLANK = frozenset({"", "na", "n/a", "nan", "null", "none", "-"})
 NUMBER = re.compile(r"[+-]?(\d{1,40}(\.\d{0,40})?|\.\d{1,40})([eE][+-]?\d{1,3})?")

@@ -18,8 +18,6 @@ import msgspec
 from gnomon.errors import InputError
 from gnomon.ingest.text import read_head, read_pieces
 
-__all__ = ["FORMATS", "Format", "Identity", "check_input", "identify", "with_command"]
-
 #: Marks may come late in a file: so many bytes are looked at before it counts as unknown.
 _FAR = 4 << 20
 

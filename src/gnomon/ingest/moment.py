@@ -11,19 +11,6 @@ from zoneinfo import ZoneInfo
 from gnomon.errors import InputError
 from gnomon.units import parse_duration
 
-__all__ = [
-    "compact_day",
-    "epoch_scale",
-    "find_timezone",
-    "is_slashed",
-    "is_time",
-    "parse_clock",
-    "parse_instant",
-    "parse_length",
-    "refuse_slashes",
-    "with_year_first",
-]  # fmt: skip
-
 _DOTTED_DATE = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?:,?[ T]+(\d{1,2})(:.*))?")
 _SLASHED_DATE = re.compile(r"\d{1,2}/\d{1,2}/\d{2,4}(?!\d)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

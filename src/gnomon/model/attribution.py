@@ -16,8 +16,6 @@ import numpy as np
 from gnomon.errors import InputError
 from gnomon.model.ranges import Floats, Ints
 
-__all__ = ["IdleShares", "Usage", "share_idle"]
-
 #: Groups times edges that are looked at together: they stay in the processor's cache.
 _BLOCK = 1 << 20
 _LEAST_EDGES = 1 << 10

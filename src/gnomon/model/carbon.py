@@ -22,23 +22,6 @@ from gnomon.model.ranges import Floats, Ranges
 from gnomon.series import Signal, integrate_product
 from gnomon.units import HOUR_NS, parse
 
-__all__ = [
-    "YEAR_H",
-    "Amortisation",
-    "Carbon",
-    "account_timeline",
-    "carbon_delay",
-    "cci",
-    "draw_w",
-    "embodied_rate_g_h",
-    "grid_hours",
-    "osci",
-    "power_grams",
-    "rsci",
-    "sci",
-    "tsci",
-]
-
 #: Hours of a year, as amortisation tables count them.
 YEAR_H = 365 * 24.0
 #: Nanoseconds of an hour.

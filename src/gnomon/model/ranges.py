@@ -13,8 +13,6 @@ import numpy.typing as npt
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 
-__all__ = ["Floats", "Ints", "Ranges"]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 _ENDS = ("low", "mid", "high")

@@ -19,19 +19,6 @@ import numpy as np
 
 from gnomon.errors import GnomonError, InputError, WorkerError
 
-__all__ = [
-    "Call",
-    "Done",
-    "Failure",
-    "Fault",
-    "Job",
-    "attempt",
-    "decode",
-    "dump",
-    "dump_item",
-    "failure_of",
-]
-
 _REPR_CHARS = 200
 
 

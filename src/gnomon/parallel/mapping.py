@@ -15,8 +15,6 @@ from gnomon.parallel.progress import Progress
 from gnomon.parallel.results import Results
 from gnomon.parallel.store import Store
 
-__all__ = ["Completed", "Options", "as_completed", "pmap"]
-
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichBar
     from rich.progress import TaskID
 
-__all__ = ["Progress", "RichProgress"]
-
 
 class Progress(Protocol):
     """Told how many items are done, reused and failed ones included.

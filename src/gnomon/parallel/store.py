@@ -16,8 +16,6 @@ from gnomon.errors import InputError
 from gnomon.parallel.call import Call, Done, dump, dump_item
 from gnomon.table.atomic import atomic_file
 
-__all__ = ["Store"]
-
 _MAGIC = b"gnomon.parallel.1\n"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 

@@ -11,8 +11,6 @@ from gnomon.estimate import Estimate
 from gnomon.report.result import Figure, Manifest, Result
 from gnomon.table import Table
 
-__all__ = ["Change", "Comparison", "compare"]
-
 Verdict = Literal["better", "same", "worse", "changed", "new", "missing"]
 
 

@@ -19,8 +19,6 @@ from gnomon.report.result import Figure, Manifest, Result
 from gnomon.table import Column, Dictionary, Table, read_arrow, write_arrow
 from gnomon.table.atomic import sibling
 
-__all__ = ["load", "save", "write_csv"]
-
 _T = TypeVar("_T")
 _PARTS = {"manifest.json", "result.json", "tables", "timelines"}
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-__all__ = ["render_html", "write_html", "write_site"]
-
 MAX_SPANS, MAX_ROWS = 20_000, 2_000
 
 

@@ -9,8 +9,6 @@ from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.report.result import Figure, Result
 
-__all__ = ["to_prometheus"]
-
 
 def to_prometheus(result: Result, labels: Mapping[str, str] | None = None) -> str:
     """The figures as gauges named `gnomon_<system>_<figure>`; ranges add `_low` and `_high`.

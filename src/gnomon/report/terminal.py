@@ -13,8 +13,6 @@ from gnomon.table.column import slice_column
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["print_result"]
-
 MAX_ROWS = 40
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _PIPED_WIDTH = 160  # a pipe has no width; rich would fold lines at 80

@@ -13,8 +13,6 @@ import numpy as np
 from gnomon.series._calendar import hours_of
 from gnomon.series._segment import Floats, Ints
 
-__all__ = ["LEAST_HOURS", "MODELS", "Model", "Past"]
-
 _DAY, _WEEK, _MONTH = 24, 168, 672
 #: Further ahead than a week the model of the last day of the week serves, hour by hour.
 _FARTHEST = _WEEK

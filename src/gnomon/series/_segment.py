@@ -11,8 +11,6 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Floats", "Ints", "Pieces", "compensated_prefix"]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 

@@ -22,8 +22,6 @@ from gnomon.series._segment import Floats, Ints
 from gnomon.series.signal import Signal
 from gnomon.units import HOUR_NS
 
-__all__ = ["NORMAL_NODES", "Profile"]
-
 #: Standard normal values at which the distribution of what is left is kept: shares 0.0005, 0.002,
 #: 0.005, 0.01, 0.02, 0.05, 0.1 ... 0.9, 0.95 ... 0.9995 lie below them.
 NORMAL_NODES = np.array(

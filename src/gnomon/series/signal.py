@@ -16,8 +16,6 @@ from gnomon.series import _algebra, _check, _instant, _repair, _reshape
 from gnomon.series._segment import Floats, Ints, Pieces
 from gnomon.units import Unit, as_unit, convert, format_duration, parse
 
-__all__ = ["Fill", "Gap", "GapRule", "Shape", "Signal", "integrate_product"]
-
 Shape = Literal["step", "linear"]
 Fill = Literal["hold", "interpolate"]
 GapRule = Literal["raise", "skip", "hold", "interpolate"]

@@ -22,17 +22,6 @@ from gnomon.series.intensity import INTENSITY_UNIT, Scope, intensity_kind
 from gnomon.series.profile import Profile
 from gnomon.series.signal import Signal
 
-__all__ = [
-    "ZONE_ALIASES",
-    "ProfileFile",
-    "constant_intensity",
-    "resolve_zone",
-    "zone_intensity",
-    "zone_names",
-    "zone_profile",
-    "zone_signal",
-]
-
 #: What else a zone is called; names are compared without regard to case.
 ZONE_ALIASES = {
     "AU-NSW": ("NSW",),

@@ -11,8 +11,6 @@ from typing import BinaryIO
 
 from gnomon.errors import InputError
 
-__all__ = ["atomic_file", "regular_target", "sibling"]
-
 _counter = itertools.count()
 
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 
-__all__ = ["Column", "Dictionary", "ListOf", "equal_columns"]
-
 
 class Dictionary(msgspec.Struct, frozen=True, eq=False):
     """Text that repeats: each distinct value once, and an integer code for each row.

@@ -22,8 +22,6 @@ from gnomon.table.atomic import atomic_file
 from gnomon.table.column import Column, Dictionary, ListOf, equal_columns
 from gnomon.table.format import format_column
 
-__all__ = ["Table"]
-
 _META = "gnomon.table"
 _SHOWN = 50  # rows in a notebook
 _NUMBERS = "biuf"

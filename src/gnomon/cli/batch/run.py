@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from gnomon.systems.batch.logs import Replayed
     from gnomon.systems.batch.trial import Experiment
 
-__all__ = ["policies", "run", "whatif"]
-
 _Flag = Annotated[bool, Parameter(negative=())]
 _DEFAULT = "fifo,fair,decima,cap:fifo,pcaps:decima,pcaps+:decima"
 

@@ -18,8 +18,6 @@ from gnomon.units import HOUR_NS
 if TYPE_CHECKING:
     from gnomon.series import Signal
 
-__all__ = ["signal"]
-
 #: History of generated hours that a forecast gets to learn from.
 _HISTORY_NS = 2 * 8766 * HOUR_NS
 _GENERATED = "These hours are generated from a profile; --file and --provider show real ones."

@@ -16,8 +16,6 @@ from gnomon.ingest.text import BAD_JSON
 from gnomon.series.intensity import Scope
 from gnomon.units import HOUR_NS, MINUTE_NS, SECOND_NS
 
-__all__ = ["looks_like_intensity", "read_json_rows"]
-
 _KNOWN = "Electricity Maps, WattTime, the Carbon Intensity API of Great Britain, Carbon Aware SDK"
 _GRANULARITY_NS = {
     "hourly": HOUR_NS,

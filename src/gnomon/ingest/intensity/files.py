@@ -25,8 +25,6 @@ from gnomon.series.intensity import (
     intensity_identity,
 )
 
-__all__ = ["IntensityFile", "intensity_from_json", "read_intensity"]
-
 #: Of text, after decompression: a small .gz can hold any amount of it.
 _MOST_BYTES = 1 << 30
 _MARK = "# gnomon-signal "

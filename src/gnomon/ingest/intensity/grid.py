@@ -21,18 +21,6 @@ from gnomon.series.zones import (
 )
 from gnomon.units import HOUR_NS
 
-__all__ = [
-    "check_covers",
-    "day_of",
-    "find_grid_file",
-    "grid_signal",
-    "is_number",
-    "mean_intensity",
-    "notes_on_distance",
-    "read_grid_file",
-    "year_of",
-]
-
 #: Grids change: years farther than this from a profile's are said to be.
 _FAR_NS = 5 * 366 * 24 * HOUR_NS
 _ENDINGS = (".csv", ".csv.gz", ".json", ".json.gz")

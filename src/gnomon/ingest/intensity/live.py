@@ -30,17 +30,6 @@ from gnomon.series.intensity import Scope
 from gnomon.table import atomic_file
 from gnomon.units import DAY_NS
 
-__all__ = [
-    "PROVIDERS",
-    "Answer",
-    "CarbonAwareSdk",
-    "ElectricityMaps",
-    "Provider",
-    "UkCarbonIntensity",
-    "WattTime",
-    "provider",
-]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

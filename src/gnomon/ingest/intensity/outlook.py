@@ -17,8 +17,6 @@ from gnomon.series.intensity import Scope, describe_intensity
 from gnomon.series.zones import zone_signal
 from gnomon.units import HOUR_NS, format_duration
 
-__all__ = ["Outlook", "expected_grid", "file_outlook", "live_history", "live_outlook"]
-
 #: Older history says little of the hours to come.
 _OLDEST_NS = 48 * HOUR_NS
 #: Histories that usual hours are the mean of.

@@ -18,8 +18,6 @@ from gnomon.series.intensity import INTENSITY_UNIT, Basis, Scope, intensity_kind
 from gnomon.series.zones import resolve_zone
 from gnomon.units import DAY_NS, HOUR_NS, format_duration
 
-__all__ = ["POUNDS_A_MWH", "Rows", "build_signal", "choose_zone", "written"]
-
 #: Grams a kWh of one pound a MWh.
 POUNDS_A_MWH = 0.45359237
 #: No plant emits as much: a value above is in another unit.

@@ -23,8 +23,6 @@ from gnomon.ingest.moment import (
 from gnomon.series.intensity import INTENSITY_UNIT, Basis, Scope
 from gnomon.units import Unit, convert, parse
 
-__all__ = ["looks_like_intensity", "read_csv_rows"]
-
 _ZONES = ("zone id", "zone_id", "zoneid", "zone", "region", "location", "ba")
 _ESTIMATED = ("data estimated", "estimated", "isestimated", "is_estimated")
 _WORDS: dict[Scope, tuple[str, ...]] = {"lifecycle": ("lca", "life"), "direct": ("direct",)}

@@ -10,8 +10,6 @@ from gnomon.ingest.metrics.signal_csv import unit_in
 from gnomon.series.intensity import INTENSITY_UNIT
 from gnomon.units import Unit, parse
 
-__all__ = ["column_unit"]
-
 #: Grams of what headers call a mass. A ton is left out: there are three of them.
 _GRAMS = {
     **dict.fromkeys(("mg",), Fraction(1, 1000)),

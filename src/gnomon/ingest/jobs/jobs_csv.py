@@ -23,8 +23,6 @@ from gnomon.ingest.jobs.jobs import Floats, Ints, Jobs
 from gnomon.ingest.moment import epoch_scale, parse_instant, parse_length
 from gnomon.units import format_duration
 
-__all__ = ["looks_like_jobs", "read_jobs_csv"]
-
 #: A column's meaning, by what its name is without its unit; the first that is there counts.
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "jobid", "job", "jobname", "name"),

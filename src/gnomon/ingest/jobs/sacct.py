@@ -29,8 +29,6 @@ from gnomon.ingest.jobs.jobs import Jobs
 from gnomon.ingest.moment import parse_clock, parse_instant
 from gnomon.units import SECOND_NS
 
-__all__ = ["is_sacct", "read_sacct"]
-
 _UNKNOWN = {"", "unknown", "none", "n/a"}
 #: What Slurm writes where a duration came out negative.
 _INVALID = "invalid"

@@ -21,8 +21,6 @@ from gnomon.ingest.jobs.jobs import Floats, Ints
 from gnomon.ingest.text import BAD_JSON, read_pieces
 from gnomon.series import Signal
 
-__all__ = ["PowerSeries", "is_power_series", "metric_names", "read_power_series"]
-
 _PREFIX = {"": 1.0, "nano": 1e-9, "micro": 1e-6, "milli": 1e-3, "kilo": 1e3, "mega": 1e6}
 _UNIT = re.compile(
     r"(?P<prefix>nano|micro|milli|kilo|mega|)(?P<unit>watt|joule)s?(?P<total>_total)?$"

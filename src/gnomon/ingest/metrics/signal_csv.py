@@ -30,14 +30,6 @@ from gnomon.series import Signal
 from gnomon.table import atomic_file
 from gnomon.units import Unit, parse
 
-__all__ = [
-    "SignalCsv",
-    "looks_like_signal",
-    "read_signal_csv",
-    "unit_in",
-    "write_signal_csv",
-]
-
 _MAX_ABS_NS = 2**62
 _EPOCH_NUMBER = re.compile(r"([+-]?)(\d{1,19})(?:\.(\d{0,9})\d*)?")
 _FRACTION = re.compile(r"(?<=:\d\d)[.,](\d{1,9})")

@@ -10,10 +10,6 @@ import msgspec
 from gnomon.errors import InputError
 from gnomon.ingest.text import BAD_JSON, read_pieces
 
-__all__ = [
-    "ChromeTrace", "is_chrome_trace", "is_jax", "is_kineto", "is_viztracer", "read_chrome_trace",
-]  # fmt: skip
-
 _KEYS = (b'"traceEvents"', b'"deviceProperties"', b'"schemaVersion"', b'"displayTimeUnit"')
 _KINETO = re.compile(
     rb'"(?:deviceProperties|schemaVersion|distributedInfo|baseTimeNanoseconds)"'

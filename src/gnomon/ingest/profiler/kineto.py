@@ -18,8 +18,6 @@ from gnomon.ingest.cache import load_copy, place_of, save_copy
 from gnomon.ingest.text import BAD_JSON, read_pieces
 from gnomon.table import ArrowTable, Column, Dictionary
 
-__all__ = ["KinetoTrace", "ProcessGroup", "read_kineto"]
-
 # Categories changed their names over the years; the columns hold today's.
 _TODAY = {
     "Operator": "cpu_op", "Runtime": "cuda_runtime", "Kernel": "kernel", "Memcpy": "gpu_memcpy",

@@ -11,8 +11,6 @@ import msgspec
 
 from gnomon.errors import InputError
 
-__all__ = ["Measured", "read_measured"]
-
 _META = "meta.json"
 #: Each step without the profiler: before and after the trace, by CUDA events or by the clock.
 _STEPS = (("step_ms_event", "step_ms_event_2"), ("step_ms", "step_ms_2"))

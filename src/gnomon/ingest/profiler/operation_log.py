@@ -23,8 +23,6 @@ from gnomon.errors import InputError, MissingExtra
 from gnomon.ingest.delimited import Delimited, read_lines
 from gnomon.ingest.text import read_head
 
-__all__ = ["JobLayout", "OperationLog", "looks_like_operation_log", "read_operation_log"]
-
 _TIMES = ("start_ts", "duration")
 _NEEDED = ("dp_rank", "stage", "rank", "step", "seq_id")
 #: May be absent or blank: then the order of the operations tells as much.

@@ -23,16 +23,6 @@ from gnomon.errors import InputError
 from gnomon.ingest.spark.log_files import find_spark_logs, is_in_progress, log_lines
 from gnomon.ingest.text import BAD_JSON
 
-__all__ = [
-    "SparkExecutor",
-    "SparkJob",
-    "SparkLog",
-    "SparkStage",
-    "SparkTasks",
-    "read_spark_log",
-    "read_spark_logs",
-]
-
 _NAME = re.compile(rb'\s*\{\s*"Event"\s*:\s*"([^"]{1,200})"')
 _NEVER = -1
 _LONGEST_MS = 1 << 43  # the year 2248

@@ -16,8 +16,6 @@ from gnomon.ingest.stages.stage_order import parents_first
 from gnomon.ingest.stages.trace import BatchTrace
 from gnomon.units import MILLISECOND_NS
 
-__all__ = ["spark_jobs"]
-
 #: A job that is submitted so soon after another ended, while more of its application run, is by
 #: the same thread of the program.
 _AT_ONCE_MS = 1000

@@ -12,8 +12,6 @@ from gnomon.errors import InputError, MissingExtra
 from gnomon.ingest.spark.block_codecs import BLOCK_CODECS, DamagedBlock, UnreadCodec
 from gnomon.ingest.text import read_pieces
 
-__all__ = ["find_spark_logs", "is_in_progress", "log_lines", "looks_like_spark_log"]
-
 CUT_SHORT = "ends of files that were cut short"
 _PIECE = 1 << 20
 _ROLLING = "eventlog_v2_"

@@ -23,8 +23,6 @@ from gnomon.ingest.stages.stage_order import parents_first
 from gnomon.ingest.stages.trace import BatchTrace
 from gnomon.units import SECOND_NS
 
-__all__ = ["looks_like_alibaba", "read_alibaba"]
-
 _COLUMNS = 9
 _LEVEL = 1
 #: Names are cut off at so many characters, and the last parent with them.

@@ -25,8 +25,6 @@ from gnomon.ingest.stages.stage_order import parents_first
 from gnomon.ingest.text import BAD_JSON, read_pieces
 from gnomon.units import MILLISECOND_NS
 
-__all__ = ["looks_like_tpch", "read_tpch"]
-
 #: What a fresh executor's first task takes longer where none was measured.
 _WARM_UP_MS = 1000
 _MOST_BYTES = 1 << 30

@@ -24,15 +24,6 @@ from gnomon import _core
 from gnomon.errors import InputError
 from gnomon.table.atomic import atomic_file
 
-__all__ = [
-    "NETS",
-    "PARAMETERS",
-    "DecimaView",
-    "DecimaWeights",
-    "bundled_decima",
-    "decima_probabilities",
-]
-
 PARAMETERS = _core.DECIMA_PARAMETERS
 
 #: Sizes of the layers of each net, inputs first. All layers but a head's last are followed by a

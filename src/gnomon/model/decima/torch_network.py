@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from gnomon.errors import MissingExtra
 from gnomon.model.decima.network import NETS
 
-__all__ = ["Likelihood", "gradient", "likelihood", "select_decisions", "torch_module"]
-
 _SLOPE = 0.2
 Record = Mapping[str, NDArray[Any]]
 

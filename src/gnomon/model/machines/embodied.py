@@ -17,17 +17,6 @@ import numpy as np
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 
-__all__ = [
-    "FAB_G_PER_KWH",
-    "FAB_YIELD",
-    "PACKAGE_KG",
-    "fab_grid",
-    "logic_kg",
-    "package_kg",
-    "storage_kg",
-    "storage_names",
-]
-
 #: Grid of a fab nobody names: the world's, Taiwan's (ACT's default), all coal; ACT's figures.
 FAB_G_PER_KWH = Estimate(301.0, 583.0, 820.0)
 #: Share of good dies: ACT takes 0.875; the ends are ours, for small dies and for the largest.

@@ -23,8 +23,6 @@ from gnomon.estimate import Estimate
 from gnomon.model.accelerator.gpu import find_gpu
 from gnomon.model.machines.embodied import logic_kg, package_kg, storage_kg
 
-__all__ = ["Fleet", "Group", "Kind", "Machine", "as_figure", "find_machine", "machine_names"]
-
 Kind = Literal["server", "cpu", "accelerator"]
 _CATALOGUE = Path(__file__).with_name("machines.toml")
 #: Words that say who sells it or what it is, not which one it is.

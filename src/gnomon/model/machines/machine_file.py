@@ -27,8 +27,6 @@ from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.model.machines.machine import Fleet, Group, Kind, Machine, as_figure, find_machine
 
-__all__ = ["bundled_fleets", "fleet_path", "read_fleet"]
-
 _BUNDLED = "bundled:"
 _FOLDER = Path(__file__).with_name("fleets")
 _MOST_BYTES = 10_000_000

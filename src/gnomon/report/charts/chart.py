@@ -11,8 +11,6 @@ import numpy as np
 
 from gnomon.errors import InputError
 
-__all__ = ["BarChart", "Bars", "Chart", "Line", "LineChart", "ScatterChart"]
-
 Better: TypeAlias = Literal["lower", "higher"]
 
 

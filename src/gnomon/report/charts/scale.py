@@ -6,8 +6,6 @@ import math
 
 import msgspec
 
-__all__ = ["Scale", "label_ticks", "round_ticks"]
-
 _SUFFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 

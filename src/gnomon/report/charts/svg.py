@@ -25,8 +25,6 @@ from gnomon.report.charts.drawing import (
 from gnomon.report.charts.scale import Scale
 from gnomon.table import format_range, format_value
 
-__all__ = ["render_chart"]
-
 _MAX_POINTS, _MAX_TARGETS = 600, 120
 
 

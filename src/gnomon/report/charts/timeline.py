@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 
-__all__ = ["TimelineView"]
-
 
 class TimelineView(msgspec.Struct, frozen=True, eq=False):
     """Spans as columns: `lane`, `kind` and `name` are positions in the lists of the same meaning.

@@ -15,8 +15,6 @@ from gnomon.errors import Infeasible
 from gnomon.graph.jobs import BatchJobs
 from gnomon.sim.cluster import ClusterRun, GridSteps
 
-__all__ = ["cleanest_mean"]
-
 Floats = NDArray[np.float64]
 
 

@@ -12,8 +12,6 @@ from gnomon.estimate import Estimate
 from gnomon.systems.batch.measure import Measured
 from gnomon.systems.batch.trial import PolicyOutcome, TrialOutcome
 
-__all__ = ["FIELDS", "Comparison", "compare"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _RESAMPLES = 2_000

@@ -15,8 +15,6 @@ from gnomon.series.zones import zone_profile, zone_signal
 from gnomon.sim.cluster import GridSteps
 from gnomon.units import HOUR_NS
 
-__all__ = ["HORIZON_H", "Forecast", "Hours", "KnownGrid", "hours_of_zone", "shuffled"]
-
 #: How far policies look ahead, as PCAPS and CAP do.
 HORIZON_H = 48
 #: History that a fitted forecast needs before a trial may start.

@@ -13,8 +13,6 @@ from gnomon.graph.jobs import BatchJobs
 from gnomon.ingest.stages.trace import BatchTrace
 from gnomon.sim.cluster import NEVER_NS, Executors
 
-__all__ = ["Replayed", "SameJobs", "recorded_executors", "replay_recorded"]
-
 _SEEDS = 9
 
 

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from gnomon.errors import InputError
 from gnomon.sim.cluster import ClusterRun, GridSteps
 
-__all__ = ["J_PER_KWH", "Measured", "Power", "measure"]
-
 J_PER_KWH = 3.6e6
 
 

@@ -22,8 +22,6 @@ from gnomon.systems.batch.trial import (
     run_trial,
 )
 
-__all__ = ["Answer", "run_experiment"]
-
 
 class Answer(msgspec.Struct, frozen=True, eq=False):
     """What an experiment came to.

@@ -19,11 +19,6 @@ from gnomon.systems.batch.bound import cleanest_mean
 from gnomon.systems.batch.grids import Forecast, Hours, shuffled
 from gnomon.systems.batch.measure import Measured, Power, measure
 
-__all__ = [
-    "Experiment", "JobMaker", "PolicyOutcome", "Trial", "TrialOutcome", "TrialRunner",
-    "parse_policies", "run_trial",
-]  # fmt: skip
-
 #: Runs that find the fixed quota of as much work: it is known to a few per cent then.
 _QUOTA_RUNS = 5
 #: Hours of the grid beyond which a run is taken to be stuck.

@@ -9,8 +9,6 @@ import msgspec
 
 from gnomon.systems.carbon.metric import Metric
 
-__all__ = ["Cost", "advise"]
-
 #: Less than this is not worth a change.
 _MATTERS_PCT = 0.5
 

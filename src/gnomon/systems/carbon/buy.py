@@ -20,8 +20,6 @@ from gnomon.model.machines.machine import Fleet, Group, Machine
 from gnomon.systems.carbon.curves import best_order, filled_g_h
 from gnomon.systems.carbon.supply import End, supply_of
 
-__all__ = ["Offer", "Purchase", "weigh_purchase", "years_to_pay_back"]
-
 _ENDS: tuple[End, ...] = ("low", "mid", "high")
 #: A grid that changes by less does not change.
 _STEADY_PCT = 1e-6

@@ -18,11 +18,6 @@ from gnomon.errors import InputError
 from gnomon.systems.carbon.metric import METRICS, Metric, order_of
 from gnomon.systems.carbon.supply import Floats, Supply
 
-__all__ = [
-    "Added", "added_by_grid", "added_by_idle", "added_by_life", "added_by_share",
-    "added_by_utilisation", "best_order", "embodied_share", "filled_g_h", "largest",
-]  # fmt: skip
-
 
 class Added(msgspec.Struct, frozen=True, eq=False):
     """What a metric adds to the best, along some axis.

@@ -30,8 +30,6 @@ from gnomon.systems.carbon.metric import METRICS, Metric, order_of
 from gnomon.systems.carbon.supply import Floats, Supply, supply_of
 from gnomon.table import Table
 
-__all__ = ["Curves", "curves_of", "to_result", "to_script"]
-
 _GRIDS = np.geomspace(1.0, 200.0, 80)
 _SHARES = np.linspace(0.0, 1.0, 41)
 _YEARS = np.arange(1, 13, dtype=float)

@@ -18,17 +18,6 @@ from gnomon.errors import InputError
 from gnomon.sim.placement import Candidate
 from gnomon.systems.carbon.supply import Floats, Supply
 
-__all__ = [
-    "METRICS",
-    "TITLES",
-    "Metric",
-    "candidates_of",
-    "find_metric",
-    "order_of",
-    "parse_metrics",
-    "parse_names",
-]
-
 #: Every metric there is, for sorting or for accounts: what a reader calls it, by its name.
 TITLES: Mapping[str, str] = {
     "sci": "SCI",

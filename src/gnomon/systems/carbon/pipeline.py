@@ -32,8 +32,6 @@ from gnomon.systems.carbon.curves_result import Curves, curves_of
 from gnomon.systems.carbon.metric import Metric
 from gnomon.systems.carbon.place import Placements, demand_of, place_jobs
 
-__all__ = ["GridChoice", "account_activity", "added_curves", "check_not_negative", "place_file"]
-
 #: Times before this are counted from the start of a run, and say no year.
 _DATED_NS = 20 * 31_556_952 * 10**9
 

@@ -26,8 +26,6 @@ from gnomon.systems.carbon.metric import METRICS, Metric, candidates_of
 from gnomon.systems.carbon.supply import End, Floats, Supply, check_alike, supply_of
 from gnomon.units import HOUR_NS
 
-__all__ = ["Demand", "Outcome", "Placements", "demand_of", "place_jobs"]
-
 Ints = NDArray[np.int64]
 _ENDS: tuple[End, ...] = ("low", "mid", "high")
 _NEVER = np.iinfo(np.int64).max

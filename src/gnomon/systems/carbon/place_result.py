@@ -18,8 +18,6 @@ from gnomon.systems.carbon.place import Outcome, Placements
 from gnomon.table import Table, format_range
 from gnomon.units import HOUR_NS
 
-__all__ = ["to_result", "to_script"]
-
 #: From here on a list of every job is no longer something to print.
 _MOST_ASSIGNMENTS = 100_000
 

@@ -18,8 +18,6 @@ from gnomon.series.intensity import describe_intensity, intensity_identity
 from gnomon.table import Table
 from gnomon.units import DAY_NS, HOUR_NS, parse
 
-__all__ = ["Seen", "cleanest_windows", "see", "to_result", "to_script"]
-
 #: Beyond this many hours a curve shows days, with the range of each one's hours.
 _MOST_HOURS = 24 * 31
 _WINDOWS_H = (1, 2, 4, 8, 24)

@@ -15,8 +15,6 @@ from gnomon.model.accelerator.gpu import find_gpu
 from gnomon.model.carbon import Amortisation, embodied_rate_g_h
 from gnomon.model.machines.machine import Fleet, Machine
 
-__all__ = ["End", "Supply", "check_alike", "supply_of"]
-
 Floats = NDArray[np.float64]
 #: Which end of every range.
 End = Literal["low", "mid", "high"]

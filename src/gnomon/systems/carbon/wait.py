@@ -24,8 +24,6 @@ from gnomon.series import Signal
 from gnomon.sim.placement import cleanest_starts
 from gnomon.units import HOUR_NS, format_duration, parse, parse_duration
 
-__all__ = ["Saved", "WaitPlan", "plan_wait", "saved_by", "start_clean"]
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from gnomon.sim.cluster import ClusterRun
 
-__all__ = ["Worth", "advantages", "cost_to_go", "state_features"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Record = Mapping[str, NDArray[Any]]

@@ -29,8 +29,6 @@ from gnomon.sim.cluster import Executors, run_cluster
 from gnomon.systems.batch.decima.advantage import advantages
 from gnomon.table import atomic_file
 
-__all__ = ["Progress", "Training", "train_decima", "usual_arrival_s"]
-
 Floats = NDArray[np.float64]
 Gradients = Literal["native", "torch"]
 

@@ -24,8 +24,6 @@ from gnomon.series import Signal
 from gnomon.systems.carbon.accounts.holdings import Pool, Sums, pools_of, say_age, share_pools
 from gnomon.units import HOUR_NS
 
-__all__ = ["METRICS", "Accounts", "account_jobs"]
-
 #: The metrics of an account, and what a unit of each is; their titles are in `metric`.
 METRICS = {
     "sci": "operational + embodied of what the job held, by work",

@@ -18,8 +18,6 @@ from gnomon.systems.carbon.metric import TITLES, parse_names
 from gnomon.table import Table, format_range, format_value
 from gnomon.units import HOUR_NS
 
-__all__ = ["parse_metrics", "to_result", "to_script"]
-
 _DRAWN = 15
 _MOST_POINTS = 2000
 

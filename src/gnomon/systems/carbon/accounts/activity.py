@@ -17,8 +17,6 @@ from gnomon.ingest.jobs.sacct import is_sacct, read_sacct
 from gnomon.ingest.metrics.power_series import PowerSeries, is_power_series, read_power_series
 from gnomon.ingest.text import read_head
 
-__all__ = ["read_activity", "timeline_jobs"]
-
 #: A lane of a GPU, as traces of training call it: 'gpu 0 stream 7', 'rank 3/gpu 3 stream 7'.
 _BOARD = re.compile(r"(.*/)?gpu \d+")
 

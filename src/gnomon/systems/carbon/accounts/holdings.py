@@ -18,8 +18,6 @@ from gnomon.model.ranges import Floats, Ints, Ranges
 from gnomon.series import Signal
 from gnomon.units import HOUR_NS
 
-__all__ = ["Idle", "Pool", "Sums", "pools_of", "say_age", "share_pools"]
-
 _ENDS = ("low", "mid", "high")
 
 
