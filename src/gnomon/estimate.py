@@ -87,12 +87,10 @@ class Estimate(msgspec.Struct, frozen=True):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the range has no width."""
         return self.low == self.high
 
     @property
     def width(self) -> float:
-        """`high - low`."""
         return self.high - self.low
 
     def contains(self, value: float) -> bool:

@@ -126,7 +126,6 @@ class Registry(Generic[T]):
         return tuple(sorted({*self._factories, *self._found()}))
 
     def get(self, name: str) -> Callable[..., T]:
-        """The factory of this name."""
         self._load_package()
         if name in self._factories:
             return self._factories[name]
@@ -140,7 +139,6 @@ class Registry(Generic[T]):
         return factory
 
     def create(self, spec: str) -> T:
-        """Make what the spec describes."""
         made: T | None = None
         # Left wraps right, so the innermost comes last in the text and first in the making.
         for part in reversed(spec.split(":")):
@@ -149,14 +147,12 @@ class Registry(Generic[T]):
         return made
 
     def describe(self, name: str) -> Description:
-        """The doc line and the parameters."""
         factory = self.get(name)
         parameters, is_wrapper, _ = _parameters(factory)
         doc, _, details = (inspect.getdoc(factory) or "").strip().partition("\n")
         return Description(name, doc, parameters, is_wrapper, details.strip())
 
     def schema(self, name: str) -> dict[str, Any]:
-        """JSON schema of the parameters."""
         about = self.describe(name)
         fields = [
             (p.name, p.type) if p.is_required else (p.name, p.type, _field_default(p.default))

@@ -79,7 +79,6 @@ class Unit:
 
     @property
     def is_dimensionless(self) -> bool:
-        """Whether this is a plain number, such as `1` or `%`."""
         return not any(self.exponents)
 
     @property
@@ -88,7 +87,6 @@ class Unit:
         return Unit(Fraction(1), self.exponents)
 
     def is_convertible(self, other: Unit) -> bool:
-        """Whether values can be expressed in the other unit: same exponents, any scale."""
         return self.exponents == other.exponents
 
 

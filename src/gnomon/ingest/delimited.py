@@ -157,7 +157,6 @@ class HeadedTable(Delimited):
             yield row
 
     def listing(self) -> str:
-        """The names, for a hint."""
         shown = ", ".join(repr(name[:40]) for name in self.names[:12])
         return f"columns are {shown}{' ...' if len(self.names) > 12 else ''}"
 

@@ -55,7 +55,6 @@ class Format(msgspec.Struct, frozen=True):
         return verb or "`gnomon inspect` describes it"
 
     def load_reader(self) -> Callable[..., Any]:
-        """The function that reads one."""
         reader: Callable[..., Any] = _load(self.reader)
         return reader
 
@@ -209,7 +208,6 @@ class Identity(msgspec.Struct, frozen=True):
 
     @property
     def format(self) -> str:
-        """The format's name."""
         return self.kind.name
 
 

@@ -49,7 +49,6 @@ class Carbon(msgspec.Struct, frozen=True):
 
     @property
     def total_g(self) -> Estimate:
-        """Operational and embodied."""
         return self.operational_g + self.embodied_g
 
     def __add__(self, other: Carbon) -> Carbon:

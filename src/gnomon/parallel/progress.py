@@ -44,7 +44,6 @@ class RichProgress:
         self._task: TaskID | None = None
 
     def update(self, done: int, total: int) -> None:
-        """Draw the bar, starting it on the first call."""
         if self._bar is None:
             if not sys.stderr.isatty():
                 return

@@ -81,7 +81,6 @@ class Store:
             return None
 
     def save(self, key: str, done: Done) -> None:
-        """Write a result so that a reader sees all of it or nothing."""
         try:
             data = done.data if done.data is not None else dump(done.value)
         except Exception as error:

@@ -49,11 +49,9 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def regressed(self) -> bool:
-        """Whether some figure got worse by more than was allowed."""
         return any(change.verdict == "worse" for change in self.changes)
 
     def to_result(self) -> Result:
-        """The comparison as a Result, for every output there is."""
         counts = {
             verdict: sum(change.verdict == verdict for change in self.changes)
             for verdict in ("worse", "better", "same", "changed", "new", "missing")

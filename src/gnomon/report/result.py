@@ -69,12 +69,10 @@ class Figure(msgspec.Struct, frozen=True):
 
     @property
     def value_text(self) -> str:
-        """The value without its unit."""
         return format_value(self.value.mid if isinstance(self.value, Estimate) else self.value)
 
     @property
     def text(self) -> str:
-        """The value with its unit."""
         return f"{self.value_text} {self.unit}".strip()
 
     @property
@@ -188,7 +186,6 @@ class Result(msgspec.Struct, frozen=True):
                 raise InputError(f"two {what} are called {min(twice)!r}", where=self.title)
 
     def figure(self, name: str) -> Figure:
-        """The figure of that name."""
         for figure in self.figures:
             if figure.name == name:
                 return figure
@@ -196,7 +193,6 @@ class Result(msgspec.Struct, frozen=True):
         raise InputError(f"no figure {name!r}; there are: {known}", where=self.title)
 
     def table(self, name: str) -> Table:
-        """The table of that name."""
         for table in self.tables:
             if table.name == name:
                 return table
@@ -204,11 +200,9 @@ class Result(msgspec.Struct, frozen=True):
         raise InputError(f"no table {name!r}; there are: {known}", where=self.title)
 
     def to_polars(self, table: str) -> Any:
-        """A table as a polars.DataFrame."""
         return self.table(table).to_polars()
 
     def to_pandas(self, table: str) -> Any:
-        """A table as a pandas.DataFrame."""
         return self.table(table).to_pandas()
 
     def _repr_html_(self) -> str:

@@ -184,7 +184,6 @@ class Signal:
         kind: str,
         **fields: Any,
     ) -> Signal:
-        """One value from start to end."""
         return cls([start_ns], [value], end_ns=end_ns, unit=unit, kind=kind, **fields)
 
     @classmethod
@@ -219,17 +218,14 @@ class Signal:
 
     @property
     def start_ns(self) -> int:
-        """The first breakpoint."""
         return int(self.time_ns[0])
 
     @property
     def duration_ns(self) -> int:
-        """Length of the domain."""
         return self.end_ns - self.start_ns
 
     @property
     def has_range(self) -> bool:
-        """Whether low and high are given."""
         return self.low is not None
 
     @property
@@ -354,7 +350,6 @@ class Signal:
         return _reshape.resample(self, step_ns, origin_ns, gaps)
 
     def gaps(self) -> list[Gap]:
-        """The maximal intervals without a value."""
         return [Gap(*interval) for interval in _repair.gap_intervals(self.pieces("values"))]
 
     def fill(self, how: Fill) -> Signal:
@@ -449,19 +444,15 @@ class Signal:
         return treated
 
     def __add__(self, other: Signal | float) -> Signal:
-        """Signals of one kind, or a number in the signal's own unit."""
         return _algebra.combine(self, other, "+")
 
     def __sub__(self, other: Signal | float) -> Signal:
-        """Signals of one kind, or a number in the signal's own unit."""
         return _algebra.combine(self, other, "-")
 
     def __mul__(self, other: Signal | float) -> Signal:
-        """Any two signals, or a plain number."""
         return _algebra.combine(self, other, "*")
 
     def __truediv__(self, other: Signal | float) -> Signal:
-        """Any two signals, or a plain number."""
         return _algebra.combine(self, other, "/")
 
     def __radd__(self, other: float) -> Signal:

@@ -37,7 +37,6 @@ class Dictionary(msgspec.Struct, frozen=True, eq=False):
         return cls(np.asarray(codes, np.int32), list(seen))
 
     def decode(self) -> list[str]:
-        """One string a row."""
         values = self.values
         return [values[code] for code in self.codes.tolist()]
 

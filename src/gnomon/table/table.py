@@ -154,7 +154,6 @@ class Table(msgspec.Struct, frozen=True, eq=False):
         return (column.removesuffix(f"_{unit}") if unit else column).replace("_", " ")
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One plain dict a row."""
         names = list(self.columns)
         for values in zip(*(_plain(column) for column in self.columns.values())):
             yield dict(zip(names, values))
@@ -179,7 +178,6 @@ class Table(msgspec.Struct, frozen=True, eq=False):
         return out.getvalue()
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
-        """Writes `to_csv()`, whole or not at all."""
         with atomic_file(path) as file:
             file.write(self.to_csv().encode("utf-8", "replace"))
 

@@ -89,7 +89,7 @@ class Provider(ABC):
 
     @abstractmethod
     def history(self, zone: str, start_ns: int | None = None, end_ns: int | None = None) -> Answer:
-        """What was; the last day unless told."""
+        """What was; the last day unless given."""
 
     @abstractmethod
     def forecast(self, zone: str) -> Answer:
@@ -186,18 +186,15 @@ class ElectricityMaps(Provider):
     keys = ("ELECTRICITYMAPS_TOKEN",)
 
     def latest(self, zone: str) -> Answer:
-        """The newest value."""
         return self._intensity("latest", zone)
 
     def history(self, zone: str, start_ns: int | None = None, end_ns: int | None = None) -> Answer:
-        """What was; the last day unless told."""
         if start_ns is None and end_ns is None:
             return self._intensity("history", zone)
         start, end = self._span(start_ns, end_ns)
         return self._intensity("past-range", zone, start=_iso(start), end=_iso(end))
 
     def forecast(self, zone: str) -> Answer:
-        """What is to come."""
         return self._intensity("forecast", zone)
 
     def _intensity(self, what: str, zone: str, **query: str) -> Answer:
@@ -226,13 +223,11 @@ class WattTime(Provider):
         return msgspec.structs.replace(answer, signal=first.slice(first.start_ns, end_ns))
 
     def history(self, zone: str, start_ns: int | None = None, end_ns: int | None = None) -> Answer:
-        """What was; the last day unless told."""
         start, end = self._span(start_ns, end_ns)
         key = self._history_key(zone, start_ns, end_ns)
         return self._moer("historical", zone, key, start=_iso(start), end=_iso(end))
 
     def forecast(self, zone: str) -> Answer:
-        """What is to come."""
         return self._moer("forecast", zone)
 
     def _moer(self, what: str, zone: str, kept_as: str | None = None, **query: str) -> Answer:
@@ -276,19 +271,16 @@ class UkCarbonIntensity(Provider):
     home = "https://api.carbonintensity.org.uk"
 
     def latest(self, zone: str) -> Answer:
-        """The newest value."""
         region = _region(zone)
         path = "/intensity" if region is None else f"/regional/regionid/{region}"
         return self._ask(path, {}, None)
 
     def history(self, zone: str, start_ns: int | None = None, end_ns: int | None = None) -> Answer:
-        """What was; the last day unless told."""
         start, end = self._span(start_ns, end_ns)
         key = self._history_key(zone, start_ns, end_ns)
         return self._between(zone, _minute(start), _minute(end), key)
 
     def forecast(self, zone: str) -> Answer:
-        """What is to come."""
         half_ns = 1800 * 10**9
         start = _minute(self.now_ns() // half_ns * half_ns)
         return self._between(zone, start, "fw48h", f"forecast {zone}")
@@ -307,18 +299,15 @@ class CarbonAwareSdk(Provider):
     keys = ("CARBON_AWARE_URL",)
 
     def latest(self, zone: str) -> Answer:
-        """The newest value."""
         return self._ask("/emissions/bylocation", {"location": zone}, None)
 
     def history(self, zone: str, start_ns: int | None = None, end_ns: int | None = None) -> Answer:
-        """What was; the last day unless told."""
         start, end = self._span(start_ns, end_ns)
         query = {"location": zone, "time": _iso(start), "toTime": _iso(end)}
         key = self._history_key(zone, start_ns, end_ns)
         return self._ask("/emissions/bylocation", query, None, key)
 
     def forecast(self, zone: str) -> Answer:
-        """What is to come."""
         return self._ask("/emissions/forecasts/current", {"location": zone}, None)
 
     def _home(self) -> str:

@@ -69,7 +69,6 @@ class Rows:
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def add(self, number: int, time_ns: int, value: float, zone: str | None = None) -> None:
-        """One more row."""
         self.times.append(time_ns)
         self.values.append(value)
         self.numbers.append(number)
@@ -77,7 +76,6 @@ class Rows:
             self.zones.append(zone)
 
     def error(self, number: int, what: str, hint: str | None = None) -> InputError:
-        """What is wrong with a row."""
         return InputError(f"{self.label.format(number)}: {what}", where=self.where, hint=hint)
 
 

@@ -44,5 +44,4 @@ class Jobs:
         return len(self.id)
 
     def at(self, row: int) -> str:
-        """Where a job stands, for messages."""
         return f"{self.where} line {int(self.line[row])}"

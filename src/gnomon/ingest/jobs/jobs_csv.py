@@ -307,7 +307,6 @@ class _Table:
         return tuple(self._cells(meaning))
 
     def finish(self) -> None:
-        """Refuse the file if any row was wrong, naming all of them."""
         if not self.bad:
             return
         rows = sorted(self.bad)

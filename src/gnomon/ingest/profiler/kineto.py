@@ -97,12 +97,10 @@ class KinetoTrace(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def end_ns(self) -> NDArray[np.int64]:
-        """End of each event."""
         return self.start_ns + self.duration_ns
 
     @property
     def span_ns(self) -> int:
-        """From the first start to the last end."""
         return int(self.end_ns.max() - self.start_ns.min()) if len(self) else 0
 
     def is_category(self, *categories: str) -> NDArray[np.bool_]:
@@ -112,7 +110,6 @@ class KinetoTrace(msgspec.Struct, frozen=True, eq=False, dict=True):
         )
 
     def name_of(self, event: int) -> str:
-        """The name of an event."""
         return str(self.names[self.name[event]])
 
 

@@ -80,12 +80,10 @@ class OperationLog(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def end_ns(self) -> NDArray[np.int64]:
-        """End of each operation."""
         return self.start_ns + self.duration_ns
 
     @cached_property
     def steps(self) -> NDArray[np.int64]:
-        """The steps in the log, in order."""
         return np.unique(self.step)
 
     @cached_property
@@ -106,7 +104,6 @@ class OperationLog(msgspec.Struct, frozen=True, eq=False, dict=True):
         return np.isin(self.operation, wanted)
 
     def only(self, steps: Sequence[int]) -> OperationLog:
-        """The same log with these steps alone."""
         missing = [step for step in steps if step not in self.steps]
         if missing:
             first, last = int(self.steps[0]), int(self.steps[-1])

@@ -38,5 +38,4 @@ class BatchTrace(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def kinds(self) -> JobKinds:
-        """Their shapes."""
         return self.jobs.kinds

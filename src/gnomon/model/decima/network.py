@@ -91,7 +91,6 @@ class DecimaWeights(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> DecimaWeights:
-        """From a file that `save` wrote."""
         where, hint = os.fspath(path), "`gnomon batch train-decima` writes such files"
         try:
             if os.stat(path).st_size > _MOST_BYTES:

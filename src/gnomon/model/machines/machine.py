@@ -91,7 +91,6 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.score / self.threads if self.threads else 0.0
 
     def source_of(self, field: str) -> str:
-        """Where a figure comes from."""
         return self.source.get(field, self.source.get("all", ""))
 
 
@@ -112,7 +111,6 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def threads(self) -> int:
-        """Threads of all of them."""
         return self.count * self.machine.threads
 
     def age_years(self, year: float) -> float:
@@ -145,7 +143,6 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def servers(self) -> int:
-        """Machines of all groups."""
         return sum(group.count for group in self.groups)
 
     @property
@@ -160,7 +157,6 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def accelerators(self) -> int:
-        """Accelerator boards of all groups."""
         return sum(group.count for group in self.groups if not _hosts(group))
 
     @property

@@ -84,12 +84,10 @@ class TimelineView(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def first_ns(self) -> int:
-        """Start of the earliest span."""
         return int(self.start_ns.min()) if len(self) else 0
 
     @property
     def last_ns(self) -> int:
-        """End of the latest span."""
         return int(self.end_ns.max()) if len(self) else 0
 
     @property

@@ -56,7 +56,6 @@ class Hours(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def count(self) -> int:
-        """How many there are."""
         return int(self.signal.values.size)
 
     def first_start(self, forecast: Forecast) -> int:

@@ -39,7 +39,6 @@ class Replayed(msgspec.Struct, frozen=True):
 
     @property
     def error_pct(self) -> float | None:
-        """How far the middle of the replay is off."""
         if not self.recorded_s:
             return None
         return 100.0 * (self.makespan_s.mid / self.recorded_s - 1.0)

@@ -28,9 +28,7 @@ _MOST_HOURS = 24 * 3_660
 class JobMaker(Protocol):
     """Makes the jobs of a trial; it has to pickle."""
 
-    def __call__(self, *, rng: np.random.Generator) -> BatchJobs:
-        """Jobs, by chance or always the same."""
-        ...
+    def __call__(self, *, rng: np.random.Generator) -> BatchJobs: ...
 
 
 class Experiment(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -155,7 +153,6 @@ class TrialRunner:
 
     @functools.cached_property
     def first(self) -> ClusterRun:
-        """The policy that others are compared with."""
         policy = cluster_policies.create(self.experiment.policies[0])
         return self._run(policy, self.experiment.guard)
 
@@ -170,7 +167,6 @@ class TrialRunner:
         self.grid = self.hours.steps(self.start, count, experiment.hour_ns, experiment.forecast)
 
     def outcome(self, policy: ClusterPolicy) -> PolicyOutcome:
-        """A policy with its controls."""
         run = self.first if self._is_first(policy) else self.run(policy)
         measured = self.measured(run)
         # Tasks could have run in the cleanest hours; what idles and starts is left as it was.
@@ -189,7 +185,6 @@ class TrialRunner:
         return -(-end_ns // self.experiment.hour_ns)
 
     def measured(self, run: ClusterRun) -> Measured:
-        """The figures of a run on this trial's hours."""
         experiment = self.experiment
         return measure(run, self.grid.steps, experiment.power, experiment.executors.count)
 

@@ -46,7 +46,6 @@ class Metric(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """What a reader calls it."""
         return TITLES[self.name]
 
 

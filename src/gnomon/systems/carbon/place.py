@@ -54,11 +54,9 @@ class Demand(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     where: str = "jobs"
 
     def name(self, job: int) -> str:
-        """What to call a job."""
         return self.names[job] if self.names else str(job)
 
     def place_of(self, job: int) -> str:
-        """Where a job came from, for messages."""
         return f"{self.where} line {self.lines[job]}" if self.lines is not None else self.where
 
 
@@ -116,7 +114,6 @@ class Outcome(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def total_kg(self) -> Estimate:
-        """Operational and embodied together."""
         return self.operational_kg + self.embodied_kg
 
 
@@ -361,7 +358,6 @@ class _Account:
 
     @property
     def hours(self) -> float:
-        """Of the horizon."""
         return (self.end_ns - self.start_ns) / HOUR_NS
 
     def choose(self, ways: Sequence[_Way]) -> tuple[_Way, _Way]:
@@ -379,7 +375,6 @@ class _Account:
         return msgspec.structs.replace(self._outcome(metric, way), unshifted_kg=before)
 
     def _outcome(self, metric: Metric, way: _Way) -> Outcome:
-        """Everything that is counted of one placement."""
         placed, order = way.placed, way.order
         names = self.supplies["mid"].names
         waits = (placed.start_ns - way.release_ns) / 1e9

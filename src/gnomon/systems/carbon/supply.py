@@ -46,12 +46,10 @@ class Supply(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def dynamic_w(self) -> Floats:
-        """What full load draws above idle."""
         return self.peak_w - self.idle_w
 
     @property
     def capacity(self) -> Floats:
-        """Points of all servers of a group."""
         return self.servers * self.points
 
     @property

@@ -46,7 +46,6 @@ class WaitPlan(msgspec.Struct, frozen=True):
 
     @property
     def delay_ns(self) -> int:
-        """How long to wait."""
         return self.start_ns - self.now_ns
 
     @property
@@ -57,7 +56,6 @@ class WaitPlan(msgspec.Struct, frozen=True):
         return 100.0 * (1.0 - self.then.mid / self.at_once.mid)
 
     def describe(self, watts: float | None = None) -> str:
-        """What will be done, and what it should save."""
         if self.at_once is None or self.then is None:
             return f"starting at once: {self.basis}"
         if self.delay_ns == 0:
@@ -96,7 +94,6 @@ class Saved(msgspec.Struct, frozen=True):
     measured: bool
 
     def describe(self) -> str:
-        """In words."""
         behind = "as measured" if self.measured else "by the forecast"
         grams = f", {self.saved_g:.0f} g" if self.saved_g is not None else ""
         return (

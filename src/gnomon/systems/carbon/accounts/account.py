@@ -77,12 +77,10 @@ class Accounts:
 
     @property
     def total_g(self) -> Ranges:
-        """Operational and embodied, by job."""
         return self.operational_g + self.embodied_g
 
     @property
     def cost_usd(self) -> Ranges | None:
-        """Electricity by job, where all prices are known."""
         if np.isnan(self.price_usd_kwh).any():
             return None
         return self.energy_kwh * self.price_usd_kwh

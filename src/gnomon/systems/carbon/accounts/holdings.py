@@ -36,7 +36,6 @@ class Sums:
             column += np.bincount(rows, getattr(amounts, end), column.size)
 
     def ranges(self, name: str) -> Ranges:
-        """A column with its range."""
         return Ranges(*self.columns[name])
 
 
@@ -58,7 +57,6 @@ class Pool:
 
     @property
     def capacity(self) -> Floats:
-        """Units of each group."""
         return np.array([g.count * g.machine.threads for g in self.groups], dtype=np.float64)
 
     def _by_unit(self, of_machine: Sequence[Estimate]) -> Ranges:
