@@ -172,11 +172,8 @@ class Registry(Generic[T]):
         if inner is not None and not is_wrapper:
             raise InputError(f"{self.noun} {name!r} does not wrap another", where=spec)
         if inner is None and is_wrapper and inner_required:
-            raise InputError(
-                f"{self.noun} {name!r} wraps another",
-                where=spec,
-                hint=f"write {name}:NAME",
-            )
+            what = f"{self.noun} {name!r} wraps another"
+            raise InputError(what, where=spec, hint=f"write {name}:NAME")
         given = _convert(_split(query, spec), parameters, f"{self.noun} {name!r}", spec)
         try:
             return factory(**given) if inner is None else factory(inner, **given)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -155,6 +156,19 @@ class HeadedTable(Delimited):
         for row in itertools.chain([self.first], self):
             self.check_width(row, len(self.names))
             yield row
+
+    def value(self, cell: str, column: str) -> float:
+        """The number in a cell of the row being read; NaN where it is blank."""
+        try:
+            number = self.decimals.number(cell)
+        except InputError as error:
+            raise self.error(error.what, error.hint) from None
+        if number is not None and math.isfinite(number):
+            return number
+        if cell.lower() in BLANK:
+            return math.nan
+        what = f"{cell[:40]!r} in column {column!r} is not a number"
+        raise self.error(what, "a missing value is an empty cell")
 
     def listing(self) -> str:
         shown = ", ".join(repr(name[:40]) for name in self.names[:12])

@@ -24,7 +24,6 @@ from gnomon.units import HOUR_NS, parse
 
 #: Hours of a year, as amortisation tables count them.
 YEAR_H = 365 * 24.0
-#: Nanoseconds of an hour.
 
 #: How embodied carbon is spread over time: "life" evenly over the expected life and on at that
 #: rate; "age" over max(life, age), the paper's amortisation A; "sunk" over the life and nothing
@@ -112,11 +111,10 @@ def grid_hours(intensity: Intensity, start_ns: npt.ArrayLike, end_ns: npt.ArrayL
         return Ranges.of((ends - starts) / HOUR_NS) * intensity
     unit = parse("gCO2e/kWh") * parse("h")
     mid = _without_rounding(intensity.integrate(starts, ends, unit=unit))
-    if intensity.low is None or intensity.high is None:
+    if not intensity.has_range:
         return Ranges.of(mid)
     low, high = (
-        intensity.replace(values=end, low=None, high=None).integrate(starts, ends, unit=unit)
-        for end in (intensity.low, intensity.high)
+        _end_of(intensity, end).integrate(starts, ends, unit=unit) for end in ("low", "high")
     )
     return Ranges(np.minimum(_without_rounding(low), mid), mid, np.maximum(mid, high))
 

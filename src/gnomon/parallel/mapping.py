@@ -19,11 +19,11 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Options(TypedDict, total=False):
+class MapOptions(TypedDict, total=False):
     """How a map runs, for those who pass it on: every keyword of `pmap` except `errors`.
 
     >>> from gnomon.parallel import pmap
-    >>> options: Options = {"on": "serial", "retries": 0}
+    >>> options: MapOptions = {"on": "serial", "retries": 0}
     >>> pmap(abs, [-1], **options)
     [1]
     """
@@ -142,7 +142,7 @@ def as_completed(
     items: Iterable[Any],
     *,
     errors: Literal["raise"] = "raise",
-    **options: Unpack[Options],
+    **options: Unpack[MapOptions],
 ) -> Completed[R]: ...
 @overload
 def as_completed(
@@ -150,7 +150,7 @@ def as_completed(
     items: Iterable[Any],
     *,
     errors: Literal["collect"],
-    **options: Unpack[Options],
+    **options: Unpack[MapOptions],
 ) -> Completed[R | Failure]: ...
 def as_completed(
     function: Callable[..., R],
@@ -187,7 +187,7 @@ def pmap(
     items: Iterable[Any],
     *,
     errors: Literal["raise"] = "raise",
-    **options: Unpack[Options],
+    **options: Unpack[MapOptions],
 ) -> Results[R]: ...
 @overload
 def pmap(
@@ -195,22 +195,14 @@ def pmap(
     items: Iterable[Any],
     *,
     errors: Literal["collect"],
-    **options: Unpack[Options],
+    **options: Unpack[MapOptions],
 ) -> Results[R | Failure]: ...
 def pmap(
     function: Callable[..., R],
     items: Iterable[Any],
     *,
     errors: Literal["raise", "collect"] = "raise",
-    on: str = "local",
-    workers: int | None = None,
-    retries: int = 2,
-    retry_on: tuple[type[BaseException], ...] = (),
-    resume: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
-    seed: int | None = None,
-    chunk: int | None = None,
-    timeout_s: float | None = None,
+    **options: Unpack[MapOptions],
 ) -> Results[Any]:
     """Call a function on every item, somewhere else, and give the results in order.
 
@@ -239,20 +231,7 @@ def pmap(
         ...
     gnomon.errors.WorkerError: item 1 ('x'): ValueError: ...
     """
-    completed: Completed[Any] = as_completed(
-        function,
-        items,
-        errors=errors,
-        on=on,
-        workers=workers,
-        retries=retries,
-        retry_on=retry_on,
-        resume=resume,
-        progress=progress,
-        seed=seed,
-        chunk=chunk,
-        timeout_s=timeout_s,
-    )
+    completed: Completed[Any] = as_completed(function, items, errors=errors, **options)
     results: list[Any] = [None] * completed.total
     with completed:
         for index, value in completed:

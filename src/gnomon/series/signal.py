@@ -57,7 +57,7 @@ class Signal:
     Signal('power * carbon', mgCO2e/h, zone 'DE', step, 2 breakpoints from 0 s to 2 h 0 min)
 
     Attributes:
-        values: One value a breakpoint, finite or NaN.
+        values: One value per breakpoint, finite or NaN.
         end_ns: Where the last value stops holding.
         kind: What the values are, such as 'carbon-intensity/average/lifecycle'. Signals of
             different kinds do not add.
@@ -383,14 +383,16 @@ class Signal:
 
     def to(self, unit: Unit | str) -> Signal:
         """The same signal in another unit of the same dimensions."""
-        arrays = {k: v for k in ("values", "low", "high") if (v := getattr(self, k)) is not None}
-        converted = {k: convert(v, self.unit, unit) for k, v in arrays.items()}
+        names = _reshape.names_of(self)
+        converted = {name: convert(getattr(self, name), self.unit, unit) for name in names}
         return self.replace(unit=unit, **converted)
 
     def replace(self, **changes: Any) -> Signal:
         """The same signal with other fields, such as `kind`, `zone` or `attribution`."""
-        names = (name for name in self.__slots__ if name != "_cache")
-        return Signal(**{name: getattr(self, name) for name in names} | changes)
+        return Signal(**self._fields() | changes)
+
+    def _fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__ if name != "_cache"}
 
     def pieces(self, name: str) -> Pieces:
         """The straight pieces of 'values', 'low' or 'high', kept once computed."""
@@ -455,14 +457,11 @@ class Signal:
     def __truediv__(self, other: Signal | float) -> Signal:
         return _algebra.combine(self, other, "/")
 
-    def __radd__(self, other: float) -> Signal:
-        return _algebra.combine(self, other, "+")
+    __radd__ = __add__
+    __rmul__ = __mul__
 
     def __rsub__(self, other: float) -> Signal:
         return _algebra.combine(-self, other, "+")
-
-    def __rmul__(self, other: float) -> Signal:
-        return _algebra.combine(self, other, "*")
 
     def __neg__(self) -> Signal:
         return _algebra.combine(self, -1.0, "*")
@@ -482,8 +481,7 @@ class Signal:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Through the constructor: plain unpickling would hand back arrays that can be written to.
-        names = (name for name in self.__slots__ if name != "_cache")
-        return (_rebuild, ({name: getattr(self, name) for name in names},))
+        return (_rebuild, (self._fields(),))
 
     def __repr__(self) -> str:
         zone = f", zone {self.zone!r}" if self.zone is not None else ""

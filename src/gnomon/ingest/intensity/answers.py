@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gnomon.errors import InputError
-from gnomon.ingest.intensity.rows import POUNDS_A_MWH, Rows
+from gnomon.ingest.intensity.rows import POUNDS_PER_MWH, Rows
 from gnomon.ingest.moment import parse_clock, parse_instant
 from gnomon.ingest.text import BAD_JSON
 from gnomon.series.intensity import Scope
@@ -167,7 +167,7 @@ def _watttime(answer: Any, where: str) -> Rows | None:
             rows.zones.append(region)
     if len(rows.zones) != len(rows.times):
         rows.zones = []
-    rows.values = [value * POUNDS_A_MWH for value in rows.values]
+    rows.values = [value * POUNDS_PER_MWH for value in rows.values]
     return rows
 
 

@@ -14,7 +14,6 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote, urlencode
@@ -25,16 +24,15 @@ from gnomon.errors import InputError
 from gnomon.ingest.cache import cache_folder
 from gnomon.ingest.http_json import RequestFailed, get_bytes
 from gnomon.ingest.intensity.files import intensity_from_json
+from gnomon.ingest.moment import moment_of
 from gnomon.series import Signal
 from gnomon.series.intensity import Scope
 from gnomon.table import atomic_file
 from gnomon.units import DAY_NS
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
 
 class Answer(msgspec.Struct, frozen=True, eq=False):
-    """What a service said, now or before.
+    """The answer of a service, now or before.
 
     Attributes:
         is_stale: Whether it is older than it should be, because the service failed.
@@ -333,11 +331,11 @@ def _region(zone: str) -> str | None:
 
 
 def _iso(t_ns: int) -> str:
-    return (_EPOCH + timedelta(seconds=t_ns // 10**9)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment_of(t_ns).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _minute(t_ns: int) -> str:
-    return (_EPOCH + timedelta(seconds=t_ns // 10**9)).strftime("%Y-%m-%dT%H:%MZ")
+    return moment_of(t_ns).strftime("%Y-%m-%dT%H:%MZ")
 
 
 def _load(place: Path | None) -> _Kept | None:

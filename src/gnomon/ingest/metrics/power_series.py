@@ -111,15 +111,6 @@ def read_power_series(
     return [_to_power(series, unit, where) for series in _outermost(speaking)]
 
 
-def metric_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The metrics of a file that speak of power or energy."""
-    where = os.fspath(path)
-    raw = b"".join(read_pieces(where))
-    found = _parse_json(raw, where) if raw.lstrip()[:1] == b"{" else _parse_text(raw, where)
-    names = dict.fromkeys(series.metric for series in found)
-    return tuple(name for name in names if _scale_of(name, None) is not None)
-
-
 @dataclass(slots=True)
 class _Samples:
     metric: str

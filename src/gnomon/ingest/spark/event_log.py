@@ -382,7 +382,7 @@ class _Reading:
             tuple(sorted(self.jobs.values(), key=lambda job: (job.submitted_ms, job.id))),
             SparkTasks(**columns),
             tuple(self.executors),
-            {why: count for why, count in self.dropped.items() if count},
+            dict(+self.dropped),
         )
 
 

@@ -58,7 +58,7 @@ def spark_jobs(logs: Sequence[SparkLog], *, think_s: float = 10.0) -> BatchTrace
     for log in logs:
         counted.update(log.dropped)
     if not found:
-        why = ", ".join(f"{count} {what}" for what, count in counted.items() if count)
+        why = ", ".join(f"{count} {what}" for what, count in (+counted).items())
         raise InputError(f"no job succeeded ({why or 'there is none'})", where=where or "Spark")
     found.sort(key=lambda job: (job.submitted_ms, job.application, job.id))
     jobs = _arrivals(found, logs)
@@ -69,7 +69,7 @@ def spark_jobs(logs: Sequence[SparkLog], *, think_s: float = 10.0) -> BatchTrace
     return BatchTrace(
         where,
         jobs,
-        _some(counted),
+        dict(+counted),
         _notes(logs),
         most,
         when_ns,
@@ -118,10 +118,6 @@ def _arrivals(found: Sequence[_Built], logs: Sequence[SparkLog]) -> BatchJobs:
         after=waits,
         application=[job.application for job in found],
     )
-
-
-def _some(counted: Counter[str]) -> dict[str, int]:
-    return {why: count for why, count in counted.items() if count}
 
 
 def _notes(logs: Sequence[SparkLog]) -> tuple[str, ...]:
@@ -184,14 +180,8 @@ class _Application:
         self.wave = _waves(tasks, order, slot)
         self.level = _levels(tasks, _slot_changes(log))
         self.of_stage = _by_stage(tasks)
-        self._count_attempts()
-
-    def _count_attempts(self) -> None:
-        tasks = self.log.tasks
         self.counted["copies of slow tasks"] += int(tasks.speculative.sum())
-        self.counted["attempts of tasks that failed or were killed"] += int(
-            (~tasks.succeeded).sum()
-        )
+        counted["attempts of tasks that failed or were killed"] += int((~tasks.succeeded).sum())
 
     def jobs(self, think_ms: int) -> list[_Built]:
         owner = self._owners()

@@ -14,7 +14,6 @@ from gnomon.ingest.text import read_pieces
 
 CUT_SHORT = "ends of files that were cut short"
 _PIECE = 1 << 20
-_ROLLING = "eventlog_v2_"
 _PART = re.compile(r"events_(\d+)_.+")
 _COMPACT = ".compact"
 _IN_PROGRESS = ".inprogress"

@@ -110,13 +110,8 @@ def package_kg(count: int) -> Estimate:
     return Estimate.exact(PACKAGE_KG * count)
 
 
-def storage_names() -> tuple[str, ...]:
-    """The processes that `storage_kg` knows."""
-    return tuple(_tables().storage_g_gb)
-
-
 def fab_grid(place: str) -> float:
-    """Grams a kilowatt-hour where a fab stands, or of what it burns.
+    """g/kWh where a fab stands, or of what it burns.
 
     >>> fab_grid("Taiwan")
     583.0

@@ -113,10 +113,6 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     def threads(self) -> int:
         return self.count * self.machine.threads
 
-    def age_years(self, year: float) -> float:
-        """How old they are in a year; 0 where the year they were bought is unknown or to come."""
-        return max(0.0, year - self.bought) if self.bought else 0.0
-
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """Machines in groups, and the overhead of the building they stand in.
@@ -175,30 +171,14 @@ def _hosts(group: Group) -> bool:
     return group.machine.kind != "accelerator"
 
 
-class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+def _machine_of(entry: Mapping[str, Any]) -> Machine:
     """A machine as the catalogue writes it: a figure is a number, or low, mid and high."""
-
-    name: str
-    kind: Kind
-    cores: int
-    threads: int
-    idle_w: float | tuple[float, ...]
-    peak_w: float | tuple[float, ...]
-    embodied_kg: float | tuple[float, ...]
-    score: float = 0.0
-    score_unit: str = ""
-    life_years: float = 5.0
-    year: int = 0
-    source: str | dict[str, str] = ""
-    aliases: tuple[str, ...] = ()
-
-    def machine(self) -> Machine:
-        fields = msgspec.structs.asdict(self)
-        for name in ("idle_w", "peak_w", "embodied_kg"):
-            fields[name] = as_figure(fields[name], f"machine {self.name!r}, {name}")
-        if isinstance(self.source, str):
-            fields["source"] = {"all": self.source}
-        return Machine(**fields)
+    fields = dict(entry, aliases=tuple(entry.get("aliases", ())))
+    for name in ("idle_w", "peak_w", "embodied_kg"):
+        fields[name] = as_figure(fields[name], f"machine {fields['name']!r}, {name}")
+    if isinstance(fields.get("source", ""), str):
+        fields["source"] = {"all": fields.get("source", "")}
+    return Machine(**fields)
 
 
 class _Die(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -244,7 +224,7 @@ class _Die(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class _Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    machine: tuple[_Entry, ...]
+    machine: tuple[dict[str, Any], ...]
     die: tuple[_Die, ...]
 
 
@@ -306,7 +286,7 @@ def machine_names() -> tuple[str, ...]:
 def _machines() -> tuple[Machine, ...]:
     catalogue = msgspec.toml.decode(_CATALOGUE.read_bytes(), type=_Catalogue)
     computed = tuple(die.machine() for die in catalogue.die)
-    return tuple(entry.machine() for entry in catalogue.machine) + computed
+    return tuple(map(_machine_of, catalogue.machine)) + computed
 
 
 @cache

@@ -36,7 +36,7 @@ def filled_g_h(
     supply: Supply, order: Sequence[int], utilisation: ArrayLike, g_kwh: float, *,
     sleep: bool = False,
 ) -> Floats:  # fmt: skip
-    """Operational grams an hour of the fleet, its servers filled in this order.
+    """Operational g/h of the fleet, its servers filled in this order.
 
     Args:
         order: Groups, the first to be filled first.
@@ -59,13 +59,13 @@ def best_order(supply: Supply, g_kwh: float, *, sleep: bool = False) -> list[int
 
 def _added(
     supply: Supply, order: Sequence[int], utilisation: ArrayLike, g_kwh: float, *,
-    sleep: bool = False, embodied_g_h: float | None = None,
+    sleep: bool = False,
 ) -> tuple[Floats, Floats]:  # fmt: skip
     least = filled_g_h(
         supply, best_order(supply, g_kwh, sleep=sleep), utilisation, g_kwh, sleep=sleep
     )
     mine = filled_g_h(supply, order, utilisation, g_kwh, sleep=sleep)
-    sunk = supply.embodied_total_g_h if embodied_g_h is None else embodied_g_h
+    sunk = supply.embodied_total_g_h
     return _percent(mine, least), _percent(mine + sunk, least + sunk)
 
 
@@ -76,18 +76,16 @@ def _percent(mine: Floats, least: Floats) -> Floats:
 
 def added_by_utilisation(
     supply: Supply, metric: Metric, g_kwh: float, *, utilisation: ArrayLike | None = None,
-    sleep: bool = False, embodied_g_h: float | None = None,
+    sleep: bool = False,
 ) -> Added:  # fmt: skip
     """What the metric adds, by how busy the fleet is.
 
     Args:
         utilisation: Shares of the fleet's points; every half per cent unless given.
-        embodied_g_h: What the fleet is charged for embodied carbon, where it is not what the
-            metric sorts by.
     """
     at = np.linspace(0.0, 1.0, 201) if utilisation is None else np.asarray(utilisation, float)
     order = order_of(metric, supply, g_kwh, sleep=sleep)
-    return Added(at, *_added(supply, order, at, g_kwh, sleep=sleep, embodied_g_h=embodied_g_h))
+    return Added(at, *_added(supply, order, at, g_kwh, sleep=sleep))
 
 
 def largest(
@@ -165,38 +163,29 @@ def added_by_life(
 
 
 def added_by_grid(
-    supply: Supply, metric: Metric, g_kwh: ArrayLike, *, utilisation: float | None = None,
-    sleep: bool = False,
-) -> Added:  # fmt: skip
-    """What a metric adds, by how dirty the grid is: at one utilisation, or at the worst."""
+    supply: Supply, metric: Metric, g_kwh: ArrayLike, *, sleep: bool = False
+) -> Added:
+    """The largest that is added, by how dirty the grid is."""
     at = np.asarray(g_kwh, dtype=float)
-    rows = [_at(supply, metric, grams, utilisation, sleep=sleep) for grams in at.tolist()]
-    return _as_added(at, rows)
+    return _as_added(at, [_largest(supply, metric, grams, sleep=sleep) for grams in at.tolist()])
 
 
 def added_by_idle(
-    supply: Supply, metric: Metric, shares: ArrayLike, g_kwh: float, *,
-    utilisation: float | None = None, sleep: bool = False,
-) -> Added:  # fmt: skip
-    """What a metric adds, by idle power as a share of peak power, the same for all servers."""
+    supply: Supply, metric: Metric, shares: ArrayLike, g_kwh: float, *, sleep: bool = False
+) -> Added:
+    """The largest that is added, by idle power as a share of peak power, the same for all."""
     at = np.asarray(shares, dtype=float)
     if ((at < 0) | (at > 1)).any():
         raise InputError("idle power lies between 0 and 1 of peak power")
-    rows = []
-    for share in at.tolist():
-        idling = msgspec.structs.replace(supply, idle_w=supply.peak_w * share)
-        rows.append(_at(idling, metric, g_kwh, utilisation, sleep=sleep))
-    return _as_added(at, rows)
+    idling = [
+        msgspec.structs.replace(supply, idle_w=supply.peak_w * share) for share in at.tolist()
+    ]
+    return _as_added(at, [_largest(fleet, metric, g_kwh, sleep=sleep) for fleet in idling])
 
 
-def _at(
-    supply: Supply, metric: Metric, g_kwh: float, utilisation: float | None, *, sleep: bool
-) -> tuple[float, float]:
+def _largest(supply: Supply, metric: Metric, g_kwh: float, *, sleep: bool) -> tuple[float, float]:
     order = order_of(metric, supply, g_kwh, sleep=sleep)
-    if utilisation is None:
-        return largest(supply, order, g_kwh, sleep=sleep)[:2]
-    operational, total = _added(supply, order, [utilisation], g_kwh, sleep=sleep)
-    return float(operational[0]), float(total[0])
+    return largest(supply, order, g_kwh, sleep=sleep)[:2]
 
 
 def _as_added(at: Floats, rows: Sequence[tuple[float, float]]) -> Added:

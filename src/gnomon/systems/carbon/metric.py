@@ -85,15 +85,6 @@ METRICS: Mapping[str, Metric] = {
 }  # fmt: skip
 
 
-def find_metric(name: str) -> Metric:
-    """A metric by name.
-
-    >>> find_metric("oSCI").title
-    'oSCI'
-    """
-    return METRICS[_find(name, METRICS)]
-
-
 def parse_metrics(text: str) -> list[Metric]:
     """Metrics from names with commas; `all` for every one."""
     return [METRICS[name] for name in parse_names(text, METRICS)]

@@ -83,7 +83,7 @@ def demand_of(jobs: Jobs, fleet: Fleet) -> Demand:
     )  # fmt: skip
 
 
-class Outcome(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+class PlacementOutcome(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The result of sorting by one metric.
 
     Attributes:
@@ -127,8 +127,8 @@ class Placements(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         utilisation: Share of the fleet's thread-hours in use, on the reference thread.
     """
 
-    outcomes: tuple[Outcome, ...]
-    compared: tuple[Outcome, ...]
+    outcomes: tuple[PlacementOutcome, ...]
+    compared: tuple[PlacementOutcome, ...]
     jobs: Demand
     fleet: Fleet
     supply: Supply
@@ -141,14 +141,14 @@ class Placements(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     shift: bool
 
     @property
-    def best(self) -> Outcome:
+    def best(self) -> PlacementOutcome:
         """The least total of all that were tried; of equals one that leaves embodied out."""
         return min(
             (*self.outcomes, *self.compared),
             key=lambda o: (round(o.total_kg.mid, 9), _preferred(o.metric)),
         )
 
-    def added_pct(self, outcome: Outcome) -> tuple[float, float]:
+    def added_pct(self, outcome: PlacementOutcome) -> tuple[float, float]:
         """Operational and total carbon above the best, in per cent."""
         return (
             _above(outcome.operational_kg.mid, self.best.operational_kg.mid),
@@ -369,18 +369,14 @@ class _Account:
         good = [n for n in numbers if late[n] <= late[plain]]
         return ways[min(good, key=lambda n: (grams[n], ways[n].shifted))], ways[plain]
 
-    def outcome(self, metric: Metric, way: _Way, plain: _Way) -> Outcome:
+    def outcome(self, metric: Metric, way: _Way, plain: _Way) -> PlacementOutcome:
         """Everything that is counted of one placement, beside the one without shifts."""
-        before = self._drawn(self._loads(plain.placed, self.intensity)).mid / 1e3
-        return msgspec.structs.replace(self._outcome(metric, way), unshifted_kg=before)
-
-    def _outcome(self, metric: Metric, way: _Way) -> Outcome:
         placed, order = way.placed, way.order
         names = self.supplies["mid"].names
         waits = (placed.start_ns - way.release_ns) / 1e9
         hours = self._loads(placed, Estimate.exact(1.0))
         held = self.jobs.cores * ((placed.end_ns - placed.start_ns) / HOUR_NS)
-        return Outcome(
+        return PlacementOutcome(
             metric=metric,
             order=tuple(dict.fromkeys(names[candidate.group] for candidate in order)),
             placed=placed,
@@ -395,6 +391,7 @@ class _Account:
             wait_s=float(waits.mean()),
             longest_wait_s=float(waits.max()),
             shifted=way.shifted,
+            unshifted_kg=self._drawn(self._loads(plain.placed, self.intensity)).mid / 1e3,
         )
 
     def _drawn(self, loads: dict[End, tuple[Floats, Floats]]) -> Estimate:
