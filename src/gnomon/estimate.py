@@ -14,8 +14,6 @@ import numpy.typing as npt
 from gnomon.errors import InputError
 from gnomon.units import Unit, as_unit, choose_si, format_si
 
-__all__ = ["Estimate"]
-
 
 class Estimate(msgspec.Struct, frozen=True):
     """A best guess `mid` inside a range: `low <= mid <= high`, all finite.
@@ -89,12 +87,10 @@ class Estimate(msgspec.Struct, frozen=True):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the range has no width."""
         return self.low == self.high
 
     @property
     def width(self) -> float:
-        """`high - low`."""
         return self.high - self.low
 
     def contains(self, value: float) -> bool:

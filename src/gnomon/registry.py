@@ -25,8 +25,6 @@ import msgspec
 
 from gnomon.errors import InputError
 
-__all__ = ["Description", "Parameter", "Registry"]
-
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -128,7 +126,6 @@ class Registry(Generic[T]):
         return tuple(sorted({*self._factories, *self._found()}))
 
     def get(self, name: str) -> Callable[..., T]:
-        """The factory of this name."""
         self._load_package()
         if name in self._factories:
             return self._factories[name]
@@ -142,7 +139,6 @@ class Registry(Generic[T]):
         return factory
 
     def create(self, spec: str) -> T:
-        """Make what the spec describes."""
         made: T | None = None
         # Left wraps right, so the innermost comes last in the text and first in the making.
         for part in reversed(spec.split(":")):
@@ -151,14 +147,12 @@ class Registry(Generic[T]):
         return made
 
     def describe(self, name: str) -> Description:
-        """The doc line and the parameters."""
         factory = self.get(name)
         parameters, is_wrapper, _ = _parameters(factory)
         doc, _, details = (inspect.getdoc(factory) or "").strip().partition("\n")
         return Description(name, doc, parameters, is_wrapper, details.strip())
 
     def schema(self, name: str) -> dict[str, Any]:
-        """JSON schema of the parameters."""
         about = self.describe(name)
         fields = [
             (p.name, p.type) if p.is_required else (p.name, p.type, _field_default(p.default))
@@ -178,11 +172,8 @@ class Registry(Generic[T]):
         if inner is not None and not is_wrapper:
             raise InputError(f"{self.noun} {name!r} does not wrap another", where=spec)
         if inner is None and is_wrapper and inner_required:
-            raise InputError(
-                f"{self.noun} {name!r} wraps another",
-                where=spec,
-                hint=f"write {name}:NAME",
-            )
+            what = f"{self.noun} {name!r} wraps another"
+            raise InputError(what, where=spec, hint=f"write {name}:NAME")
         given = _convert(_split(query, spec), parameters, f"{self.noun} {name!r}", spec)
         try:
             return factory(**given) if inner is None else factory(inner, **given)

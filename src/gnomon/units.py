@@ -23,26 +23,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = [
-    "DAY_NS",
-    "DIMENSIONS",
-    "HOUR_NS",
-    "MILLISECOND_NS",
-    "MINUTE_NS",
-    "SECOND_NS",
-    "Unit",
-    "as_unit",
-    "choose_si",
-    "convert",
-    "format_bytes",
-    "format_duration",
-    "format_si",
-    "parse",
-    "parse_bytes",
-    "parse_duration",
-    "parse_percent",
-]
-
 MILLISECOND_NS = 10**6
 SECOND_NS = 10**9
 MINUTE_NS = 60 * SECOND_NS
@@ -99,7 +79,6 @@ class Unit:
 
     @property
     def is_dimensionless(self) -> bool:
-        """Whether this is a plain number, such as `1` or `%`."""
         return not any(self.exponents)
 
     @property
@@ -108,7 +87,6 @@ class Unit:
         return Unit(Fraction(1), self.exponents)
 
     def is_convertible(self, other: Unit) -> bool:
-        """Whether values can be expressed in the other unit: same exponents, any scale."""
         return self.exponents == other.exponents
 
 

@@ -6,9 +6,6 @@ from cyclopts import App, Group
 
 from gnomon.cli.commands import ABOUT, NOUNS, VERBS
 
-__all__ = ["app"]
-
-
 app = App(
     suppress_keyboard_interrupt=False,
     name="gnomon",

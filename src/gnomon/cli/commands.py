@@ -5,8 +5,6 @@ Nothing is imported here: help at the top must not wait for a parser.
 
 from __future__ import annotations
 
-__all__ = ["ABOUT", "EPILOGUE", "NOUNS", "VERBS", "first_help"]
-
 ABOUT = "Read what a datacenter workload left behind, rebuild it, play it again, decide."
 EPILOGUE = """\
 Every command takes --help and --verbose, and --json where it answers something.

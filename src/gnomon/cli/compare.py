@@ -5,8 +5,6 @@ from __future__ import annotations
 from gnomon.cli.output import Output, show
 from gnomon.cli.sources import Source
 
-__all__ = ["compare"]
-
 
 def compare(
     before: Source,

@@ -6,8 +6,6 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-__all__ = ["completion"]
-
 
 def completion(
     shell: Literal["bash", "zsh", "fish"],

@@ -11,8 +11,6 @@ from gnomon.errors import InputError
 if TYPE_CHECKING:
     from gnomon.series import Signal
 
-__all__ = ["Contents", "contents_of"]
-
 Contents = tuple[dict[str, Any], list[Any]]
 
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from gnomon.cli.output import Output, show
 
-__all__ = ["doctor"]
-
 _PATIENCE_S = 10
 
 

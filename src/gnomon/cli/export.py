@@ -15,8 +15,6 @@ from gnomon.errors import InputError, MissingExtra
 if TYPE_CHECKING:
     from gnomon.graph import Timeline
 
-__all__ = ["export"]
-
 
 def export(
     source: Source, target: Path, *, json: Annotated[bool, Parameter(negative=())] = False
@@ -49,34 +47,21 @@ def export(
         print(f"wrote {target}", file=sys.stderr)
 
 
-def _html(source: Path, target: Path) -> None:
-    from gnomon import report
-    from gnomon.cli.sources import load_result
-
-    report.write_html(load_result(source), target)
-
-
-def _json(source: Path, target: Path) -> None:
-    from gnomon import report
-    from gnomon.cli.sources import load_result
-
-    report.write_json(load_result(source), target)
-
-
-def _prometheus(source: Path, target: Path) -> None:
+def _result(source: Path, target: Path) -> None:
     from gnomon import report
     from gnomon.cli.sources import load_result
     from gnomon.table import atomic_file
 
-    with atomic_file(target) as file:
-        file.write(report.to_prometheus(load_result(source)).encode())
-
-
-def _csv(source: Path, target: Path) -> None:
-    from gnomon import report
-    from gnomon.cli.sources import load_result
-
-    report.write_csv(load_result(source), target)
+    result = load_result(source)
+    if target.suffix == ".prom":
+        with atomic_file(target) as file:
+            file.write(report.to_prometheus(result).encode())
+    elif target.suffix == ".html":
+        report.write_html(result, target)
+    elif target.suffix == ".json":
+        report.write_json(result, target)
+    else:
+        report.write_csv(result, target)
 
 
 def _trace(source: Path, target: Path) -> None:
@@ -111,11 +96,6 @@ def _parquet(source: Path, target: Path) -> None:
         pq.write_table(pa.table(table), file)
 
 
-_RESULT = {".html": _html, ".json": _json, ".prom": _prometheus, "": _csv}
-_TIMELINE = {
-    ".pftrace": _trace,
-    ".json": _trace,
-    ".json.gz": _trace,
-    ".arrow": _arrow,
-    ".parquet": _parquet,
-}
+_RESULT = dict.fromkeys((".html", ".json", ".prom", ""), _result)
+_TRACES = dict.fromkeys((".pftrace", ".json", ".json.gz"), _trace)
+_TIMELINE = {**_TRACES, ".arrow": _arrow, ".parquet": _parquet}

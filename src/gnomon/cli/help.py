@@ -5,6 +5,7 @@ The first page needs no parser at all (`commands.first_help`).
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 import textwrap
@@ -13,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.cli.commands import EPILOGUE
-
-__all__ = ["help_page"]
 
 _INDENT = 2
 
@@ -52,10 +51,15 @@ def _verb(command: Any, path: list[str]) -> list[str]:
     described = {parameter.arg_name: parameter.description or "" for parameter in about.params}
     required, options = [], []
     for argument in command.assemble_argument_collection():
+        if dataclasses.is_dataclass(argument.hint):  # options in a group
+            grouped = parse(argument.hint.__doc__ or "").params
+            described |= {field.arg_name: field.description or "" for field in grouped}
+            continue
         if not argument.show:
             continue
         name = argument.names[0]
         plain = name.removeprefix("--").replace("-", "_").lower()
+        plain = plain if plain in described else f"{plain}_"  # --from is from_
         text = argument.parameter.help or described.get(plain, "")
         if argument.required:
             required.append((name.removeprefix("--").upper(), text))

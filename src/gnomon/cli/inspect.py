@@ -9,11 +9,10 @@ import msgspec
 
 from gnomon.cli.output import Output, show
 from gnomon.cli.sources import Source
+from gnomon.cli.typed import typed_command
 
 if TYPE_CHECKING:
     from gnomon.report import Result
-
-__all__ = ["inspect"]
 
 
 def inspect(path: Source, *, output: Output = Output()) -> None:  # noqa: B008
@@ -30,9 +29,8 @@ def describe(path: Path) -> Result:
     """A Result about the file itself."""
     from gnomon.cli.contents import contents_of
     from gnomon.ingest.formats import identify
-    from gnomon.report import Figure, Manifest, Result, hash_input
+    from gnomon.report import Figure, Manifest, Result
     from gnomon.units import format_bytes
-    from gnomon.version import __version__
 
     identity = identify(path)
     if identity.format in ("recording", "folder"):
@@ -54,7 +52,7 @@ def describe(path: Path) -> Result:
         "What is this?",
         figures=[Figure(name, name.replace("_", " "), value) for name, value in facts.items()],
         tables=tables,
-        manifest=Manifest("gnomon inspect", version=__version__, inputs=[hash_input(path)]),
+        manifest=Manifest.of(typed_command(), [path]),
     )
 
 

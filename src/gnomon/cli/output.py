@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,23 +17,27 @@ if TYPE_CHECKING:
     from gnomon.graph import Timeline
     from gnomon.report import Result
 
-__all__ = ["Output", "show"]
+
+#: Where results go instead, for a caller that shows them itself.
+COLLECTED: ContextVar[list[Result] | None] = ContextVar("COLLECTED", default=None)
 
 
 @Parameter(name="*")
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """Where the answer goes besides the terminal."""
+    """Where the answer goes besides the terminal.
 
-    json: Annotated[bool, Parameter(negative=(), help="Print JSON instead of tables.")] = False
-    html: Annotated[Path | None, Parameter(help="Also write one self-contained HTML file.")] = None
-    save: Annotated[
-        Path | None,
-        Parameter(help="Also save the result as a folder that report and compare read."),
-    ] = None
-    overwrite: Annotated[
-        bool, Parameter(negative=(), help="Let --save replace a result that is there.")
-    ] = False
+    Attributes:
+        json: Print JSON instead of tables.
+        html: Also write one self-contained HTML file.
+        save: Also save the result as a folder that report and compare read.
+        overwrite: Let --save replace a result that is there.
+    """
+
+    json: Annotated[bool, Parameter(negative=())] = False
+    html: Path | None = None
+    save: Path | None = None
+    overwrite: Annotated[bool, Parameter(negative=())] = False
 
 
 def show(
@@ -46,14 +51,14 @@ def show(
     """Prints a result and writes what was asked for; says on stderr where it went.
 
     Args:
-        result: The answer.
-        output: What was asked for.
         perfetto: Where timelines go.
-        timelines: Timelines by name.
         extra: Values that the JSON has at its top.
     """
     from gnomon import report
 
+    if (collected := COLLECTED.get()) is not None:
+        collected.append(result)
+        return
     _check_apart(output.save, output.html, perfetto)
     _check_folders(output.html, perfetto)
     # The one that may refuse comes first, so that a refusal leaves nothing behind.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from gnomon.cli.output import Output, show
 from gnomon.cli.sources import Source
 
-__all__ = ["report"]
-
 
 def report(path: Source, *, output: Output = Output()) -> None:  # noqa: B008
     """Show a saved result, or compute and show the one that fits a trace, graph or timeline.

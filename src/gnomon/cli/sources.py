@@ -9,21 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from gnomon.cli.typed import typed_command
 from gnomon.errors import InputError
 
 if TYPE_CHECKING:
     from gnomon.graph import Timeline
     from gnomon.report import Result
-
-__all__ = [
-    "WITH_TIMELINE",
-    "Source",
-    "bundled_name",
-    "load_result",
-    "load_timelines",
-    "spell",
-    "spell_options",
-]
 
 _BUNDLED = "bundled:"
 _STORED = ("graph", "timeline", "arrow")
@@ -134,10 +125,9 @@ def timeline_result(timeline: Timeline, path: Path) -> Result:
     """A timeline of any origin: its length, and time by kind."""
     import numpy as np
 
-    from gnomon.report import Figure, Manifest, Result, hash_input
+    from gnomon.report import Figure, Manifest, Result
     from gnomon.report.views import timeline_view
     from gnomon.table import Table
-    from gnomon.version import __version__
 
     graph = timeline.graph
     spent = timeline.end_ns - timeline.start_ns
@@ -158,5 +148,5 @@ def timeline_result(timeline: Timeline, path: Path) -> Result:
         ],
         tables=[Table.from_rows("Time by kind", rows, units={"time_ms": "ms"})] if rows else [],
         timelines=[timeline_view(timeline, path.stem)],
-        manifest=Manifest(version=__version__, inputs=[hash_input(path)]),
+        manifest=Manifest.of(typed_command(), [path]),
     )

@@ -7,8 +7,6 @@ import shlex
 from collections.abc import Sequence
 from contextvars import ContextVar
 
-__all__ = ["TYPED", "typed_command"]
-
 TYPED: ContextVar[Sequence[str]] = ContextVar("TYPED", default=())
 #: Where an answer goes, and where it is computed, is no part of how to make it again.
 _FLAGS = ("--json", "--overwrite")

@@ -11,8 +11,6 @@ from gnomon.datasets._balanced import even_ranks, normal_cdf, quantile
 from gnomon.datasets._job_parameters import AlibabaParameters
 from gnomon.graph.jobs import Stage, Waves
 
-__all__ = ["draw_job", "stage_counts"]
-
 #: The trace tells time in seconds: no task is given less.
 _LEAST_S = 1.0
 _NS = 1e9

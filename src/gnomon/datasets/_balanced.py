@@ -8,8 +8,6 @@ from math import erf, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["balanced", "even_ranks", "normal_cdf", "quantile"]
-
 Floats = NDArray[np.float64]
 
 

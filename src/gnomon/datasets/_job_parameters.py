@@ -7,15 +7,6 @@ from importlib.resources import files
 
 import msgspec
 
-__all__ = [
-    "AlibabaParameters",
-    "Durations",
-    "JobParameters",
-    "QueryShape",
-    "TpchParameters",
-    "parameters",
-]
-
 #: Where quantile functions are kept.
 QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 
@@ -34,7 +25,6 @@ class QueryShape(msgspec.Struct, frozen=True):
         bushy: Share of joins that are off the longest chain of joins, in queries that read many
             tables.
         many: Tables that are many.
-        three_way: Share of joins of three sides.
         shared: Further joins that a scan goes into.
         collected: Share of queries that wait for one value before they read on.
         tail: Weights of the number of aggregations at the end, from none.
@@ -102,7 +92,6 @@ class AlibabaParameters(msgspec.Struct, frozen=True):
         parents: Weights of the number of parents, from one, of a stage that has any.
         distance: Quantiles of how many stages before it a parent was numbered.
         seconds: Quantiles of a stage's time over their mean.
-        instances: Quantiles of a stage's tasks.
         likeness: Of the time and the tasks of a stage, by rank.
     """
 

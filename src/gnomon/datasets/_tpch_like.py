@@ -12,8 +12,6 @@ from gnomon.datasets._balanced import balanced, even_ranks, quantile
 from gnomon.datasets._job_parameters import Durations, QueryShape, TpchParameters
 from gnomon.graph.jobs import WAVES, Stage, Waves
 
-__all__ = ["Query", "draw_durations", "draw_queries", "scan_tasks"]
-
 _MS = 1e6
 _REST = WAVES.index("rest")
 #: So many durations of a stage are kept at each number of executors.

@@ -19,11 +19,6 @@ from gnomon.errors import InputError
 from gnomon.graph.jobs import BatchJobs, JobKinds
 from gnomon.units import SECOND_NS
 
-__all__ = [
-    "alibaba_like", "fixed_arrivals", "poisson_arrivals", "sample_jobs", "tpch_like",
-    "tpch_like_sets",
-]  # fmt: skip
-
 _MEASURED_GB = (2, 5, 10, 20, 50, 80, 100)
 
 
@@ -37,8 +32,6 @@ def tpch_like(
     executor did before. A kind is called `SIZEg-qNUMBER`.
 
     Args:
-        rng: Where chance comes from.
-        queries: How many shapes.
         sizes_gb: From 2 to 100 as measured; beyond that scans get more tasks, none gets longer.
 
     >>> kinds = tpch_like(np.random.default_rng(7), queries=3, sizes_gb=(2, 50))
@@ -84,8 +77,6 @@ def alibaba_like(
     depths were compared with nothing.
 
     Args:
-        rng: Where chance comes from.
-        kinds: How many shapes.
         time_scale: Durations are multiplied with this; the authors of PCAPS took 1/60.
 
     >>> kinds = alibaba_like(np.random.default_rng(7), kinds=50)
@@ -146,10 +137,6 @@ def sample_jobs(
     """Jobs of random kinds, one after the other.
 
     Args:
-        kinds: What they are drawn from, each as likely.
-        count: How many.
-        mean_s: Seconds between two arrivals, on average.
-        rng: Where chance comes from.
         sizes_gb: Only kinds of these sizes, by the beginning of their names (`10g-...`).
         arrivals: `poisson`, or `fixed` for the same time between any two.
 

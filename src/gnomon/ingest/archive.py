@@ -15,8 +15,6 @@ from gnomon.ingest.text import read_pieces
 if TYPE_CHECKING:
     import tarfile
 
-__all__ = ["read_document"]
-
 
 class _Wanted(NamedTuple):
     what: str
@@ -29,16 +27,11 @@ def read_document(
     """The whole content of a file: plain, .gz, .zst, or one of those in a .tar.
 
     Args:
-        path: The file; `FILE.tar.gz:MEMBER` names one in an archive.
         member: Which one of an archive, by its name with or without the folders.
-        what: What is looked for, in words.
         is_it: Tells from its first bytes whether a file of an archive is such.
 
     Returns:
         The bytes, and where they are from.
-
-    Raises:
-        InputError: It cannot be read, or the archive holds none or several.
     """
     path, member = _file_and_member(path, member)
     raw, source = b"".join(read_pieces(path)), str(path)

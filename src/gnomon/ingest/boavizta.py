@@ -17,8 +17,6 @@ from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.ingest.delimited import Delimited, read_lines
 
-__all__ = ["Product", "find_product", "looks_like_boavizta", "read_boavizta"]
-
 _NEEDED = ("manufacturer", "name", "gwp_total", "gwp_manufacturing_ratio")
 
 
@@ -26,13 +24,11 @@ class Product(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the table.
 
     Attributes:
-        line: Where it stands in the file.
         total_kg: Over the whole life, use included.
         embodied_kg: Manufacturing alone, as far off as the total is; None where the sheet gives
             no share of manufacturing.
         life_years: What the sheet assumes; 0 where it does not say.
         mean_w: The sheet's yearly energy as a power; 0 where it does not say.
-        source: The sheet.
         doubt: Why there is no `embodied_kg`; empty where there is.
     """
 

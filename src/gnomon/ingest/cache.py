@@ -16,8 +16,6 @@ from pathlib import Path
 from gnomon.errors import InputError
 from gnomon.table import ArrowTable, Column, read_arrow, write_arrow
 
-__all__ = ["cache_folder", "load_copy", "place_of", "save_copy"]
-
 _MOST_BYTES = 4 << 30
 #: Below this reading the file itself is as quick.
 _SMALLEST_BYTES = 256 << 10

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -20,16 +21,6 @@ from gnomon.ingest.text import read_pieces
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
-
-__all__ = [
-    "BLANK",
-    "NUMBER",
-    "Decimals",
-    "Delimited",
-    "HeadedTable",
-    "find_separator",
-    "read_lines",
-]
 
 #: What stands in a cell without a value, in lower case.
 BLANK = frozenset({"", "na", "n/a", "nan", "null", "none", "-"})
@@ -63,11 +54,7 @@ class _Pieces(io.RawIOBase):
 def read_lines(
     path: str | os.PathLike[str], *, hint: str = "expected CSV in UTF-8"
 ) -> Iterator[str]:
-    """The lines of a text file with their ends, one after the other.
-
-    Raises:
-        InputError: It is no text, or its lines or all of it are too large to be a table.
-    """
+    """The lines of a text file with their ends, one after the other."""
     where, read = os.fspath(path), 0
     stream = io.TextIOWrapper(
         io.BufferedReader(_Pieces(path), 1 << 20), encoding="utf-8-sig", newline=""
@@ -100,9 +87,6 @@ class Delimited:
     [(2, ['time', 'a;b']), (3, ['0', '1'])]
 
     Attributes:
-        where: The file, for messages.
-        line: The line that the last row ended on.
-        separator: What parts cells.
         comments: Lines that begin with a hash, before the first row, by number.
     """
 
@@ -149,13 +133,7 @@ class Delimited:
 
 
 class HeadedTable(Delimited):
-    """A table of measurements: a header of names, at least one row, numbers in one notation.
-
-    Attributes:
-        names: The names of the columns.
-        first: The first row below them; iterating begins with it.
-        decimals: How its numbers are written.
-    """
+    """A table of measurements: a header of names, at least one row, numbers in one notation."""
 
     def __init__(self, lines: Iterable[str], where: str) -> None:
         super().__init__(lines, where)
@@ -179,8 +157,20 @@ class HeadedTable(Delimited):
             self.check_width(row, len(self.names))
             yield row
 
+    def value(self, cell: str, column: str) -> float:
+        """The number in a cell of the row being read; NaN where it is blank."""
+        try:
+            number = self.decimals.number(cell)
+        except InputError as error:
+            raise self.error(error.what, error.hint) from None
+        if number is not None and math.isfinite(number):
+            return number
+        if cell.lower() in BLANK:
+            return math.nan
+        what = f"{cell[:40]!r} in column {column!r} is not a number"
+        raise self.error(what, "a missing value is an empty cell")
+
     def listing(self) -> str:
-        """The names, for a hint."""
         shown = ", ".join(repr(name[:40]) for name in self.names[:12])
         return f"columns are {shown}{' ...' if len(self.names) > 12 else ''}"
 

@@ -18,8 +18,6 @@ import msgspec
 from gnomon.errors import InputError
 from gnomon.ingest.text import read_head, read_pieces
 
-__all__ = ["FORMATS", "Format", "Identity", "check_input", "identify", "with_command"]
-
 #: Marks may come late in a file: so many bytes are looked at before it counts as unknown.
 _FAR = 4 << 20
 
@@ -28,8 +26,6 @@ class Format(msgspec.Struct, frozen=True):
     """One format.
 
     Attributes:
-        name: In one word.
-        title: In words, without an article.
         recognise: The function, `module:name`, that says whether a file is one.
         reader: The function, `module:name`, that reads one; empty where none does.
         commands: The commands that take one, the most useful first; `inspect` takes all.
@@ -59,7 +55,6 @@ class Format(msgspec.Struct, frozen=True):
         return verb or "`gnomon inspect` describes it"
 
     def load_reader(self) -> Callable[..., Any]:
-        """The function that reads one."""
         reader: Callable[..., Any] = _load(self.reader)
         return reader
 
@@ -213,7 +208,6 @@ class Identity(msgspec.Struct, frozen=True):
 
     @property
     def format(self) -> str:
-        """The format's name."""
         return self.kind.name
 
 
@@ -228,9 +222,6 @@ def with_command(command: str) -> tuple[Format, ...]:
 
 def identify(path: str | os.PathLike[str]) -> Identity:
     """Looks at a file or folder.
-
-    Raises:
-        InputError: It is not there, empty, or damaged from its first byte.
 
     >>> from gnomon.datasets import bundled
     >>> identify(bundled("h200-gpt-l6") / "kineto.json.gz").kind.title
@@ -252,11 +243,7 @@ def check_input(path: str | os.PathLike[str] | None, command: str) -> None:
     What is not there, or of no known kind, is left to the reader: it knows better what is wrong.
 
     Args:
-        path: A file or folder; None where an option was not given.
         command: The command, with its option where it is not its argument.
-
-    Raises:
-        InputError: It is of a format that the command does not take.
     """
     if not path:
         return

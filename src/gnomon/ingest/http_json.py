@@ -16,8 +16,6 @@ from urllib.parse import urlsplit
 
 from gnomon.errors import GnomonError, InputError
 
-__all__ = ["RequestFailed", "get_bytes"]
-
 _MOST_BYTES = 64 << 20
 _ATTEMPTS = 3
 _LONGEST_PAUSE_S = 10.0

@@ -9,20 +9,7 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from gnomon.errors import InputError
-from gnomon.units import parse_duration
-
-__all__ = [
-    "compact_day",
-    "epoch_scale",
-    "find_timezone",
-    "is_slashed",
-    "is_time",
-    "parse_clock",
-    "parse_instant",
-    "parse_length",
-    "refuse_slashes",
-    "with_year_first",
-]  # fmt: skip
+from gnomon.units import SECOND_NS, parse_duration
 
 _DOTTED_DATE = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?:,?[ T]+(\d{1,2})(:.*))?")
 _SLASHED_DATE = re.compile(r"\d{1,2}/\d{1,2}/\d{2,4}(?!\d)")
@@ -35,19 +22,30 @@ _SECONDS_END = 1e11
 _FARTHEST_NS = 2**62
 
 
-def compact_day(cell: str) -> date | None:
-    """The day that eight digits may mean, which may also be seconds; None where they cannot.
+def moment_of(t_ns: int) -> datetime:
+    """The instant in UTC, to the microsecond."""
+    return _EPOCH + timedelta(microseconds=t_ns // 1000)
 
-    >>> compact_day("20240331"), compact_day("17040672"), compact_day("2024-03-31")
-    (datetime.date(2024, 3, 31), None, None)
+
+def ns_of(moment: datetime) -> int:
+    """Nanoseconds since 1970 of an instant with an offset, without its fraction of a second."""
+    return (moment - _EPOCH) // timedelta(seconds=1) * SECOND_NS
+
+
+def refuse_compact_day(cell: str) -> None:
+    """Refuse 20240331, which may be a date or seconds.
+
+    >>> refuse_compact_day("17040672"), refuse_compact_day("2024-03-31")
+    (None, None)
     """
     if len(cell) != 8 or not cell.isdecimal():
-        return None
+        return
     try:
         day = date.fromisoformat(cell)
     except ValueError:
-        return None
-    return day if 1900 <= day.year <= 2100 else None
+        return
+    if 1900 <= day.year <= 2100:
+        raise InputError(f"{cell} may be a date or seconds", hint=f"write {day}")
 
 
 def with_year_first(cell: str) -> str:
@@ -95,8 +93,8 @@ def refuse_slashes(cell: str) -> None:
 def epoch_scale(numbers: Sequence[float]) -> int:
     """Nanoseconds of what a column of times counts: seconds, milli-, micro- or nanoseconds.
 
-    Told from the largest, for the whole column: numbers that are no dates (0, 60, 120 ...) are
-    seconds from some start.
+    Inferred from the largest, for the whole column: numbers that are no dates (0, 60, 120 ...)
+    are seconds from some start.
 
     >>> epoch_scale([1704067200]), epoch_scale([1704067200123])
     (1000000000, 1000000)
@@ -141,14 +139,13 @@ def _parse_iso(plain: str, zone: tzinfo) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=zone)
     below = int(fraction[1].ljust(9, "0")) if fraction else 0
-    return (moment - _EPOCH) // timedelta(seconds=1) * 10**9 + below
+    return ns_of(moment) + below
 
 
 def parse_length(text: str, *, scale: int = 10**9) -> int:
     """Nanoseconds of a written duration: `2h`, `1h30m`, `01:30:00`, `1-02:03:04`, or a number.
 
     Args:
-        text: The duration.
         scale: Nanoseconds of one, where it is a bare number; seconds unless given.
 
     >>> parse_length("90"), parse_length("1-00:00:01"), parse_length("2h")

@@ -11,8 +11,6 @@ import msgspec
 
 from gnomon.errors import InputError, MissingExtra
 
-__all__ = ["BAD_JSON", "read_head", "read_pieces"]
-
 #: What decoding raises for JSON that is damaged, of another shape, no text, or nested too deep.
 BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 

@@ -16,8 +16,6 @@ import numpy as np
 from gnomon.errors import InputError
 from gnomon.model.ranges import Floats, Ints
 
-__all__ = ["IdleShares", "Usage", "share_idle"]
-
 #: Groups times edges that are looked at together: they stay in the processor's cache.
 _BLOCK = 1 << 20
 _LEAST_EDGES = 1 << 10
@@ -28,11 +26,7 @@ class Usage:
     """What jobs take of groups of machines, and when.
 
     Attributes:
-        start_ns: Start of each job.
-        end_ns: End of each job.
-        units: Threads (or accelerators) that each job holds.
         group: The group whose units it holds; -1 for a job spread evenly over all of them.
-        capacity: Units of each group.
     """
 
     start_ns: Ints
@@ -73,7 +67,6 @@ def share_idle(
     """Share the cost of idle capacity among the jobs that run meanwhile, by units held.
 
     Args:
-        usage: The jobs and the groups.
         cost: What each group costs when all of it is idle, per nanosecond or per unit of weight;
             several costs at once as rows.
         weight: How much the intervals from starts to ends weigh; their length unless given. Grid

@@ -22,26 +22,8 @@ from gnomon.model.ranges import Floats, Ranges
 from gnomon.series import Signal, integrate_product
 from gnomon.units import HOUR_NS, parse
 
-__all__ = [
-    "YEAR_H",
-    "Amortisation",
-    "Carbon",
-    "account_timeline",
-    "carbon_delay",
-    "cci",
-    "draw_w",
-    "embodied_rate_g_h",
-    "grid_hours",
-    "osci",
-    "power_grams",
-    "rsci",
-    "sci",
-    "tsci",
-]
-
 #: Hours of a year, as amortisation tables count them.
 YEAR_H = 365 * 24.0
-#: Nanoseconds of an hour.
 
 #: How embodied carbon is spread over time: "life" evenly over the expected life and on at that
 #: rate; "age" over max(life, age), the paper's amortisation A; "sunk" over the life and nothing
@@ -58,7 +40,6 @@ class Carbon(msgspec.Struct, frozen=True):
     Attributes:
         energy_kwh: What the meter of the building counts: with PUE.
         operational_g: Energy times the grid's intensity while it ran.
-        embodied_g: Its share of what making the machines emitted.
     """
 
     energy_kwh: Estimate
@@ -67,7 +48,6 @@ class Carbon(msgspec.Struct, frozen=True):
 
     @property
     def total_g(self) -> Estimate:
-        """Operational and embodied."""
         return self.operational_g + self.embodied_g
 
     def __add__(self, other: Carbon) -> Carbon:
@@ -97,10 +77,7 @@ def embodied_rate_g_h(
     """Grams of embodied carbon that an hour of one machine is charged with, used or not.
 
     Args:
-        machine: Whose.
         bought: Year of purchase; 0 where unknown, which counts as new.
-        year: The year it is used in.
-        how: See `Amortisation`.
 
     >>> from gnomon.model.machines.machine import find_machine
     >>> old = find_machine("E5-2640v4")
@@ -134,11 +111,10 @@ def grid_hours(intensity: Intensity, start_ns: npt.ArrayLike, end_ns: npt.ArrayL
         return Ranges.of((ends - starts) / HOUR_NS) * intensity
     unit = parse("gCO2e/kWh") * parse("h")
     mid = _without_rounding(intensity.integrate(starts, ends, unit=unit))
-    if intensity.low is None or intensity.high is None:
+    if not intensity.has_range:
         return Ranges.of(mid)
     low, high = (
-        intensity.replace(values=end, low=None, high=None).integrate(starts, ends, unit=unit)
-        for end in (intensity.low, intensity.high)
+        _end_of(intensity, end).integrate(starts, ends, unit=unit) for end in ("low", "high")
     )
     return Ranges(np.minimum(_without_rounding(low), mid), mid, np.maximum(mid, high))
 
@@ -267,18 +243,12 @@ def account_timeline(
     """Carbon of any timeline, by device: busy at `load`, idle for the rest of the makespan.
 
     Args:
-        timeline: When what ran.
-        machine: What each device is.
         intensity: The grid; a signal has to cover the run.
         start_ns: When the first task started, on the intensity's clock.
         device_of: The device a lane belongs to, None for lanes that are no device's; without it
             the part of a lane's name before its first slash, as in 'rank 0/stream 7'.
         kinds: The kinds of tasks that keep a device busy; all of them unless given.
-        load: Utilisation of a busy device.
-        pue: Overhead of the building.
         bought: Year the devices were bought; 0 where unknown.
-        year: The year of the run.
-        how: How embodied carbon is spread over time.
 
     >>> from gnomon.graph import WorkGraph
     >>> from gnomon.model.machines.machine import find_machine

@@ -13,8 +13,6 @@ import numpy.typing as npt
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 
-__all__ = ["Floats", "Ints", "Ranges"]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 _ENDS = ("low", "mid", "high")
@@ -63,7 +61,6 @@ class Ranges:
 
     @classmethod
     def gather(cls, estimates: list[Estimate]) -> Ranges:
-        """A column from single Estimates."""
         return cls(*(np.array([getattr(e, name) for e in estimates]) for name in _ENDS))
 
     def __len__(self) -> int:
@@ -76,7 +73,6 @@ class Ranges:
         return (self[row] for row in range(len(self)))
 
     def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Ranges:
-        """Some rows, by number or by mask."""
         return Ranges(self.low[rows], self.mid[rows], self.high[rows])
 
     def where(self, mask: npt.NDArray[np.bool_], other: Ranges) -> Ranges:

@@ -7,7 +7,7 @@ a map that was interrupted goes on (`resume=`), and a seed gives the same result
 """
 
 from gnomon.parallel.call import Failure
-from gnomon.parallel.mapping import Completed, Options, as_completed, pmap
+from gnomon.parallel.mapping import Completed, MapOptions, as_completed, pmap
 from gnomon.parallel.place import Place, parse_on
 from gnomon.parallel.progress import Progress, RichProgress
 from gnomon.parallel.results import Results
@@ -15,7 +15,7 @@ from gnomon.parallel.results import Results
 __all__ = [
     "Completed",
     "Failure",
-    "Options",
+    "MapOptions",
     "Place",
     "Progress",
     "Results",

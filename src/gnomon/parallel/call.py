@@ -19,19 +19,6 @@ import numpy as np
 
 from gnomon.errors import GnomonError, InputError, WorkerError
 
-__all__ = [
-    "Call",
-    "Done",
-    "Failure",
-    "Fault",
-    "Job",
-    "attempt",
-    "decode",
-    "dump",
-    "dump_item",
-    "failure_of",
-]
-
 _REPR_CHARS = 200
 
 
@@ -43,7 +30,6 @@ class Call(msgspec.Struct, frozen=True):
     retry_on: tuple[type[BaseException], ...] = ()
 
     def __call__(self, index: int, item: object) -> Any:
-        """Call the function on item number `index`."""
         if self.seed is None:
             return self.function(item)
         # The child number `index` of SeedSequence(seed).spawn(n), without making the others:
@@ -63,7 +49,6 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The function's name for messages."""
         function = self.call.function
         return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
 

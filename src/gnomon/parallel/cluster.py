@@ -22,8 +22,6 @@ from gnomon.errors import InputError, MissingExtra
 from gnomon.parallel.call import Call, Done, Fault, Job, attempt, decode, dump_item
 from gnomon.parallel.environment import lent
 
-__all__ = ["run"]
-
 _WAIT_S = 0.5
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 

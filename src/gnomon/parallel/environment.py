@@ -7,8 +7,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-__all__ = ["lent"]
-
 _lock = threading.Lock()
 
 

@@ -23,8 +23,6 @@ from gnomon.parallel.call import Done, Fault, Job, decode, dump_item
 from gnomon.parallel.environment import lent
 from gnomon.parallel.worker import serve
 
-__all__ = ["check", "run"]
-
 # Never fork: it copies locks that other threads hold (BLAS, the native core, a progress bar) and
 # the child then waits for ever. Not forkserver: it keeps the environment of the moment it first
 # started and outlives the map. Spawn takes some 0.3 s, and starts clean.

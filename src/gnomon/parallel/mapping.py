@@ -15,17 +15,15 @@ from gnomon.parallel.progress import Progress
 from gnomon.parallel.results import Results
 from gnomon.parallel.store import Store
 
-__all__ = ["Completed", "Options", "as_completed", "pmap"]
-
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Options(TypedDict, total=False):
+class MapOptions(TypedDict, total=False):
     """How a map runs, for those who pass it on: every keyword of `pmap` except `errors`.
 
     >>> from gnomon.parallel import pmap
-    >>> options: Options = {"on": "serial", "retries": 0}
+    >>> options: MapOptions = {"on": "serial", "retries": 0}
     >>> pmap(abs, [-1], **options)
     [1]
     """
@@ -144,7 +142,7 @@ def as_completed(
     items: Iterable[Any],
     *,
     errors: Literal["raise"] = "raise",
-    **options: Unpack[Options],
+    **options: Unpack[MapOptions],
 ) -> Completed[R]: ...
 @overload
 def as_completed(
@@ -152,7 +150,7 @@ def as_completed(
     items: Iterable[Any],
     *,
     errors: Literal["collect"],
-    **options: Unpack[Options],
+    **options: Unpack[MapOptions],
 ) -> Completed[R | Failure]: ...
 def as_completed(
     function: Callable[..., R],
@@ -189,7 +187,7 @@ def pmap(
     items: Iterable[Any],
     *,
     errors: Literal["raise"] = "raise",
-    **options: Unpack[Options],
+    **options: Unpack[MapOptions],
 ) -> Results[R]: ...
 @overload
 def pmap(
@@ -197,22 +195,14 @@ def pmap(
     items: Iterable[Any],
     *,
     errors: Literal["collect"],
-    **options: Unpack[Options],
+    **options: Unpack[MapOptions],
 ) -> Results[R | Failure]: ...
 def pmap(
     function: Callable[..., R],
     items: Iterable[Any],
     *,
     errors: Literal["raise", "collect"] = "raise",
-    on: str = "local",
-    workers: int | None = None,
-    retries: int = 2,
-    retry_on: tuple[type[BaseException], ...] = (),
-    resume: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
-    seed: int | None = None,
-    chunk: int | None = None,
-    timeout_s: float | None = None,
+    **options: Unpack[MapOptions],
 ) -> Results[Any]:
     """Call a function on every item, somewhere else, and give the results in order.
 
@@ -222,10 +212,8 @@ def pmap(
     Args:
         function: called as function(item), or function(item, rng) with a seed. Local workers
             import it, so it stands at the top level of a module.
-        items: anything that pickles.
         errors: "raise" the first error, or "collect" a Failure in the place of the result.
         on: serial, local, local:4, ray, ray://auto or ray://host:port.
-        workers: how many at a time; by default the cores that this process may use.
         retries: how often an item may run again after its worker died. The last attempt on
             local processes is made alone, when nothing else runs.
         retry_on: exceptions of the function that are worth another attempt as well.
@@ -243,20 +231,7 @@ def pmap(
         ...
     gnomon.errors.WorkerError: item 1 ('x'): ValueError: ...
     """
-    completed: Completed[Any] = as_completed(
-        function,
-        items,
-        errors=errors,
-        on=on,
-        workers=workers,
-        retries=retries,
-        retry_on=retry_on,
-        resume=resume,
-        progress=progress,
-        seed=seed,
-        chunk=chunk,
-        timeout_s=timeout_s,
-    )
+    completed: Completed[Any] = as_completed(function, items, errors=errors, **options)
     results: list[Any] = [None] * completed.total
     with completed:
         for index, value in completed:

@@ -9,8 +9,6 @@ import msgspec
 
 from gnomon.errors import InputError
 
-__all__ = ["Place", "parse_on"]
-
 _HINT = "use serial, local, local:4, ray, ray://auto or ray://host:port"
 _ADDRESS = re.compile(r"ray://(?:[^\s/:\[\]]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
 

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichBar
     from rich.progress import TaskID
 
-__all__ = ["Progress", "RichProgress"]
-
 
 class Progress(Protocol):
     """Told how many items are done, reused and failed ones included.
@@ -46,7 +44,6 @@ class RichProgress:
         self._task: TaskID | None = None
 
     def update(self, done: int, total: int) -> None:
-        """Draw the bar, starting it on the first call."""
         if self._bar is None:
             if not sys.stderr.isatty():
                 return

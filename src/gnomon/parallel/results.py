@@ -7,8 +7,6 @@ from typing import Any, SupportsIndex, TypeVar
 
 from gnomon.parallel.call import Failure
 
-__all__ = ["Results"]
-
 R = TypeVar("R")
 
 

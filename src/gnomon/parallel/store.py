@@ -16,8 +16,6 @@ from gnomon.errors import InputError
 from gnomon.parallel.call import Call, Done, dump, dump_item
 from gnomon.table.atomic import atomic_file
 
-__all__ = ["Store"]
-
 _MAGIC = b"gnomon.parallel.1\n"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
@@ -83,7 +81,6 @@ class Store:
             return None
 
     def save(self, key: str, done: Done) -> None:
-        """Write a result so that a reader sees all of it or nothing."""
         try:
             data = done.data if done.data is not None else dump(done.value)
         except Exception as error:

@@ -12,8 +12,6 @@ from multiprocessing.connection import Connection, wait
 
 from gnomon.parallel.call import Call, attempt
 
-__all__ = ["serve"]
-
 
 def serve(pipe: Connection, task: bytes) -> None:
     """Load the call, then answer each item as it is done."""

@@ -11,8 +11,6 @@ from gnomon.estimate import Estimate
 from gnomon.report.result import Figure, Manifest, Result
 from gnomon.table import Table
 
-__all__ = ["Change", "Comparison", "compare"]
-
 Verdict = Literal["better", "same", "worse", "changed", "new", "missing"]
 
 
@@ -51,11 +49,9 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def regressed(self) -> bool:
-        """Whether some figure got worse by more than was allowed."""
         return any(change.verdict == "worse" for change in self.changes)
 
     def to_result(self) -> Result:
-        """The comparison as a Result, for every output there is."""
         counts = {
             verdict: sum(change.verdict == verdict for change in self.changes)
             for verdict in ("worse", "better", "same", "changed", "new", "missing")
@@ -119,12 +115,7 @@ def compare(a: Result, b: Result, max_regress: float = 0.0) -> Comparison:
     """Compares `b` (after) with `a` (before), figure by figure.
 
     Args:
-        a: Before.
-        b: After.
         max_regress: How much worse a figure may get, as a fraction of its value before.
-
-    Raises:
-        InputError: The results come from different systems, or the limit is negative.
     """
     if a.system != b.system:
         raise InputError(

@@ -17,9 +17,7 @@ from gnomon.report.charts.timeline import TimelineView
 from gnomon.report.json import SCHEMA, encode_pretty
 from gnomon.report.result import Figure, Manifest, Result
 from gnomon.table import Column, Dictionary, Table, read_arrow, write_arrow
-from gnomon.table.atomic import sibling
-
-__all__ = ["load", "save", "write_csv"]
+from gnomon.table.atomic import make_folder, sibling, unused_path
 
 _T = TypeVar("_T")
 _PARTS = {"manifest.json", "result.json", "tables", "timelines"}
@@ -48,7 +46,6 @@ def save(result: Result, folder: str | os.PathLike[str], *, overwrite: bool = Fa
     """Writes the folder, whole or not at all.
 
     Args:
-        result: What to keep.
         folder: Where; what is there must be nothing or an empty folder.
         overwrite: Replaces an older result. A folder that holds anything else is never touched.
 
@@ -145,11 +142,7 @@ def _write_timeline(view: TimelineView, path: Path) -> None:
 
 
 def load(folder: str | os.PathLike[str]) -> Result:
-    """Reads what `save` wrote; equal to what was saved.
-
-    Raises:
-        InputError: The folder is absent, no result, or damaged; the message says which file.
-    """
+    """Reads what `save` wrote; equal to what was saved."""
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError("is not a folder", where=str(folder), hint="name a saved result")
@@ -209,18 +202,9 @@ def _read_timeline(path: Path) -> TimelineView:
 
 def write_csv(result: Result, folder: str | os.PathLike[str]) -> list[Path]:
     """One CSV file a table, named after it; returns their paths."""
-    folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        what = f"cannot be made: {error.strerror or error}"
-        raise InputError(what, where=str(folder)) from None
-    paths, taken = [], set()
+    folder = make_folder(folder)
+    paths: list[Path] = []
     for table in result.tables:
-        name, number = _slug(table.name), 2
-        while name in taken:
-            name, number = f"{_slug(table.name)}-{number}", number + 1
-        taken.add(name)
-        paths.append(folder / f"{name}.csv")
+        paths.append(unused_path(folder / f"{_slug(table.name)}.csv", paths))
         table.write_csv(paths[-1])
     return paths

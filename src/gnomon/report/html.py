@@ -14,20 +14,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.report.charts.palette import MARK_STYLE, THEME
 from gnomon.report.charts.svg import render_chart
 from gnomon.report.charts.timeline import TimelineView
 from gnomon.report.result import Result
 from gnomon.table import Table, atomic_file, format_column
+from gnomon.table.atomic import make_folder, unused_path
 from gnomon.table.column import slice_column
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
-
-__all__ = ["render_html", "write_html", "write_site"]
 
 MAX_SPANS, MAX_ROWS = 20_000, 2_000
 
@@ -36,8 +34,6 @@ def render_html(result: Result, *, back: str | None = None, max_spans: int = MAX
     """The page of a result.
 
     Args:
-        result: What to show.
-        back: Where "All results" leads, if the page is part of a site.
         max_spans: More spans than this are joined into counted blocks, so the page stays light.
 
     >>> page = render_html(Result("training", "replay", "<b>8 ranks</b>"))
@@ -81,24 +77,16 @@ def write_site(
 
     The index comes last: it never points at a page that is not there yet.
     """
-    folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        what = f"cannot be made: {error.strerror or error}"
-        raise InputError(what, where=str(folder)) from None
-    cards: list[dict[str, Any]] = []
-    taken = {"index.html"}
+    folder = make_folder(folder)
+    index, cards = folder / "index.html", list[dict[str, Any]]()
+    taken = [index]
     for result in results:
-        name, number = f"{result.system}-{result.verb}.html", 2
-        while name in taken:
-            name, number = f"{result.system}-{result.verb}-{number}.html", number + 1
-        taken.add(name)
-        _write(folder / name, render_html(result, back="index.html"))
-        cards.append({"href": name, "result": result})
-    index = _environment().get_template("index.html")
-    page = index.render(title=title, cards=cards, style=_style(), script=_asset("page.js"))
-    _write(folder / "index.html", page)
+        taken.append(unused_path(folder / f"{result.system}-{result.verb}.html", taken))
+        _write(taken[-1], render_html(result, back=index.name))
+        cards.append({"href": taken[-1].name, "result": result})
+    template = _environment().get_template("index.html")
+    page = template.render(title=title, cards=cards, style=_style(), script=_asset("page.js"))
+    _write(index, page)
 
 
 def _write(path: Path, text: str) -> None:

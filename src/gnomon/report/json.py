@@ -15,8 +15,6 @@ from gnomon.report.result import Result, flat_figures
 from gnomon.table import Table, atomic_file
 from gnomon.table.column import Column, Dictionary
 
-__all__ = ["to_json", "write_json"]
-
 SCHEMA = "gnomon.result/1"
 
 

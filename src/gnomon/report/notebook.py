@@ -7,8 +7,6 @@ import html
 from gnomon.report.charts.svg import render_chart
 from gnomon.report.result import Result
 
-__all__ = ["render_fragment"]
-
 
 def render_fragment(result: Result) -> str:
     """A fragment of HTML for `_repr_html_`.

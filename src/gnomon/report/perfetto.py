@@ -17,8 +17,6 @@ from gnomon.graph import LAUNCH, Timeline
 from gnomon.table import atomic_file
 from gnomon.table.atomic import regular_target, sibling
 
-__all__ = ["write_chrome_json", "write_perfetto", "write_trace"]
-
 _BUSY_BINS = 1000
 
 

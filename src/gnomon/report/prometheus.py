@@ -9,17 +9,11 @@ from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.report.result import Figure, Result
 
-__all__ = ["to_prometheus"]
-
 
 def to_prometheus(result: Result, labels: Mapping[str, str] | None = None) -> str:
     """The figures as gauges named `gnomon_<system>_<figure>`; ranges add `_low` and `_high`.
 
     A figure in words becomes an info metric: value 1, the words in a label.
-
-    Args:
-        result: Where the figures come from.
-        labels: Put on every sample, besides `verb`.
 
     >>> from gnomon.report import Figure
     >>> print(to_prometheus(Result("training", "replay", "t", figures=[

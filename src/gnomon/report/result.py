@@ -6,9 +6,9 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ from gnomon.version import __version__
 __all__ = ["Figure", "InputFile", "Manifest", "Result", "TimelineView", "hash_input"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+_Named = TypeVar("_Named", "Figure", Table)
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -69,12 +70,10 @@ class Figure(msgspec.Struct, frozen=True):
 
     @property
     def value_text(self) -> str:
-        """The value without its unit."""
         return format_value(self.value.mid if isinstance(self.value, Estimate) else self.value)
 
     @property
     def text(self) -> str:
-        """The value with its unit."""
         return f"{self.value_text} {self.unit}".strip()
 
     @property
@@ -188,27 +187,22 @@ class Result(msgspec.Struct, frozen=True):
                 raise InputError(f"two {what} are called {min(twice)!r}", where=self.title)
 
     def figure(self, name: str) -> Figure:
-        """The figure of that name."""
-        for figure in self.figures:
-            if figure.name == name:
-                return figure
-        known = ", ".join(figure.name for figure in self.figures)
-        raise InputError(f"no figure {name!r}; there are: {known}", where=self.title)
+        return self._find("figure", self.figures, name)
 
     def table(self, name: str) -> Table:
-        """The table of that name."""
-        for table in self.tables:
-            if table.name == name:
-                return table
-        known = ", ".join(table.name for table in self.tables)
-        raise InputError(f"no table {name!r}; there are: {known}", where=self.title)
+        return self._find("table", self.tables, name)
+
+    def _find(self, kind: str, parts: Sequence[_Named], name: str) -> _Named:
+        by_name = {part.name: part for part in parts}
+        if name not in by_name:
+            known = ", ".join(by_name)
+            raise InputError(f"no {kind} {name!r}; there are: {known}", where=self.title)
+        return by_name[name]
 
     def to_polars(self, table: str) -> Any:
-        """A table as a polars.DataFrame."""
         return self.table(table).to_polars()
 
     def to_pandas(self, table: str) -> Any:
-        """A table as a pandas.DataFrame."""
         return self.table(table).to_pandas()
 
     def _repr_html_(self) -> str:

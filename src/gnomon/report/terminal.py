@@ -13,8 +13,6 @@ from gnomon.table.column import slice_column
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["print_result"]
-
 MAX_ROWS = 40
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _PIPED_WIDTH = 160  # a pipe has no width; rich would fold lines at 80
@@ -24,8 +22,6 @@ def print_result(result: Result, console: Console | None = None, max_rows: int =
     """Prints the result.
 
     Args:
-        result: What to print.
-        console: Where; standard output unless given.
         max_rows: Rows shown of each table; the rest is counted.
 
     >>> from gnomon.report import Figure

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from gnomon.graph import Timeline
 from gnomon.report.charts.timeline import TimelineView
 
-__all__ = ["timeline_view"]
-
 
 def timeline_view(
     timeline: Timeline,

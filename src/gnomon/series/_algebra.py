@@ -24,8 +24,6 @@ from gnomon.units import Unit, convert, parse
 if TYPE_CHECKING:
     from gnomon.series.signal import GapRule, Signal
 
-__all__ = ["combine", "integrate_product"]
-
 Operation = Literal["+", "-", "*", "/"]
 _FUNCTIONS: dict[Operation, Callable[[Floats, Floats], Floats]] = {
     "+": np.add,

@@ -8,8 +8,6 @@ import numpy as np
 
 from gnomon.series._segment import Floats, Ints
 
-__all__ = ["Hours", "hours_of", "months_of"]
-
 # 1 January 1970 was a Thursday, the fourth day of a week that begins on Monday.
 _FIRST_WEEKDAY = 3
 

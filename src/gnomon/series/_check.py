@@ -14,8 +14,6 @@ from gnomon.series._segment import Floats, Ints
 if TYPE_CHECKING:
     from gnomon.series.signal import Signal
 
-__all__ = ["check", "freeze"]
-
 
 @overload
 def freeze(array: Ints) -> Ints: ...

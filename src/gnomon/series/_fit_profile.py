@@ -22,8 +22,6 @@ from gnomon.series.profile import (
 from gnomon.series.signal import Signal
 from gnomon.units import HOUR_NS
 
-__all__ = ["fit_profile"]
-
 _YEAR_HOURS = 8766
 _LEAST_HOURS = 360 * 24
 #: Grids change: a year counts half of the one that follows it.

@@ -13,8 +13,6 @@ import numpy as np
 from gnomon.series._calendar import hours_of
 from gnomon.series._segment import Floats, Ints
 
-__all__ = ["LEAST_HOURS", "MODELS", "Model", "Past"]
-
 _DAY, _WEEK, _MONTH = 24, 168, 672
 #: Further ahead than a week the model of the last day of the week serves, hour by hour.
 _FARTHEST = _WEEK
@@ -27,7 +25,6 @@ class Past(NamedTuple):
     first: int
 
     def until(self, count: int) -> Past:
-        """The first so many hours."""
         return Past(self.values[:count], self.first)
 
 
@@ -53,7 +50,6 @@ class Persistence:
         self.follows_day = errors[1] <= errors[0]
 
     def predict(self, past: Past, origins: Ints, horizon: int) -> Floats:
-        """See `Model`."""
         follows = self.follows_day[:horizon]
         day = _last_day(past, origins, horizon)
         return np.where(follows, day, _last_value(past, origins, horizon))
@@ -92,7 +88,6 @@ class Seasonal:
         self.fading_h = self._FADINGS_H[int(np.argmin(errors))]
 
     def predict(self, past: Past, origins: Ints, horizon: int) -> Floats:
-        """See `Model`."""
         usual, offset = self._usual(past, origins, horizon)
         return np.maximum(usual + offset[:, np.newaxis] * _fade(self.fading_h, horizon), 0.0)
 
@@ -154,7 +149,6 @@ class Fitted:
         ]
 
     def predict(self, past: Past, origins: Ints, horizon: int) -> Floats:
-        """See `Model`."""
         known = int(origins.max())
         waves = self._course_terms(past.first + np.arange(known + horizon))
         usual = self.middle + waves @ self.course

@@ -9,8 +9,6 @@ import numpy as np
 from gnomon.series._forecast_model import LEAST_HOURS, MODELS, Model, Past
 from gnomon.series._segment import Floats, Ints
 
-__all__ = ["COVERAGE", "Forecaster", "Outlook"]
-
 #: Share of hours meant to lie in the range.
 COVERAGE = 0.8
 _DAY = 24

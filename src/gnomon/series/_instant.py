@@ -11,8 +11,6 @@ from gnomon.errors import InputError
 from gnomon.series._segment import Ints
 from gnomon.units import format_duration
 
-__all__ = ["FARTHEST_NS", "as_ns", "describe", "from_datetime"]
-
 FARTHEST_NS = 2**62
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

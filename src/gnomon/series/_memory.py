@@ -15,8 +15,6 @@ import numpy as np
 
 from gnomon.series._segment import Floats, Ints
 
-__all__ = ["autocorrelation", "correlated_normals", "fit_memory", "model_autocorrelation"]
-
 #: Distances in hours at which a memory is fitted: dense where schedulers look, sparse beyond.
 _LAGS = np.concatenate(
     [np.arange(1, 49), np.arange(50, 170, 2), np.arange(171, 337, 3), np.arange(340, 1000, 12)]

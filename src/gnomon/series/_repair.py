@@ -6,8 +6,6 @@ import numpy as np
 
 from gnomon.series._segment import Floats, Ints, Pieces
 
-__all__ = ["fill_hold", "fill_line", "gap_intervals"]
-
 
 def gap_intervals(pieces: Pieces) -> list[tuple[int, int]]:
     """Start and end of each maximal run of unknown pieces."""

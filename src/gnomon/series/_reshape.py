@@ -14,8 +14,6 @@ from gnomon.series._segment import Floats, Ints
 if TYPE_CHECKING:
     from gnomon.series.signal import Fill, GapRule, Signal
 
-__all__ = ["concat", "cut", "fill", "from_samples", "names_of", "resample", "widened"]
-
 _MAX_BINS = 50_000_000
 
 

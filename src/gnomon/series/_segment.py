@@ -11,8 +11,6 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Floats", "Ints", "Pieces", "compensated_prefix"]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -48,7 +46,6 @@ class Pieces:
         return np.concatenate([[0], np.cumsum(self.is_gap)]).astype(np.int64)
 
     def value(self, piece: Ints, t_ns: Ints) -> Floats:
-        """The value of each piece at a time inside it."""
         left, right = self.left[piece], self.right[piece]
         length = (self.knots[piece + 1] - self.knots[piece]).astype(np.float64)
         after = (t_ns - self.knots[piece]).astype(np.float64) / length
@@ -99,7 +96,6 @@ class Pieces:
         return (self._known_ns[final] + upto) - (self._known_ns[first] + before)
 
     def touches_gap(self, start_ns: Ints, end_ns: Ints) -> npt.NDArray[np.bool_]:
-        """Whether some of each interval is gap."""
         first, final = self.locate(start_ns, end_ns)
         return (start_ns < end_ns) & (self._gap_count[final + 1] > self._gap_count[first])
 

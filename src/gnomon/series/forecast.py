@@ -106,11 +106,8 @@ def outlooks(
     The method is fitted once, on what comes before the first of them.
 
     Args:
-        hours: Real hours without gaps.
         first: The first hour, counted from the begin, at which one looks ahead; it is known.
         count: How many hours one does.
-        horizon: How many hours ahead.
-        method: One of `METHODS`.
 
     Returns:
         `mid`, `low` and `high`: a row for each hour, a column for each hour ahead of it.
@@ -159,9 +156,6 @@ def score(
     them: day 1 is the mean over 1 to 24 hours ahead.
 
     Args:
-        signal: Real hours without gaps.
-        method: One of `METHODS`.
-        horizons: Hours ahead to report by themselves.
         days: How many whole days ahead to report.
         start_ns: Where the first forecast begins; unless given, a year before the end, or half
             way.

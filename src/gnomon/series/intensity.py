@@ -12,17 +12,6 @@ from gnomon.errors import InputError
 from gnomon.series.signal import Signal
 from gnomon.units import parse
 
-__all__ = [
-    "INTENSITY_UNIT",
-    "Basis",
-    "Identity",
-    "Scope",
-    "check_intensity",
-    "describe_intensity",
-    "intensity_identity",
-    "intensity_kind",
-]
-
 Basis: TypeAlias = Literal["average", "marginal"]
 Scope: TypeAlias = Literal["lifecycle", "direct"]
 

@@ -22,8 +22,6 @@ from gnomon.series._segment import Floats, Ints
 from gnomon.series.signal import Signal
 from gnomon.units import HOUR_NS
 
-__all__ = ["NORMAL_NODES", "Profile"]
-
 #: Standard normal values at which the distribution of what is left is kept: shares 0.0005, 0.002,
 #: 0.005, 0.01, 0.02, 0.05, 0.1 ... 0.9, 0.95 ... 0.9995 lie below them.
 NORMAL_NODES = np.array(
@@ -48,16 +46,9 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     of all hours.
 
     Attributes:
-        zone: The grid.
-        kind: Kind of the signals, such as 'carbon-intensity/average/lifecycle'.
-        unit: Their unit.
-        attribution: From whose data it was computed, and under which licence.
-        start_ns: Begin of those data.
-        end_ns: Their end.
         levels: Mean of each of the equal parts, a year or a little more, that the data fall into.
         deviations: Standard deviation of each part.
         newest: 10th percentile, mean and 90th percentile of the newest part's hours.
-        bounds: The lowest and the highest hour.
         mean: January 00:00 UTC to December 23:00 UTC, 12 x 24.
         spread: The same, for the standard deviation of what is left.
         week: Monday 00:00 UTC to Sunday 23:00 UTC, 7 x 24: what the day of the week adds.
@@ -121,9 +112,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         which hides all but the rarest of the transform's last bits).
 
         Args:
-            start_ns: Begin, in nanoseconds since 1970 (UTC).
             end_ns: End. Years outside of the data have the level of the nearest one inside.
-            rng: Where chance comes from.
 
         Returns:
             An hourly step signal, cut at start and end.

@@ -16,8 +16,6 @@ from gnomon.series import _algebra, _check, _instant, _repair, _reshape
 from gnomon.series._segment import Floats, Ints, Pieces
 from gnomon.units import Unit, as_unit, convert, format_duration, parse
 
-__all__ = ["Fill", "Gap", "GapRule", "Shape", "Signal", "integrate_product"]
-
 Shape = Literal["step", "linear"]
 Fill = Literal["hold", "interpolate"]
 GapRule = Literal["raise", "skip", "hold", "interpolate"]
@@ -59,16 +57,10 @@ class Signal:
     Signal('power * carbon', mgCO2e/h, zone 'DE', step, 2 breakpoints from 0 s to 2 h 0 min)
 
     Attributes:
-        time_ns: Strictly increasing breakpoints.
-        values: One value a breakpoint, finite or NaN.
+        values: One value per breakpoint, finite or NaN.
         end_ns: Where the last value stops holding.
-        unit: Unit of the values and of the range.
         kind: What the values are, such as 'carbon-intensity/average/lifecycle'. Signals of
             different kinds do not add.
-        zone: The grid or market zone they speak of, if any.
-        shape: 'step' or 'linear'.
-        low: Lower end of the range at each breakpoint, or None.
-        high: Upper end of the range at each breakpoint, or None.
         attribution: Whom to thank and under which licence; carried through every operation.
     """
 
@@ -192,7 +184,6 @@ class Signal:
         kind: str,
         **fields: Any,
     ) -> Signal:
-        """One value from start to end."""
         return cls([start_ns], [value], end_ns=end_ns, unit=unit, kind=kind, **fields)
 
     @classmethod
@@ -227,17 +218,14 @@ class Signal:
 
     @property
     def start_ns(self) -> int:
-        """The first breakpoint."""
         return int(self.time_ns[0])
 
     @property
     def duration_ns(self) -> int:
-        """Length of the domain."""
         return self.end_ns - self.start_ns
 
     @property
     def has_range(self) -> bool:
-        """Whether low and high are given."""
         return self.low is not None
 
     @property
@@ -295,7 +283,6 @@ class Signal:
             end_ns: One time or an array; the end of the signal if None.
             gaps: 'raise' names the first gap met; 'skip' counts gaps as nothing; 'hold' and
                 'interpolate' integrate what `fill` would give.
-            unit: Unit of the answer; `integral_unit` if None.
         """
         starts, ends = self._intervals(start_ns, end_ns)
         area = self._known(starts, ends, gaps).pieces("values").integrate(starts, ends)
@@ -363,7 +350,6 @@ class Signal:
         return _reshape.resample(self, step_ns, origin_ns, gaps)
 
     def gaps(self) -> list[Gap]:
-        """The maximal intervals without a value."""
         return [Gap(*interval) for interval in _repair.gap_intervals(self.pieces("values"))]
 
     def fill(self, how: Fill) -> Signal:
@@ -397,14 +383,16 @@ class Signal:
 
     def to(self, unit: Unit | str) -> Signal:
         """The same signal in another unit of the same dimensions."""
-        arrays = {k: v for k in ("values", "low", "high") if (v := getattr(self, k)) is not None}
-        converted = {k: convert(v, self.unit, unit) for k, v in arrays.items()}
+        names = _reshape.names_of(self)
+        converted = {name: convert(getattr(self, name), self.unit, unit) for name in names}
         return self.replace(unit=unit, **converted)
 
     def replace(self, **changes: Any) -> Signal:
         """The same signal with other fields, such as `kind`, `zone` or `attribution`."""
-        names = (name for name in self.__slots__ if name != "_cache")
-        return Signal(**{name: getattr(self, name) for name in names} | changes)
+        return Signal(**self._fields() | changes)
+
+    def _fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__ if name != "_cache"}
 
     def pieces(self, name: str) -> Pieces:
         """The straight pieces of 'values', 'low' or 'high', kept once computed."""
@@ -458,29 +446,22 @@ class Signal:
         return treated
 
     def __add__(self, other: Signal | float) -> Signal:
-        """Signals of one kind, or a number in the signal's own unit."""
         return _algebra.combine(self, other, "+")
 
     def __sub__(self, other: Signal | float) -> Signal:
-        """Signals of one kind, or a number in the signal's own unit."""
         return _algebra.combine(self, other, "-")
 
     def __mul__(self, other: Signal | float) -> Signal:
-        """Any two signals, or a plain number."""
         return _algebra.combine(self, other, "*")
 
     def __truediv__(self, other: Signal | float) -> Signal:
-        """Any two signals, or a plain number."""
         return _algebra.combine(self, other, "/")
 
-    def __radd__(self, other: float) -> Signal:
-        return _algebra.combine(self, other, "+")
+    __radd__ = __add__
+    __rmul__ = __mul__
 
     def __rsub__(self, other: float) -> Signal:
         return _algebra.combine(-self, other, "+")
-
-    def __rmul__(self, other: float) -> Signal:
-        return _algebra.combine(self, other, "*")
 
     def __neg__(self) -> Signal:
         return _algebra.combine(self, -1.0, "*")
@@ -500,8 +481,7 @@ class Signal:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Through the constructor: plain unpickling would hand back arrays that can be written to.
-        names = (name for name in self.__slots__ if name != "_cache")
-        return (_rebuild, ({name: getattr(self, name) for name in names},))
+        return (_rebuild, (self._fields(),))
 
     def __repr__(self) -> str:
         zone = f", zone {self.zone!r}" if self.zone is not None else ""

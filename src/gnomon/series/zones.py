@@ -22,17 +22,6 @@ from gnomon.series.intensity import INTENSITY_UNIT, Scope, intensity_kind
 from gnomon.series.profile import Profile
 from gnomon.series.signal import Signal
 
-__all__ = [
-    "ZONE_ALIASES",
-    "ProfileFile",
-    "constant_intensity",
-    "resolve_zone",
-    "zone_intensity",
-    "zone_names",
-    "zone_profile",
-    "zone_signal",
-]
-
 #: What else a zone is called; names are compared without regard to case.
 ZONE_ALIASES = {
     "AU-NSW": ("NSW",),
@@ -128,10 +117,6 @@ def zone_signal(
     (168, 'carbon-intensity/average/lifecycle', True)
 
     Args:
-        name: A zone or an alias.
-        start_ns: Begin, in nanoseconds since 1970 (UTC).
-        end_ns: End.
-        scope: 'lifecycle' or 'direct'.
         seed: Which of all possible histories.
     """
     if seed < 0:

@@ -49,11 +49,7 @@ class ArrowTable(msgspec.Struct, frozen=True, eq=False):
 
 
 def read_arrow(path: str | os.PathLike[str]) -> ArrowTable:
-    """Opens an uncompressed Arrow IPC (Feather 2) file without copying its number columns.
-
-    Raises:
-        InputError: The file is absent, damaged, compressed, or holds a type with no column here.
-    """
+    """Opens an uncompressed Arrow IPC (Feather 2) file without copying its number columns."""
     where = os.fspath(path)
     try:
         with open(path, "rb") as file:

@@ -66,7 +66,6 @@ class Field(msgspec.Struct, frozen=True):
     dictionary: int | None = None
 
     def encode(self) -> Node:
-        """The header's table of this field."""
         fields: dict[int, Scalar | str | Node | Sequence[Node]] = {
             0: self.name,
             1: Scalar("B", self.kind == "float"),

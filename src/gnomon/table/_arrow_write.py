@@ -227,10 +227,6 @@ def write_arrow(
     Args:
         path: The file; its folder must exist.
         columns: Name to numpy array, strings, `Dictionary` or `ListOf`, all of one length.
-        metadata: Text kept in the file's schema.
-
-    Raises:
-        InputError: Lengths differ, a type has no place in a table, or the file cannot be written.
     """
     try:
         plan = _Plan(columns)

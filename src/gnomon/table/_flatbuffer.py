@@ -135,7 +135,6 @@ class Table:
 
     @classmethod
     def root(cls, data: bytes) -> Table:
-        """The table a buffer begins with."""
         if len(data) < 8:
             raise Malformed("a header is too short")
         return cls(data, struct.unpack_from("<I", data, 0)[0])
@@ -159,7 +158,6 @@ class Table:
         return int(self._unpack(fmt, at)) if at else default
 
     def table(self, field: int) -> Table | None:
-        """A sub-table."""
         at = self._target(field)
         return Table(self._data, at) if at else None
 
@@ -175,7 +173,6 @@ class Table:
             raise Malformed("a name in the header is not UTF-8") from None
 
     def tables(self, field: int) -> list[Table]:
-        """A vector of tables."""
         at = self._target(field)
         if not at:
             return []
@@ -183,7 +180,6 @@ class Table:
         return [Table(self._data, slot + self._unpack("I", slot)) for slot in slots]
 
     def structs(self, field: int, fmt: str) -> list[tuple[int, ...]]:
-        """A vector of fixed-size records."""
         at = self._target(field)
         if not at:
             return []

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from gnomon.errors import InputError
-
-__all__ = ["atomic_file", "regular_target", "sibling"]
 
 _counter = itertools.count()
 
@@ -70,6 +68,27 @@ def regular_target(path: str | os.PathLike[str]) -> Path:
         what = f"cannot be written: {error.strerror or error}"
         raise InputError(what, where=str(path)) from None
     return target
+
+
+def make_folder(path: str | os.PathLike[str]) -> Path:
+    """The folder, made with its parents where it is not there."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what = f"cannot be made: {error.strerror or error}"
+        raise InputError(what, where=str(folder)) from None
+    return folder
+
+
+def unused_path(path: Path, taken: Collection[Path]) -> Path:
+    """The path, numbered where it is taken already.
+
+    >>> unused_path(Path("a.csv"), [Path("a.csv"), Path("a-2.csv")]).name
+    'a-3.csv'
+    """
+    numbered = (path.with_name(f"{path.stem}-{n}{path.suffix}") for n in itertools.count(2))
+    return next(p for p in itertools.chain([path], numbered) if p not in taken)
 
 
 def _create_beside(path: Path) -> tuple[Path, BinaryIO]:

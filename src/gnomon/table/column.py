@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 
-__all__ = ["Column", "Dictionary", "ListOf", "equal_columns"]
-
 
 class Dictionary(msgspec.Struct, frozen=True, eq=False):
     """Text that repeats: each distinct value once, and an integer code for each row.
@@ -39,7 +37,6 @@ class Dictionary(msgspec.Struct, frozen=True, eq=False):
         return cls(np.asarray(codes, np.int32), list(seen))
 
     def decode(self) -> list[str]:
-        """One string a row."""
         values = self.values
         return [values[code] for code in self.codes.tolist()]
 

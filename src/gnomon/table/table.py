@@ -22,8 +22,6 @@ from gnomon.table.atomic import atomic_file
 from gnomon.table.column import Column, Dictionary, ListOf, equal_columns
 from gnomon.table.format import format_column
 
-__all__ = ["Table"]
-
 _META = "gnomon.table"
 _SHOWN = 50  # rows in a notebook
 _NUMBERS = "biuf"
@@ -156,7 +154,6 @@ class Table(msgspec.Struct, frozen=True, eq=False):
         return (column.removesuffix(f"_{unit}") if unit else column).replace("_", " ")
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One plain dict a row."""
         names = list(self.columns)
         for values in zip(*(_plain(column) for column in self.columns.values())):
             yield dict(zip(names, values))
@@ -181,7 +178,6 @@ class Table(msgspec.Struct, frozen=True, eq=False):
         return out.getvalue()
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
-        """Writes `to_csv()`, whole or not at all."""
         with atomic_file(path) as file:
             file.write(self.to_csv().encode("utf-8", "replace"))
 

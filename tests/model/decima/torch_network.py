@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from gnomon.model.decima.network import NETS
 
-__all__ = ["Likelihood", "gradient", "likelihood", "select_decisions"]
-
 torch = pytest.importorskip("torch")
 
 _SLOPE = 0.2
@@ -44,7 +42,6 @@ class Likelihood(NamedTuple):
     """Of each decision: the log of its chance, and how open it was.
 
     Attributes:
-        log_chance: Of what was drawn.
         entropy: Of the stages plus that of the limits, each as a share of that of even chances.
     """
 

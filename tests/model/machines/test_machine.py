@@ -148,9 +148,6 @@ def test_a_fleet_adds_up():
     assert fleet.embodied_kg.high == pytest.approx(
         3 * 400 + 2 * find_machine("A100").embodied_kg.high
     )
-    assert fleet.groups[0].age_years(2024) == 4
-    assert fleet.groups[1].age_years(2024) == 0
-    assert fleet.groups[0].age_years(2019) == 0
     assert a_machine(score=10.0).points_per_thread == 1.25
     with pytest.raises(InputError, match="at least one group"):
         Fleet(groups=())

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from gnomon.systems.batch.grids import Hours
     from gnomon.systems.batch.trial import JobMaker
 
-__all__ = ["check_draw", "find_hours", "find_jobs", "read_kinds"]
-
 #: Kinds that made-up jobs are drawn from; enough for the means to be steady.
 _TPCH_QUERIES = 22
 _TPCH_SIZES = (2.0, 10.0, 50.0)

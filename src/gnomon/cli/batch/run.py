@@ -26,90 +26,74 @@ if TYPE_CHECKING:
     from gnomon.systems.batch.logs import Replayed
     from gnomon.systems.batch.trial import Experiment
 
-__all__ = ["policies", "run", "whatif"]
-
 _Flag = Annotated[bool, Parameter(negative=())]
 _DEFAULT = "fifo,fair,decima,cap:fifo,pcaps:decima,pcaps+:decima"
 
 
 @Parameter(name="*")
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Cluster:
-    """What runs the jobs, and how long work may wait."""
+class ClusterOptions:
+    """What runs the jobs, and how long work may wait.
 
-    executors: Annotated[
-        int | None, Parameter(help="How many there are: 100, or those of the log.")
-    ] = None
-    hour: Annotated[
-        str | None,
-        Parameter(
-            help="How long an hour of the grid takes in the simulation: 60s, and 1h for logs."
-        ),
-    ] = None
-    moving_delay: Annotated[
-        str | None,
-        Parameter(help="To bring an executor to another application: 2s; 0s for logs."),
-    ] = None
-    startup: Annotated[str, Parameter(help="To start one that was off or failed.")] = "0s"
-    off_after: Annotated[
-        str | None,
-        Parameter(help="Executors idle for so long are switched off; all stay on unless given."),
-    ] = None
-    stragglers: Annotated[
-        float, Parameter(help="Share of tasks that take three times as long.")
-    ] = 0.0
-    failures: Annotated[float, Parameter(help="Share of tasks that have to be done again.")] = 0.0
-    executor_failures: Annotated[float, Parameter(help="Of one executor in an hour of work.")] = (
-        0.0
-    )
-    watts: Annotated[float | None, Parameter(help="Of a busy executor; 22.6 unless given.")] = None
-    idle_watts: Annotated[float, Parameter(help="Of an idle one that is on.")] = 0.0
-    startup_joules: Annotated[float, Parameter(help="Of one start.")] = 0.0
-    pue: Annotated[float, Parameter(help="What the building adds.")] = 1.0
-    patience: Annotated[
-        float | None, Parameter(help="Hours of the grid after which a job is held no longer.")
-    ] = None
-    longest_hold: Annotated[
-        float | None, Parameter(help="Hours of the grid that a stage is held at most.")
-    ] = None
-    finish_within: Annotated[
-        float | None,
-        Parameter(help="Those that know the grid end within so many times the first's time: 1.1."),
-    ] = None
+    Attributes:
+        executors: How many there are: 100, or those of the log.
+        hour: How long an hour of the grid takes in the simulation: 60s, and 1h for logs.
+        moving_delay: To bring an executor to another application: 2s; 0s for logs.
+        startup: To start one that was off or failed.
+        off_after: Executors idle for so long are switched off; all stay on unless given.
+        stragglers: Share of tasks that take three times as long.
+        failures: Share of tasks that have to be done again.
+        executor_failures: Of one executor per hour of work.
+        watts: Of a busy executor; 22.6 unless given.
+        idle_watts: Of an idle one that is on.
+        startup_joules: Of one start.
+        pue: Power usage effectiveness of the data centre.
+        patience: Hours of the grid after which a job is held no longer.
+        longest_hold: Hours of the grid that a stage is held at most.
+        finish_within: Those that know the grid end within so many times the first's time: 1.1.
+    """
+
+    executors: int | None = None
+    hour: str | None = None
+    moving_delay: str | None = None
+    startup: str = "0s"
+    off_after: str | None = None
+    stragglers: float = 0.0
+    failures: float = 0.0
+    executor_failures: float = 0.0
+    watts: float | None = None
+    idle_watts: float = 0.0
+    startup_joules: float = 0.0
+    pue: float = 1.0
+    patience: float | None = None
+    longest_hold: float | None = None
+    finish_within: float | None = None
 
 
 @Parameter(name="*")
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Trials:
-    """How often, from which hours, and where it is computed."""
+class TrialOptions:
+    """How often, from which hours, and where it is computed.
 
-    trials: Annotated[int, Parameter(help="Start hours on each grid, by chance.")] = 10
-    signal: Annotated[
-        Path | None, Parameter(help="A file of real hours in place of the grid's profile.")
-    ] = None
-    forecast: Annotated[
-        Literal["known", "persistence", "seasonal", "fitted"],
-        Parameter(help="What policies know of the hours to come: all, or what a method expects."),
-    ] = "known"
-    fill: Annotated[
-        Literal["hold", "interpolate"] | None, Parameter(help="How gaps of the signal are filled.")
-    ] = None
-    controls: Annotated[
-        bool,
-        Parameter(
-            negative="--no-controls",
-            help="Placebo and fixed quota beside every policy that knows the grid.",
-        ),
-    ] = True
-    seed: Annotated[int, Parameter(help="Of jobs, start hours and durations.")] = 0
-    on: Annotated[
-        str | None,
-        Parameter(help="Where to run: serial, local, local:4, ray, ray://host:port."),
-    ] = None
-    resume: Annotated[
-        Path | None,
-        Parameter(help="A folder that keeps finished trials; a later call goes on from there."),
-    ] = None
+    Attributes:
+        trials: Start hours on each grid, by chance.
+        signal: A file of real hours in place of the grid's profile.
+        forecast: What policies know of the hours to come: all, or what a method expects.
+        fill: How gaps of the signal are filled.
+        controls: Placebo and fixed quota beside every policy that knows the grid.
+        seed: Of jobs, start hours and durations.
+        on: Where to run: serial, local, local:4, ray, ray://host:port.
+        resume: A folder that keeps finished trials; a later call goes on from there.
+    """
+
+    trials: int = 10
+    signal: Path | None = None
+    forecast: Literal["known", "persistence", "seasonal", "fitted"] = "known"
+    fill: Literal["hold", "interpolate"] | None = None
+    controls: Annotated[bool, Parameter(negative="--no-controls")] = True
+    seed: int = 0
+    on: str | None = None
+    resume: Path | None = None
 
 
 def run(
@@ -120,8 +104,8 @@ def run(
     njobs: int = 50,
     arrival: float = 30.0,
     sizes: Annotated[list[float] | None, Parameter(negative=())] = None,
-    cluster: Cluster = Cluster(),  # noqa: B008
-    trial: Trials = Trials(),  # noqa: B008
+    cluster: ClusterOptions = ClusterOptions(),  # noqa: B008
+    trial: TrialOptions = TrialOptions(),  # noqa: B008
     output: Output = Output(),  # noqa: B008
 ) -> None:
     """Try policies on batch jobs and grids: carbon split into work and hours, with controls.
@@ -165,8 +149,8 @@ def whatif(
     policy: str = _DEFAULT,
     njobs: int | None = None,
     arrival: float | None = None,
-    cluster: Cluster = Cluster(),  # noqa: B008
-    trial: Trials = Trials(),  # noqa: B008
+    cluster: ClusterOptions = ClusterOptions(),  # noqa: B008
+    trial: TrialOptions = TrialOptions(),  # noqa: B008
     output: Output = Output(),  # noqa: B008
 ) -> None:
     """What would your own Spark jobs emit under other policies?
@@ -263,8 +247,8 @@ def _about(trace: BatchTrace, count: int) -> list[str]:
 
 
 def _experiment(
-    cluster: Cluster,
-    trial: Trials,
+    cluster: ClusterOptions,
+    trial: TrialOptions,
     specs: tuple[str, ...],
     maker: Any,
     *,
@@ -294,7 +278,7 @@ def _experiment(
     )  # fmt: skip
 
 
-def _executors(cluster: Cluster, count: int, moving: str) -> Executors:
+def _executors(cluster: ClusterOptions, count: int, moving: str) -> Executors:
     from gnomon.sim.cluster import Executors
     from gnomon.units import parse_duration
 
@@ -317,7 +301,7 @@ def _executors(cluster: Cluster, count: int, moving: str) -> Executors:
     )  # fmt: skip
 
 
-def _guard(cluster: Cluster, hour_ns: int) -> Guard:
+def _guard(cluster: ClusterOptions, hour_ns: int) -> Guard:
     from gnomon.sim.cluster import NEVER_NS, Guard
 
     bounds = {}
@@ -332,7 +316,7 @@ def _guard(cluster: Cluster, hour_ns: int) -> Guard:
 
 
 def _answer(
-    verb: str, experiment: Experiment, hours: Any, trial: Trials, output: Output,
+    verb: str, experiment: Experiment, hours: Any, trial: TrialOptions, output: Output,
     notes: Sequence[str], sources: Sequence[str], replayed: Replayed | None = None,
 ) -> None:  # fmt: skip
     from gnomon.parallel import RichProgress

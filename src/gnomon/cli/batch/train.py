@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from gnomon.graph.jobs import JobKinds
     from gnomon.systems.batch.decima.train import Progress
 
-__all__ = ["train_decima"]
-
 
 def train_decima(
     *,

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gnomon.ingest.jobs.jobs import Jobs
     from gnomon.ingest.metrics.power_series import PowerSeries
 
-__all__ = ["account"]
-
 
 def account(
     path: Source,

@@ -13,8 +13,6 @@ from gnomon.cli.typed import typed_command
 from gnomon.errors import InputError
 from gnomon.ingest.formats import check_input
 
-__all__ = ["buy"]
-
 
 def buy(
     *,

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from gnomon.errors import InputError
 
-__all__ = ["check_per_cent", "files_of", "own_file", "own_folder"]
-
 
 def own_folder() -> str | None:
     """The folder that `GNOMON_CARBON` names, of files called by their zone."""

@@ -14,8 +14,6 @@ from gnomon.cli.typed import typed_command
 from gnomon.errors import InputError
 from gnomon.ingest.formats import check_input
 
-__all__ = ["place"]
-
 
 def place(
     *,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,8 +17,6 @@ from gnomon.units import HOUR_NS
 
 if TYPE_CHECKING:
     from gnomon.series import Signal
-
-__all__ = ["signal"]
 
 #: History of generated hours that a forecast gets to learn from.
 _HISTORY_NS = 2 * 8766 * HOUR_NS
@@ -71,24 +69,22 @@ def signal(
     if provider is not None and (file is not None or forecast is not None or fill is not None):
         raise InputError("--provider has its own hours: leave --file, --forecast and --fill out")
     file = file or (own_file(zone) if provider is None else None)
-    if provider is not None:
-        known, notes = _live(provider, zone, scope)
-        start_ns = known.start_ns if start_ns is None else start_ns
-        end_ns = known.end_ns if end_ns is None else end_ns
-        check_covers(known, start_ns, max(end_ns, start_ns + 1), provider, "what is asked for")
-        generated = None
-    elif file is not None:
-        known, notes = read_grid_file(file, zone=zone, scope=scope, fill=fill)
-        start_ns = known.start_ns if start_ns is None else start_ns
-        end_ns = known.end_ns if end_ns is None else end_ns
-        check_covers(known, start_ns, max(end_ns, start_ns + 1), str(file), "what is asked for")
-        generated = None
-    else:
+    where = provider or (None if file is None else str(file))
+    if where is None:
         known, start_ns, end_ns, far = _generated(zone, start_ns, end_ns, scope, seed, fill)
-        notes, generated = [_GENERATED, *far], seed
+        notes = [_GENERATED, *far]
+    else:
+        known, notes = (
+            _live(provider, zone, scope)
+            if provider is not None
+            else read_grid_file(where, zone=zone, scope=scope, fill=fill)
+        )
+        start_ns = known.start_ns if start_ns is None else start_ns
+        end_ns = known.end_ns if end_ns is None else end_ns
+        check_covers(known, start_ns, max(end_ns, start_ns + 1), where, "what is asked for")
     seen = see(
         known, start_ns, end_ns, horizon_ns=horizon_ns, method=method, notes=notes,
-        seed=generated, where=str(file) if file is not None else provider,
+        seed=seed if where is None else None, where=where,
     )  # fmt: skip
     result = to_result(seen, typed_command(), sources=files_of(file))
     show(result, output, extra=to_script(seen) if output.json else None)
@@ -167,7 +163,9 @@ def _generated(
 
 def _years_later(t_ns: int, years: int) -> int:
     """The same month, day and time of another year; 1 March where that has no 29 February."""
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=t_ns // 1000)
+    from gnomon.ingest.moment import moment_of
+
+    moment = moment_of(t_ns)
     is_leap_day = (moment.month, moment.day) == (2, 29)
     if is_leap_day:
         moment += timedelta(days=1)

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from gnomon.ingest.intensity.outlook import Outlook
     from gnomon.systems.carbon.wait import WaitPlan
 
-__all__ = ["wait"]
-
 
 def wait(
     *command: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],

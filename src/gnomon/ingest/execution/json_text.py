@@ -9,8 +9,6 @@ import msgspec
 from gnomon.errors import InputError
 from gnomon.ingest.profiler.chrome_trace import is_chrome_trace
 
-__all__ = ["WrittenNode", "WrittenSide", "WrittenTrace", "decode_trace", "mend"]
-
 _EXPECTED = "a PyTorch execution trace was expected"
 
 
@@ -24,6 +22,8 @@ class WrittenSide(msgspec.Struct, gc=False):
 
 
 class WrittenAttribute(msgspec.Struct, gc=False):
+    """One attribute of a node in Chakra's spelling."""
+
     name: str
     value: object = None
 
@@ -69,11 +69,7 @@ _BARE = re.compile(rb'"(?:[^"\\]|\\.)*+"|-?\b(?:inf(?:inity)?|nan)\b', re.IGNORE
 
 
 def decode_trace(raw: bytes, where: str) -> WrittenTrace:
-    """The file's nodes, as they are written.
-
-    Raises:
-        InputError: It is cut short, no JSON, or JSON of something else.
-    """
+    """The file's nodes, as they are written."""
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     try:
         written = _decode_or_mend(raw)

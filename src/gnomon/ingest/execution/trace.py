@@ -139,10 +139,6 @@ def read_execution_trace(
 
     Args:
         path: The file. `FILE:MEMBER` names a file in an archive.
-        member: Which file of an archive, when it holds several traces.
-
-    Raises:
-        InputError: The file is no execution trace, is cut short, or holds a node that cannot be.
     """
     raw, source = read_document(path, member, "execution trace", looks_like_execution_trace)
     return _trace(decode_trace(raw, source), source)

@@ -12,17 +12,6 @@ from typing import TypeAlias
 
 import msgspec
 
-__all__ = [
-    "DeviceValue",
-    "MalformedValue",
-    "OpaqueValue",
-    "TensorValue",
-    "Value",
-    "ValueReader",
-    "dtype_name",
-    "split_types",
-]
-
 
 class TensorValue(msgspec.Struct, frozen=True, gc=False):
     """A tensor: which one, where in which storage, and how it lies there.

@@ -10,13 +10,11 @@ from typing import Any
 import msgspec
 
 from gnomon.errors import InputError
-from gnomon.ingest.intensity.rows import POUNDS_A_MWH, Rows
+from gnomon.ingest.intensity.rows import POUNDS_PER_MWH, Rows
 from gnomon.ingest.moment import parse_clock, parse_instant
 from gnomon.ingest.text import BAD_JSON
 from gnomon.series.intensity import Scope
 from gnomon.units import HOUR_NS, MINUTE_NS, SECOND_NS
-
-__all__ = ["looks_like_intensity", "read_json_rows"]
 
 _KNOWN = "Electricity Maps, WattTime, the Carbon Intensity API of Great Britain, Carbon Aware SDK"
 _GRANULARITY_NS = {
@@ -169,7 +167,7 @@ def _watttime(answer: Any, where: str) -> Rows | None:
             rows.zones.append(region)
     if len(rows.zones) != len(rows.times):
         rows.zones = []
-    rows.values = [value * POUNDS_A_MWH for value in rows.values]
+    rows.values = [value * POUNDS_PER_MWH for value in rows.values]
     return rows
 
 

@@ -25,8 +25,6 @@ from gnomon.series.intensity import (
     intensity_identity,
 )
 
-__all__ = ["IntensityFile", "intensity_from_json", "read_intensity"]
-
 #: Of text, after decompression: a small .gz can hold any amount of it.
 _MOST_BYTES = 1 << 30
 _MARK = "# gnomon-signal "
@@ -38,7 +36,6 @@ class IntensityFile(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         signal: Grams a kWh, without gaps, its kind saying basis and scope.
         notes: What was filled, merged, estimated or taken for granted.
-        format: What it was written in.
     """
 
     signal: Signal
@@ -63,12 +60,8 @@ def read_intensity(
         path: A .csv or .json, or either compressed by gzip, under any name.
         zone: Which, where the file has several; what it is of, where it does not say.
         scope: Which column, where the file has both; what it is, where it does not say.
-        basis: What it is, where it does not say.
         fill: 'hold' or 'interpolate' puts values into gaps and in place of blanks, sorts, and
             drops repeated rows; the notes say what was done where.
-
-    Raises:
-        InputError: In one line: which file, which row, what is wrong.
 
     >>> import tempfile
     >>> from pathlib import Path

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gnomon.errors import InputError
 from gnomon.ingest.intensity.files import read_intensity
+from gnomon.ingest.moment import moment_of, ns_of
 from gnomon.series import Fill, Signal
 from gnomon.series.intensity import Scope, describe_intensity
 from gnomon.series.zones import (
@@ -21,22 +22,9 @@ from gnomon.series.zones import (
 )
 from gnomon.units import HOUR_NS
 
-__all__ = [
-    "check_covers",
-    "day_of",
-    "find_grid_file",
-    "grid_signal",
-    "is_number",
-    "mean_intensity",
-    "notes_on_distance",
-    "read_grid_file",
-    "year_of",
-]
-
-#: Grids change: years farther than this from a profile's are said to be.
+#: Grids change: years farther than this from a profile's get a note.
 _FAR_NS = 5 * 366 * 24 * HOUR_NS
 _ENDINGS = (".csv", ".csv.gz", ".json", ".json.gz")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def grid_signal(
@@ -50,15 +38,12 @@ def grid_signal(
     fill: Fill | None = None,
     folder: str | os.PathLike[str] | None = None,
 ) -> tuple[Signal, list[str]]:
-    """Grid intensity over a span in g/kWh, and what has to be said about it.
+    """Grid intensity over a span in g/kWh, and notes about it.
 
     Args:
-        zone: A zone that has a profile, or grams a kWh as a number; with a file, what it is of.
-        start_ns: Begin of the span.
-        end_ns: End of the span.
+        zone: A zone that has a profile, or g/kWh as a number; with a file, what it is of.
         file: Real hours; they have to cover the span.
         scope: Life-cycle or direct; with a file, which column is meant.
-        seed: Of the hours that are generated from a profile.
         fill: How gaps of a file are filled; without it a gap is refused.
         folder: Where files of real hours are, each named by its zone: DE.csv. One that covers
             the span is taken in place of the profile.
@@ -72,7 +57,7 @@ def grid_signal(
         check_covers(signal, start_ns, end_ns, os.fspath(file), "what is asked for")
         return signal, notes
     if zone is None:
-        raise InputError("which grid?", hint="name a zone such as DE, or give grams a kWh")
+        raise InputError("which grid?", hint="name a zone such as DE, or give g/kWh")
     said: list[str] = []
     if (own := find_grid_file(folder, zone)) is not None:
         signal, notes = read_grid_file(own, zone=zone, scope=scope, fill=fill)
@@ -94,7 +79,7 @@ def grid_signal(
 
 
 def is_number(zone: str) -> bool:
-    """Whether a grid is named by its grams a kWh, the same at all hours."""
+    """Whether a grid is named by its g/kWh, the same at all hours."""
     try:
         float(zone)
     except ValueError:
@@ -174,7 +159,7 @@ def mean_intensity(
     fill: Fill | None = None,
     folder: str | os.PathLike[str] | None = None,
 ) -> tuple[float, list[str]]:
-    """Grams a kWh: the mean of a year of a zone, or of all of a file."""
+    """Mean g/kWh of a year of a zone, or of all of a file."""
     if file is not None:
         signal, notes = read_grid_file(file, zone=zone, scope=scope, fill=fill)
         return signal.mean(), notes
@@ -184,8 +169,7 @@ def mean_intensity(
 
 
 def _new_year_ns(year: int) -> int:
-    moment = datetime(year, 1, 1, tzinfo=UTC)
-    return (moment - _EPOCH) // timedelta(seconds=1) * 10**9
+    return ns_of(datetime(year, 1, 1, tzinfo=UTC))
 
 
 def check_covers(
@@ -202,13 +186,9 @@ def check_covers(
 
 def day_of(t_ns: int) -> str:
     """A time in UTC, to the minute."""
-    return _moment(t_ns).strftime("%Y-%m-%d %H:%M")
+    return moment_of(t_ns).strftime("%Y-%m-%d %H:%M")
 
 
 def year_of(t_ns: int) -> int:
     """The year of a time, in UTC."""
-    return _moment(t_ns).year
-
-
-def _moment(t_ns: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=t_ns // 1000)
+    return moment_of(t_ns).year

@@ -14,7 +14,6 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote, urlencode
@@ -25,34 +24,18 @@ from gnomon.errors import InputError
 from gnomon.ingest.cache import cache_folder
 from gnomon.ingest.http_json import RequestFailed, get_bytes
 from gnomon.ingest.intensity.files import intensity_from_json
+from gnomon.ingest.moment import moment_of
 from gnomon.series import Signal
 from gnomon.series.intensity import Scope
 from gnomon.table import atomic_file
 from gnomon.units import DAY_NS
 
-__all__ = [
-    "PROVIDERS",
-    "Answer",
-    "CarbonAwareSdk",
-    "ElectricityMaps",
-    "Provider",
-    "UkCarbonIntensity",
-    "WattTime",
-    "provider",
-]
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
 
 class Answer(msgspec.Struct, frozen=True, eq=False):
-    """What a service said, now or before.
+    """The answer of a service, now or before.
 
     Attributes:
-        signal: Grams a kWh.
-        age_s: Seconds since it was fetched.
         is_stale: Whether it is older than it should be, because the service failed.
-        reason: Why, where it is stale.
-        notes: What has to be said about it.
     """
 
     signal: Signal
@@ -74,12 +57,7 @@ class Provider(ABC):
 
     Args:
         base_url: In place of the service's own.
-        scope: Life-cycle or direct, where the service has both.
-        timeout_s: For each attempt.
         fresh_s: So long an answer is taken from the cache without asking.
-        environ: Where keys are.
-        now_ns: The clock.
-        sleep: Waits seconds between attempts.
     """
 
     name: ClassVar[str]
@@ -109,7 +87,7 @@ class Provider(ABC):
 
     @abstractmethod
     def history(self, zone: str, start_ns: int | None = None, end_ns: int | None = None) -> Answer:
-        """What was; the last day unless told."""
+        """What was; the last day unless given."""
 
     @abstractmethod
     def forecast(self, zone: str) -> Answer:
@@ -144,8 +122,6 @@ class Provider(ABC):
         """The answer, from the cache while it is fresh, from there with its age on failure.
 
         Args:
-            path: Below the base address.
-            query: What is asked.
             zone: Which one is meant, where an answer may hold several.
             kept_as: What it is kept as, where the address changes with the time.
         """
@@ -208,18 +184,15 @@ class ElectricityMaps(Provider):
     keys = ("ELECTRICITYMAPS_TOKEN",)
 
     def latest(self, zone: str) -> Answer:
-        """The newest value."""
         return self._intensity("latest", zone)
 
     def history(self, zone: str, start_ns: int | None = None, end_ns: int | None = None) -> Answer:
-        """What was; the last day unless told."""
         if start_ns is None and end_ns is None:
             return self._intensity("history", zone)
         start, end = self._span(start_ns, end_ns)
         return self._intensity("past-range", zone, start=_iso(start), end=_iso(end))
 
     def forecast(self, zone: str) -> Answer:
-        """What is to come."""
         return self._intensity("forecast", zone)
 
     def _intensity(self, what: str, zone: str, **query: str) -> Answer:
@@ -248,13 +221,11 @@ class WattTime(Provider):
         return msgspec.structs.replace(answer, signal=first.slice(first.start_ns, end_ns))
 
     def history(self, zone: str, start_ns: int | None = None, end_ns: int | None = None) -> Answer:
-        """What was; the last day unless told."""
         start, end = self._span(start_ns, end_ns)
         key = self._history_key(zone, start_ns, end_ns)
         return self._moer("historical", zone, key, start=_iso(start), end=_iso(end))
 
     def forecast(self, zone: str) -> Answer:
-        """What is to come."""
         return self._moer("forecast", zone)
 
     def _moer(self, what: str, zone: str, kept_as: str | None = None, **query: str) -> Answer:
@@ -298,19 +269,16 @@ class UkCarbonIntensity(Provider):
     home = "https://api.carbonintensity.org.uk"
 
     def latest(self, zone: str) -> Answer:
-        """The newest value."""
         region = _region(zone)
         path = "/intensity" if region is None else f"/regional/regionid/{region}"
         return self._ask(path, {}, None)
 
     def history(self, zone: str, start_ns: int | None = None, end_ns: int | None = None) -> Answer:
-        """What was; the last day unless told."""
         start, end = self._span(start_ns, end_ns)
         key = self._history_key(zone, start_ns, end_ns)
         return self._between(zone, _minute(start), _minute(end), key)
 
     def forecast(self, zone: str) -> Answer:
-        """What is to come."""
         half_ns = 1800 * 10**9
         start = _minute(self.now_ns() // half_ns * half_ns)
         return self._between(zone, start, "fw48h", f"forecast {zone}")
@@ -329,18 +297,15 @@ class CarbonAwareSdk(Provider):
     keys = ("CARBON_AWARE_URL",)
 
     def latest(self, zone: str) -> Answer:
-        """The newest value."""
         return self._ask("/emissions/bylocation", {"location": zone}, None)
 
     def history(self, zone: str, start_ns: int | None = None, end_ns: int | None = None) -> Answer:
-        """What was; the last day unless told."""
         start, end = self._span(start_ns, end_ns)
         query = {"location": zone, "time": _iso(start), "toTime": _iso(end)}
         key = self._history_key(zone, start_ns, end_ns)
         return self._ask("/emissions/bylocation", query, None, key)
 
     def forecast(self, zone: str) -> Answer:
-        """What is to come."""
         return self._ask("/emissions/forecasts/current", {"location": zone}, None)
 
     def _home(self) -> str:
@@ -366,11 +331,11 @@ def _region(zone: str) -> str | None:
 
 
 def _iso(t_ns: int) -> str:
-    return (_EPOCH + timedelta(seconds=t_ns // 10**9)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment_of(t_ns).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _minute(t_ns: int) -> str:
-    return (_EPOCH + timedelta(seconds=t_ns // 10**9)).strftime("%Y-%m-%dT%H:%MZ")
+    return moment_of(t_ns).strftime("%Y-%m-%dT%H:%MZ")
 
 
 def _load(place: Path | None) -> _Kept | None:

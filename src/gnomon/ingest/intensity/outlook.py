@@ -17,8 +17,6 @@ from gnomon.series.intensity import Scope, describe_intensity
 from gnomon.series.zones import zone_signal
 from gnomon.units import HOUR_NS, format_duration
 
-__all__ = ["Outlook", "expected_grid", "file_outlook", "live_history", "live_outlook"]
-
 #: Older history says little of the hours to come.
 _OLDEST_NS = 48 * HOUR_NS
 #: Histories that usual hours are the mean of.
@@ -65,14 +63,7 @@ def file_outlook(
     """Hours to come from a file: as they stand in it, or forecast from those before.
 
     Args:
-        path: A file of grid intensity.
-        start_ns: From when.
         end_ns: Until when, at most: the file may end before.
-        zone: Which of the file's, where it has several.
-        scope: Which column, where the file has both.
-
-    Raises:
-        InputError: The file cannot be read. That it knows nothing of these hours is an answer.
     """
     signal = read_intensity(path, zone=zone, scope=scope).signal
     name = os.path.basename(os.fspath(path))
@@ -94,18 +85,7 @@ def file_outlook(
 def live_outlook(
     name: str, zone: str, start_ns: int, end_ns: int, *, scope: Scope = "lifecycle"
 ) -> Outlook:
-    """Hours to come as a live service has them; where it fails, why.
-
-    Args:
-        name: A provider, as `gnomon.ingest.intensity.live.provider` knows it.
-        zone: As the provider calls it.
-        start_ns: From when.
-        end_ns: Until when, at most.
-        scope: Where the service has both.
-
-    Raises:
-        InputError: There is no such provider.
-    """
+    """Hours to come as a live service has them; where it fails, why."""
     service = provider(name, scope=scope)
     try:
         answer = service.forecast(zone)

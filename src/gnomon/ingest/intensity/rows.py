@@ -1,32 +1,30 @@
 """Rows of a grid's intensity, from whatever format, checked and made one `Signal`.
 
-Nothing is repaired unless that was asked for, and what was repaired is said with its rows.
+Nothing is repaired unless that was asked for, and what was repaired is listed with its rows.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import numpy.typing as npt
 
 from gnomon.errors import InputError
+from gnomon.ingest.metrics.signal_csv import common_step
+from gnomon.ingest.moment import moment_of
 from gnomon.series import Fill, Signal
 from gnomon.series.intensity import INTENSITY_UNIT, Basis, Scope, intensity_kind
 from gnomon.series.zones import resolve_zone
 from gnomon.units import DAY_NS, HOUR_NS, format_duration
 
-__all__ = ["POUNDS_A_MWH", "Rows", "build_signal", "choose_zone", "written"]
-
-#: Grams a kWh of one pound a MWh.
-POUNDS_A_MWH = 0.45359237
+#: g/kWh of one lb/MWh.
+POUNDS_PER_MWH = 0.45359237
 #: No plant emits as much: a value above is in another unit.
 _MOST_G_KWH = 5000.0
 #: A value this many times above or below all others of a day is worth a second look.
 _FAR = 3.0
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: So many places are named in a note; the rest is counted.
 _NAMED = 4
 
@@ -36,26 +34,20 @@ _Floats = npt.NDArray[np.float64]
 
 @dataclasses.dataclass
 class Rows:
-    """What a file says, row by row, in grams a kWh.
+    """What a file says, row by row, in g/kWh.
 
     Attributes:
-        where: The file or the address.
-        format: What it is written in.
         label: How a row is called, such as 'line {}'.
-        times: Nanoseconds since 1970.
         values: NaN where a row has none.
         numbers: What goes into `label`.
         zones: Of each row, where rows say it.
         basis: As the format or the file says; None where neither does.
         scope: The same.
-        zone: Of the whole file.
-        step_ns: How long a value speaks, where that is said.
+        step_ns: How long a value speaks, where it says so.
         is_stepped: Whether rows follow a regular step, so that one that is absent is a gap.
-        end_ns: Where the last value stops holding, where that is said.
+        end_ns: Where the last value stops holding, where it says so.
         open_number: Of the file's last row, where its line does not end: it may be cut.
         estimated: Whether each row is an estimate, where rows say it.
-        attribution: Whom to thank.
-        notes: What has to be said about it.
     """
 
     where: str
@@ -77,7 +69,6 @@ class Rows:
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def add(self, number: int, time_ns: int, value: float, zone: str | None = None) -> None:
-        """One more row."""
         self.times.append(time_ns)
         self.values.append(value)
         self.numbers.append(number)
@@ -85,7 +76,6 @@ class Rows:
             self.zones.append(zone)
 
     def error(self, number: int, what: str, hint: str | None = None) -> InputError:
-        """What is wrong with a row."""
         return InputError(f"{self.label.format(number)}: {what}", where=self.where, hint=hint)
 
 
@@ -95,12 +85,12 @@ def written(t_ns: int) -> str:
     >>> written(0), written(90 * 10**9)
     ('1970-01-01T00:00Z', '1970-01-01T00:01:30Z')
     """
-    moment = _EPOCH + timedelta(microseconds=t_ns // 1000)
+    moment = moment_of(t_ns)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ" if moment.second else "%Y-%m-%dT%H:%MZ")
 
 
 def choose_zone(rows: Rows, zone: str | None) -> Rows:
-    """The rows of one zone; a file of several needs to be told which.
+    """The rows of one zone; a file of several needs the name of one.
 
     A name counts as the file's own where both are names of one grid: DE and DE-LU.
     """
@@ -150,10 +140,9 @@ def _resolved(name: str) -> str:
 def build_signal(
     rows: Rows, *, scope: Scope | None = None, basis: Basis | None = None, fill: Fill | None = None
 ) -> tuple[Signal, list[str]]:
-    """The signal of checked rows, and what has to be said about it.
+    """The signal of checked rows, and notes about it.
 
     Args:
-        rows: Of one zone.
         scope: What it is where the rows do not say, which is noted; life-cycle unless given.
         basis: The same; average unless given.
         fill: Puts values into gaps, and sorts and drops repeated rows; without it they are errors.
@@ -170,7 +159,7 @@ def build_signal(
     notes += _say_cut(rows, times, values)
     order = _in_order(rows, times, values, fill, notes)
     times, values = times[order], values[order]
-    step_ns = rows.step_ns or _common_step(times)
+    step_ns = rows.step_ns or common_step(times)
     if step_ns is None and times.size == 1:
         step_ns = HOUR_NS
         notes.append("One value, taken to hold for an hour.")
@@ -276,14 +265,6 @@ def _in_order(
         notes.append(f"Merged {same:,} rows that repeat another.")
     kept_rows: npt.NDArray[np.intp] = order[~repeats]
     return kept_rows
-
-
-def _common_step(times: _Ints) -> int | None:
-    if times.size < 2:
-        return None
-    steps, counts = np.unique(np.diff(times), return_counts=True)
-    best = int(counts.argmax())
-    return int(steps[best]) if 2 * counts[best] >= counts.sum() else None
 
 
 def _refuse_holes(

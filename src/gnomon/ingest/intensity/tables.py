@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import math
 import re
 from collections.abc import Sequence
 
 from gnomon.errors import InputError
-from gnomon.ingest.delimited import BLANK, NUMBER, HeadedTable, header_of
-from gnomon.ingest.intensity.rows import POUNDS_A_MWH, Rows
+from gnomon.ingest.delimited import NUMBER, HeadedTable, header_of
+from gnomon.ingest.intensity.rows import POUNDS_PER_MWH, Rows
 from gnomon.ingest.intensity.unit import column_unit
 from gnomon.ingest.moment import (
-    compact_day,
     epoch_scale,
     is_time,
     parse_instant,
+    refuse_compact_day,
     refuse_slashes,
     with_year_first,
 )  # fmt: skip
 from gnomon.series.intensity import INTENSITY_UNIT, Basis, Scope
 from gnomon.units import Unit, convert, parse
-
-__all__ = ["looks_like_intensity", "read_csv_rows"]
 
 _ZONES = ("zone id", "zone_id", "zoneid", "zone", "region", "location", "ba")
 _ESTIMATED = ("data estimated", "estimated", "isestimated", "is_estimated")
@@ -70,8 +67,6 @@ def read_csv_rows(
     """The rows of a table, its columns told by their names.
 
     Args:
-        text: The whole table.
-        where: The file.
         scope: Which column is meant where there is one of each; life-cycle unless given.
         unit: Of the values, where no column's name says it.
     """
@@ -81,10 +76,10 @@ def read_csv_rows(
         where, layout.format, basis=layout.basis, scope=layout.scope,
         attribution=layout.attribution, notes=list(layout.notes),
     )  # fmt: skip
-    cells: list[str] = []
+    cells, column = list[str](), table.names[layout.value]
     for row in table.rows():
         cells.append(row[layout.time].strip())
-        value = _value(rows, table, row[layout.value].strip()) * layout.factor
+        value = table.value(row[layout.value].strip(), column) * layout.factor
         zone = None if layout.zone is None else row[layout.zone].strip()
         rows.add(table.line, 0, value, zone)
         if layout.estimated is not None:
@@ -112,7 +107,7 @@ def _layout(table: _Lines, scope: Scope, unit: Unit | None) -> _Layout:
         when, what = at[time], at[value]
         if when is not None and what is not None:
             return _Layout(
-                "watttime-csv", when, what, POUNDS_A_MWH, "marginal", "direct",
+                "watttime-csv", when, what, POUNDS_PER_MWH, "marginal", "direct",
                 table.find("region", "ba"), attribution="WattTime",
             )  # fmt: skip
     when, what = table.find("utc time"), table.find("carbon_intensity")
@@ -199,26 +194,13 @@ def _unit(table: _Lines, value: int) -> tuple[Unit, tuple[str, ...]]:
     return parse(INTENSITY_UNIT), (note,)
 
 
-def _value(rows: Rows, table: _Lines, cell: str) -> float:
-    try:
-        number = table.decimals.number(cell)
-    except InputError as error:
-        raise rows.error(table.line, error.what, error.hint) from None
-    if number is not None and math.isfinite(number):
-        return number
-    if cell.lower() in BLANK:
-        return math.nan
-    hint = "a missing value is an empty cell"
-    raise rows.error(table.line, f"{cell[:40]!r} is not a number", hint)
-
-
 def _times(rows: Rows, cells: Sequence[str], *, has_us_dates: bool) -> list[int]:
-    """Nanoseconds of a column of times; the scale of bare numbers is told from all of them."""
+    """Nanoseconds of a column of times; the scale of bare numbers is that of the largest."""
     scale = epoch_scale([float(cell) for cell in cells if NUMBER.fullmatch(cell)])
     times = []
     for number, cell in zip(rows.numbers, cells):
-        _refuse_compact_date(rows, number, cell)
         try:
+            refuse_compact_day(cell)
             if has_us_dates and "/" in cell:
                 cell = _from_us(cell)
             refuse_slashes(cell)
@@ -235,8 +217,3 @@ def _from_us(cell: str) -> str:
         return cell
     month, day, year, clock = match.groups()
     return f"{year}-{month:>02}-{day:>02}{clock or ''}"
-
-
-def _refuse_compact_date(rows: Rows, number: int, cell: str) -> None:
-    if (day := compact_day(cell)) is not None:
-        raise rows.error(number, f"{cell} may be a date or seconds", f"write {day}")

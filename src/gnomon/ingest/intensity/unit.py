@@ -10,8 +10,6 @@ from gnomon.ingest.metrics.signal_csv import unit_in
 from gnomon.series.intensity import INTENSITY_UNIT
 from gnomon.units import Unit, parse
 
-__all__ = ["column_unit"]
-
 #: Grams of what headers call a mass. A ton is left out: there are three of them.
 _GRAMS = {
     **dict.fromkeys(("mg",), Fraction(1, 1000)),
@@ -43,9 +41,6 @@ _LONGEST = 400
 
 def column_unit(column: str, where: str) -> Unit | None:
     """The unit that a column's name says; None where it says nothing of a unit.
-
-    Raises:
-        InputError: It says one that is not known: to guess would be wrong by any factor.
 
     >>> str(column_unit("Carbon intensity gCO₂eq/kWh (direct)", "a.csv"))
     'gCO2e/kWh'

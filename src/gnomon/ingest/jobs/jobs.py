@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Jobs"]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -18,21 +16,12 @@ class Jobs:
     """One row a job; NaN, -1 or an empty text where the file does not say.
 
     Attributes:
-        where: The file.
-        line: The line of it that each job stands in.
-        id: What each job is called.
         start_ns: When it started, or arrived; before 1970 too.
-        end_ns: When it ended.
-        cores: Threads that it held.
-        gpus: Accelerators that it held.
         utilisation: How busy they were, 0 to 1; NaN where unknown.
         energy_kwh: What was measured, without the building's overhead; NaN where nothing was.
         work: Functional units that it did, the R of SCI; NaN where unknown.
         price_usd_kwh: What its electricity cost; NaN where unknown.
         deadline_ns: When it has to be done, zero or more; -1 where it need not.
-        machine: What it ran on; empty where unknown.
-        gpu: The accelerators' model; empty where unknown.
-        notes: What was left out or assumed on the way, in words.
     """
 
     where: str
@@ -55,5 +44,4 @@ class Jobs:
         return len(self.id)
 
     def at(self, row: int) -> str:
-        """Where a job stands, for messages."""
         return f"{self.where} line {int(self.line[row])}"

@@ -23,8 +23,6 @@ from gnomon.ingest.jobs.jobs import Floats, Ints, Jobs
 from gnomon.ingest.moment import epoch_scale, parse_instant, parse_length
 from gnomon.units import format_duration
 
-__all__ = ["looks_like_jobs", "read_jobs_csv"]
-
 #: A column's meaning, by what its name is without its unit; the first that is there counts.
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "jobid", "job", "jobname", "name"),
@@ -84,9 +82,6 @@ def read_jobs_csv(path: str | os.PathLike[str], *, zone: tzinfo = UTC) -> Jobs:
     Args:
         path: A .csv (commas, semicolons or tabs), plain or compressed.
         zone: Where times without an offset are from.
-
-    Raises:
-        InputError: In one line: the file, the lines that are wrong, and what is.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -312,7 +307,6 @@ class _Table:
         return tuple(self._cells(meaning))
 
     def finish(self) -> None:
-        """Refuse the file if any row was wrong, naming all of them."""
         if not self.bad:
             return
         rows = sorted(self.bad)

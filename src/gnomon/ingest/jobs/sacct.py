@@ -29,8 +29,6 @@ from gnomon.ingest.jobs.jobs import Jobs
 from gnomon.ingest.moment import parse_clock, parse_instant
 from gnomon.units import SECOND_NS
 
-__all__ = ["is_sacct", "read_sacct"]
-
 _UNKNOWN = {"", "unknown", "none", "n/a"}
 #: What Slurm writes where a duration came out negative.
 _INVALID = "invalid"
@@ -54,9 +52,6 @@ def read_sacct(path: str | os.PathLike[str], *, zone: tzinfo = UTC) -> Jobs:
     Args:
         path: The output, plain or compressed, header included.
         zone: The time zone of the cluster; sacct's times carry none.
-
-    Raises:
-        InputError: In one line: the file, the line, what is wrong.
     """
     where = os.fspath(path)
     table = _read_rows(where)

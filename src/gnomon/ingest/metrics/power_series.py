@@ -21,8 +21,6 @@ from gnomon.ingest.jobs.jobs import Floats, Ints
 from gnomon.ingest.text import BAD_JSON, read_pieces
 from gnomon.series import Signal
 
-__all__ = ["PowerSeries", "is_power_series", "metric_names", "read_power_series"]
-
 _PREFIX = {"": 1.0, "nano": 1e-9, "micro": 1e-6, "milli": 1e-3, "kilo": 1e3, "mega": 1e6}
 _UNIT = re.compile(
     r"(?P<prefix>nano|micro|milli|kilo|mega|)(?P<unit>watt|joule)s?(?P<total>_total)?$"
@@ -47,10 +45,7 @@ class PowerSeries:
     """The power of one consumer over time.
 
     Attributes:
-        metric: The metric's name.
-        labels: Its labels: pod, namespace, process ...
         signal: Watts; missing scrapes of a gauge are gaps.
-        resets: How often its counter began again.
         is_host: Whether it speaks of a whole machine, not of something that runs on one.
     """
 
@@ -92,9 +87,6 @@ def read_power_series(
         path: A range query's JSON or text with time stamps, plain or compressed.
         metric: The metric to read; needed where the file has several that speak of power.
         unit: 'W', or 'J' for a counter, where the name is gone, as after `rate(...)`.
-
-    Raises:
-        InputError: In one line: the file, where in it, what is wrong.
     """
     where = os.fspath(path)
     raw = b"".join(read_pieces(where))
@@ -117,15 +109,6 @@ def read_power_series(
         told = f"there are {seen[:200]}; say the unit if it is power" if found else None
         raise InputError("no series of watts or joules", where=where, hint=told)
     return [_to_power(series, unit, where) for series in _outermost(speaking)]
-
-
-def metric_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The metrics of a file that speak of power or energy."""
-    where = os.fspath(path)
-    raw = b"".join(read_pieces(where))
-    found = _parse_json(raw, where) if raw.lstrip()[:1] == b"{" else _parse_text(raw, where)
-    names = dict.fromkeys(series.metric for series in found)
-    return tuple(name for name in names if _scale_of(name, None) is not None)
 
 
 @dataclass(slots=True)

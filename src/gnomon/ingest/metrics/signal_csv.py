@@ -12,8 +12,9 @@ import csv
 import io
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,25 +24,24 @@ import numpy.typing as npt
 from isal import igzip
 
 from gnomon.errors import InputError
-from gnomon.ingest.delimited import BLANK, HeadedTable, read_lines
-from gnomon.ingest.moment import compact_day, is_slashed, is_time, refuse_slashes, with_year_first
+from gnomon.ingest.delimited import HeadedTable, read_lines
+from gnomon.ingest.moment import (
+    is_slashed,
+    is_time,
+    moment_of,
+    ns_of,
+    refuse_compact_day,
+    refuse_slashes,
+    with_year_first,
+)
 from gnomon.ingest.text import BAD_JSON
 from gnomon.series import Signal
 from gnomon.table import atomic_file
-from gnomon.units import Unit, parse
-
-__all__ = [
-    "SignalCsv",
-    "looks_like_signal",
-    "read_signal_csv",
-    "unit_in",
-    "write_signal_csv",
-]
+from gnomon.units import SECOND_NS, Unit, parse
 
 _MAX_ABS_NS = 2**62
 _EPOCH_NUMBER = re.compile(r"([+-]?)(\d{1,19})(?:\.(\d{0,9})\d*)?")
 _FRACTION = re.compile(r"(?<=:\d\d)[.,](\d{1,9})")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME_NAME = re.compile(r"time|date|timestamp|epoch")
 _MARK = "# gnomon-signal "
 # 'mw' is absent on purpose: a grid means megawatts by it, a power sensor milliwatts.
@@ -74,14 +74,10 @@ class SignalCsv:
     """A signal read from a table, and what was found on the way.
 
     Attributes:
-        signal: The values, in time order.
-        row_count: Data rows in the file.
         merged_count: Rows dropped because an equal one with the same time was there.
         blank_count: Rows whose value cell was blank; each is a gap.
         missing_count: Rows that the regular step promises and the file lacks; gaps too.
         step_ns: The step found, or None where times follow no regular step.
-        time_column: The column that the times came from.
-        value_column: The column that the values came from.
     """
 
     signal: Signal
@@ -129,16 +125,9 @@ def read_signal_csv(
 
     Args:
         path: A .csv, or one compressed by gzip under any name.
-        value_column: Needed when more than one column could be meant.
-        time_column: Needed when it cannot be told by its name or its first cell.
+        time_column: Needed when neither its name nor its first cell shows it.
         unit: Needed when the header does not say it (as in 'gCO₂eq/kWh' or 'power_w').
-        kind: What the values are; the name of the column if None.
-        zone: The grid or market zone.
         step_ns: How long a value speaks, for files whose step is not the commonest distance.
-        attribution: Whom to thank for the data.
-
-    Raises:
-        InputError: In one line: which file, which line, what is wrong.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -219,25 +208,13 @@ class _Table(HeadedTable):
         self.row_lines: list[int] = []
         for row in self.rows():
             clock.add(row[at_time].strip())
-            for column, place in zip(numbers, places):
-                column.append(self._number(row[place].strip()))
+            for column, place, name in zip(numbers, places, wanted):
+                column.append(self.value(row[place].strip(), name))
             self.row_lines.append(self.line)
         arrays = [np.array(column, dtype=np.float64) for column in numbers]
         self.blank_count = int(np.isnan(arrays[0]).sum())
         names = ("values", *wanted[1:])
         return clock.finish(), dict(zip(names, arrays))
-
-    def _number(self, cell: str) -> float:
-        try:
-            number = self.decimals.number(cell)
-        except InputError as error:
-            raise self.error(error.what, error.hint) from None
-        if number is not None:
-            return number
-        if cell.lower() in BLANK:
-            return float("nan")
-        what = f"{cell[:40]!r} in column {self.value_column!r} is not a number"
-        raise self.error(what, "a missing value is an empty cell")
 
 
 class _Clock:
@@ -253,7 +230,7 @@ class _Clock:
         """Take the next cell; errors name the line being read."""
         number = _EPOCH_NUMBER.fullmatch(cell)
         if number is not None and not self.times:
-            self._refuse_compact_date(cell)
+            self._refuse(refuse_compact_day, cell)
             sign = -1 if number[1] == "-" else 1
             self.numbers.append((sign * int(number[2]), number[3] or ""))
         elif number is None and not self.numbers:
@@ -261,17 +238,17 @@ class _Clock:
         else:
             raise self.table.error(f"{cell[:40]!r} is not written like the times above it")
 
-    def _refuse_compact_date(self, cell: str) -> None:
-        if (day := compact_day(cell)) is not None:
-            raise self.table.error(f"{cell} may be a date or seconds", f"write {day}")
+    def _refuse(self, check: Callable[[str], None], cell: str) -> None:
+        try:
+            check(cell)
+        except InputError as error:
+            raise self.table.error(error.what, error.hint) from None
 
     def _iso(self, cell: str) -> int:
         fraction = _FRACTION.search(cell)
+        self._refuse(refuse_slashes, cell)
         try:
-            refuse_slashes(cell)
             moment = datetime.fromisoformat(_FRACTION.sub("", with_year_first(cell)))
-        except InputError as error:
-            raise self.table.error(error.what, error.hint) from None
         except ValueError:
             hint = "write 2024-03-31T01:00:00Z, or seconds since 1970"
             raise self.table.error(f"{cell[:40]!r} is not a time", hint) from None
@@ -281,7 +258,7 @@ class _Clock:
         self.has_offset = has_offset
         moment = moment if has_offset else moment.replace(tzinfo=UTC)
         subsecond_ns = int(fraction[1].ljust(9, "0")) if fraction else 0
-        return self._in_range((moment - _EPOCH) // timedelta(seconds=1) * 10**9 + subsecond_ns)
+        return self._in_range(ns_of(moment) + subsecond_ns)
 
     def _in_range(self, t_ns: int) -> int:
         if abs(t_ns) > _MAX_ABS_NS:
@@ -289,7 +266,7 @@ class _Clock:
         return t_ns
 
     def finish(self) -> npt.NDArray[np.int64]:
-        """All times; the scale of bare numbers is told from the largest of them."""
+        """All times; the scale of bare numbers is inferred from the largest."""
         if self.numbers:
             largest = max(abs(whole) for whole, _ in self.numbers)
             # 1e11 s is the year 5138, 1e11 ms is 1973: the ranges of the scales do not meet.
@@ -324,7 +301,7 @@ def _build(
     else:
         if "unit" not in fields:
             fields["unit"] = unit_in(table.value_column, table.where)
-        step_ns = step_ns or _common_step(times)
+        step_ns = step_ns or common_step(times)
         if step_ns is None and times.size == 1:
             what = "one row does not say how long its value holds"
             raise InputError(what, where=table.where, hint="pass step_ns")
@@ -370,7 +347,8 @@ def _merge(
     return np.concatenate([[True], ~repeats])
 
 
-def _common_step(times: npt.NDArray[np.int64]) -> int | None:
+def common_step(times: npt.NDArray[np.int64]) -> int | None:
+    """The distance that at least half of the neighbours have, if there is one."""
     if times.size < 2:
         return None
     steps, counts = np.unique(np.diff(times), return_counts=True)
@@ -433,6 +411,6 @@ def _cell(value: float) -> str:
 
 
 def _iso_utc(t_ns: int) -> str:
-    seconds, below = divmod(t_ns, 10**9)
-    text = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+    seconds, below = divmod(t_ns, SECOND_NS)
+    text = moment_of(seconds * SECOND_NS).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{text}.{below:09}Z" if below else f"{text}Z"

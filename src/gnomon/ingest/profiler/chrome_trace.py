@@ -10,10 +10,6 @@ import msgspec
 from gnomon.errors import InputError
 from gnomon.ingest.text import BAD_JSON, read_pieces
 
-__all__ = [
-    "ChromeTrace", "is_chrome_trace", "is_jax", "is_kineto", "is_viztracer", "read_chrome_trace",
-]  # fmt: skip
-
 _KEYS = (b'"traceEvents"', b'"deviceProperties"', b'"schemaVersion"', b'"displayTimeUnit"')
 _KINETO = re.compile(
     rb'"(?:deviceProperties|schemaVersion|distributedInfo|baseTimeNanoseconds)"'
@@ -79,11 +75,7 @@ class ChromeTrace(msgspec.Struct, frozen=True):
 
 
 def read_chrome_trace(path: str | os.PathLike[str]) -> ChromeTrace:
-    """Reads a Chrome trace of any writer.
-
-    Raises:
-        InputError: It is cut short, or no Chrome trace.
-    """
+    """Reads a Chrome trace of any writer."""
     raw = b"".join(read_pieces(path)).removeprefix(b"\xef\xbb\xbf")
     try:
         if raw.lstrip()[:1] == b"[":

@@ -18,8 +18,6 @@ from gnomon.ingest.cache import load_copy, place_of, save_copy
 from gnomon.ingest.text import BAD_JSON, read_pieces
 from gnomon.table import ArrowTable, Column, Dictionary
 
-__all__ = ["KinetoTrace", "ProcessGroup", "read_kineto"]
-
 # Categories changed their names over the years; the columns hold today's.
 _TODAY = {
     "Operator": "cpu_op", "Runtime": "cuda_runtime", "Kernel": "kernel", "Memcpy": "gpu_memcpy",
@@ -99,12 +97,10 @@ class KinetoTrace(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def end_ns(self) -> NDArray[np.int64]:
-        """End of each event."""
         return self.start_ns + self.duration_ns
 
     @property
     def span_ns(self) -> int:
-        """From the first start to the last end."""
         return int(self.end_ns.max() - self.start_ns.min()) if len(self) else 0
 
     def is_category(self, *categories: str) -> NDArray[np.bool_]:
@@ -114,7 +110,6 @@ class KinetoTrace(msgspec.Struct, frozen=True, eq=False, dict=True):
         )
 
     def name_of(self, event: int) -> str:
-        """The name of an event."""
         return str(self.names[self.name[event]])
 
 
@@ -124,9 +119,6 @@ def read_kineto(path: str | os.PathLike[str], *, cache: bool = True) -> KinetoTr
     The file is read piece by piece, natively: memory is that of the columns, about 70 bytes an
     event, whatever the size of the file. A copy in columns is kept (`gnomon.ingest.cache`), so
     that the second read only maps it.
-
-    Raises:
-        InputError: The file is not a trace, is cut short, or holds an event that cannot be.
     """
     place = place_of(Path(path), _KIND) if cache else None
     if (copy := load_copy(place, _KIND)) is not None:

@@ -11,22 +11,13 @@ import msgspec
 
 from gnomon.errors import InputError
 
-__all__ = ["Measured", "read_measured"]
-
 _META = "meta.json"
 #: Each step without the profiler: before and after the trace, by CUDA events or by the clock.
 _STEPS = (("step_ms_event", "step_ms_event_2"), ("step_ms", "step_ms_2"))
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What nobody profiled, as it was measured; None and () where it was not.
-
-    Attributes:
-        step_ms: The median step.
-        steps_ms: Each step.
-        peak_bytes: The allocator's peak.
-        power_w: The median of the GPU's power.
-    """
+    """What nobody profiled, as it was measured; None and () where it was not."""
 
     step_ms: float | None = None
     steps_ms: tuple[float, ...] = ()
@@ -40,11 +31,7 @@ class _Meta(msgspec.Struct):
 
 
 def read_measured(trace: Path) -> Measured:
-    """Reads what was measured beside a trace; nothing is where there is no `meta.json`.
-
-    Raises:
-        InputError: The file is not what it is called after.
-    """
+    """Reads what was measured beside a trace; nothing is where there is no `meta.json`."""
     meta = trace.with_name(_META)
     if not meta.is_file():
         return Measured()

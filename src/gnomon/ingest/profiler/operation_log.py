@@ -23,8 +23,6 @@ from gnomon.errors import InputError, MissingExtra
 from gnomon.ingest.delimited import Delimited, read_lines
 from gnomon.ingest.text import read_head
 
-__all__ = ["JobLayout", "OperationLog", "looks_like_operation_log", "read_operation_log"]
-
 _TIMES = ("start_ts", "duration")
 _NEEDED = ("dp_rank", "stage", "rank", "step", "seq_id")
 #: May be absent or blank: then the order of the operations tells as much.
@@ -38,13 +36,10 @@ class JobLayout(msgspec.Struct, frozen=True):
     """How a job is spread over its ranks.
 
     Attributes:
-        name: What the job is called.
         dp_size: Copies of the model that each see other data.
         pp_size: Pipeline stages.
         tp_size: Ranks that share each layer; one of them stands for all in the log.
         dsp_size: Ranks that share each sequence; one of them stands for all in the log.
-        vpp_size: Model chunks a stage (interleaved virtual stages).
-        world_size: Ranks altogether.
     """
 
     name: str
@@ -85,12 +80,10 @@ class OperationLog(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def end_ns(self) -> NDArray[np.int64]:
-        """End of each operation."""
         return self.start_ns + self.duration_ns
 
     @cached_property
     def steps(self) -> NDArray[np.int64]:
-        """The steps in the log, in order."""
         return np.unique(self.step)
 
     @cached_property
@@ -111,7 +104,6 @@ class OperationLog(msgspec.Struct, frozen=True, eq=False, dict=True):
         return np.isin(self.operation, wanted)
 
     def only(self, steps: Sequence[int]) -> OperationLog:
-        """The same log with these steps alone."""
         missing = [step for step in steps if step not in self.steps]
         if missing:
             first, last = int(self.steps[0]), int(self.steps[-1])
@@ -161,7 +153,6 @@ def read_operation_log(path: str | os.PathLike[str]) -> OperationLog:
     or `meta.yaml` is taken.
 
     Raises:
-        InputError: The file or its layout is missing, damaged or contradicts itself.
         MissingExtra: A Parquet file, and pyarrow is not installed.
     """
     where = str(path)

@@ -11,8 +11,6 @@ from typing import Any, BinaryIO
 
 from gnomon.errors import InputError, MissingExtra
 
-__all__ = ["BLOCK_CODECS", "DamagedBlock", "UnreadCodec"]
-
 _LZ4_MAGIC = b"LZ4Block"
 _LZ4_RAW, _LZ4_PACKED = 0x10, 0x20
 _SNAPPY_MAGIC = b"\x82SNAPPY\0"

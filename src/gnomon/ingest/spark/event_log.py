@@ -23,16 +23,6 @@ from gnomon.errors import InputError
 from gnomon.ingest.spark.log_files import find_spark_logs, is_in_progress, log_lines
 from gnomon.ingest.text import BAD_JSON
 
-__all__ = [
-    "SparkExecutor",
-    "SparkJob",
-    "SparkLog",
-    "SparkStage",
-    "SparkTasks",
-    "read_spark_log",
-    "read_spark_logs",
-]
-
 _NAME = re.compile(rb'\s*\{\s*"Event"\s*:\s*"([^"]{1,200})"')
 _NEVER = -1
 _LONGEST_MS = 1 << 43  # the year 2248
@@ -84,15 +74,9 @@ class SparkTasks(msgspec.Struct, frozen=True, eq=False):
     """Attempts of tasks that ended, as columns.
 
     Attributes:
-        stage: Their stage's id.
-        attempt: Of the stage.
-        index: Of the task in its stage.
         executor: Position in the log's `executors`.
-        launch_ms: When the driver gave it to its executor.
         finish_ms: When the driver heard of its end.
         cpu_ns: CPU time on the executor's JVM; 0 where the log has none.
-        succeeded: Whether it ended well.
-        speculative: Whether it was a copy of a slow one.
     """
 
     stage: NDArray[np.int64]
@@ -113,15 +97,7 @@ class SparkLog(msgspec.Struct, frozen=True, eq=False):
     """One application.
 
     Attributes:
-        where: The file or folder.
-        app_name: As the program called it.
-        app_id: As the cluster called it.
-        attempt: For applications that were started again.
-        version: Of Spark.
         started_ms: Milliseconds since 1970; -1 where the log does not say.
-        ended_ms: The same.
-        in_progress: Whether the application had not ended.
-        task_cpus: Cores that a task takes (`spark.task.cpus`).
         dropped: How many lines, events or files could not be used, by why.
     """
 
@@ -153,9 +129,6 @@ def read_spark_log(path: str | os.PathLike[str]) -> SparkLog:
 
     Events of kinds that are not known are passed over. Lines that are cut off are counted, and
     what stands before them is kept.
-
-    Raises:
-        InputError: It cannot be read, or is no event log.
     """
     place = Path(path)
     reading = _Reading(str(path))
@@ -409,7 +382,7 @@ class _Reading:
             tuple(sorted(self.jobs.values(), key=lambda job: (job.submitted_ms, job.id))),
             SparkTasks(**columns),
             tuple(self.executors),
-            {why: count for why, count in self.dropped.items() if count},
+            dict(+self.dropped),
         )
 
 

@@ -16,8 +16,6 @@ from gnomon.ingest.stages.stage_order import parents_first
 from gnomon.ingest.stages.trace import BatchTrace
 from gnomon.units import MILLISECOND_NS
 
-__all__ = ["spark_jobs"]
-
 #: A job that is submitted so soon after another ended, while more of its application run, is by
 #: the same thread of the program.
 _AT_ONCE_MS = 1000
@@ -47,11 +45,7 @@ def spark_jobs(logs: Sequence[SparkLog], *, think_s: float = 10.0) -> BatchTrace
     of one attempt of an application the one with most tasks counts.
 
     Args:
-        logs: From `read_spark_logs`.
         think_s: The longest a program may take from one job's end to its next job.
-
-    Raises:
-        InputError: No job of any log succeeded.
     """
     counted: Counter[str] = Counter()
     logs = _each_once(logs, counted)
@@ -64,7 +58,7 @@ def spark_jobs(logs: Sequence[SparkLog], *, think_s: float = 10.0) -> BatchTrace
     for log in logs:
         counted.update(log.dropped)
     if not found:
-        why = ", ".join(f"{count} {what}" for what, count in counted.items() if count)
+        why = ", ".join(f"{count} {what}" for what, count in (+counted).items())
         raise InputError(f"no job succeeded ({why or 'there is none'})", where=where or "Spark")
     found.sort(key=lambda job: (job.submitted_ms, job.application, job.id))
     jobs = _arrivals(found, logs)
@@ -75,7 +69,7 @@ def spark_jobs(logs: Sequence[SparkLog], *, think_s: float = 10.0) -> BatchTrace
     return BatchTrace(
         where,
         jobs,
-        _some(counted),
+        dict(+counted),
         _notes(logs),
         most,
         when_ns,
@@ -124,10 +118,6 @@ def _arrivals(found: Sequence[_Built], logs: Sequence[SparkLog]) -> BatchJobs:
         after=waits,
         application=[job.application for job in found],
     )
-
-
-def _some(counted: Counter[str]) -> dict[str, int]:
-    return {why: count for why, count in counted.items() if count}
 
 
 def _notes(logs: Sequence[SparkLog]) -> tuple[str, ...]:
@@ -190,14 +180,8 @@ class _Application:
         self.wave = _waves(tasks, order, slot)
         self.level = _levels(tasks, _slot_changes(log))
         self.of_stage = _by_stage(tasks)
-        self._count_attempts()
-
-    def _count_attempts(self) -> None:
-        tasks = self.log.tasks
         self.counted["copies of slow tasks"] += int(tasks.speculative.sum())
-        self.counted["attempts of tasks that failed or were killed"] += int(
-            (~tasks.succeeded).sum()
-        )
+        counted["attempts of tasks that failed or were killed"] += int((~tasks.succeeded).sum())
 
     def jobs(self, think_ms: int) -> list[_Built]:
         owner = self._owners()

@@ -12,11 +12,8 @@ from gnomon.errors import InputError, MissingExtra
 from gnomon.ingest.spark.block_codecs import BLOCK_CODECS, DamagedBlock, UnreadCodec
 from gnomon.ingest.text import read_pieces
 
-__all__ = ["find_spark_logs", "is_in_progress", "log_lines", "looks_like_spark_log"]
-
 CUT_SHORT = "ends of files that were cut short"
 _PIECE = 1 << 20
-_ROLLING = "eventlog_v2_"
 _PART = re.compile(r"events_(\d+)_.+")
 _COMPACT = ".compact"
 _IN_PROGRESS = ".inprogress"
@@ -42,9 +39,6 @@ def find_spark_logs(path: str | os.PathLike[str]) -> list[Path]:
     """The logs at a path: itself, or those in a folder and in folders inside, by name.
 
     Files that hold something else, hidden ones, and links to folders are passed over.
-
-    Raises:
-        InputError: Nothing is there, or no log among it.
     """
     place = Path(path)
     try:

@@ -23,8 +23,6 @@ from gnomon.ingest.stages.stage_order import parents_first
 from gnomon.ingest.stages.trace import BatchTrace
 from gnomon.units import SECOND_NS
 
-__all__ = ["looks_like_alibaba", "read_alibaba"]
-
 _COLUMNS = 9
 _LEVEL = 1
 #: Names are cut off at so many characters, and the last parent with them.
@@ -66,9 +64,6 @@ def read_alibaba(path: str | os.PathLike[str], *, most_jobs: int | None = None) 
         path: `batch_task.csv`, with or without a header, plain, .gz or .zst.
         most_jobs: Read this many jobs, in the order in which they are named first; the whole
             trace has four million.
-
-    Raises:
-        InputError: It cannot be read, is no such table, or no job is whole.
     """
     where = os.fspath(path)
     if most_jobs is not None and most_jobs < 1:

@@ -25,8 +25,6 @@ from gnomon.ingest.stages.stage_order import parents_first
 from gnomon.ingest.text import BAD_JSON, read_pieces
 from gnomon.units import MILLISECOND_NS
 
-__all__ = ["looks_like_tpch", "read_tpch"]
-
 #: What a fresh executor's first task takes longer where none was measured.
 _WARM_UP_MS = 1000
 _MOST_BYTES = 1 << 30
@@ -70,9 +68,6 @@ def read_tpch(path: str | os.PathLike[str]) -> JobKinds:
     The data say nothing about CPU time. `cpu_ns` of a stage's task is the median of its later
     tasks at the least number of executors, when little stood in their way, or of its first tasks
     where it had no later ones.
-
-    Raises:
-        InputError: It cannot be read, is something else, or a graph is not one.
     """
     where = os.fspath(path)
     jobs = _decode(_content(where), where)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Sequence
 
-__all__ = ["parents_first"]
-
 
 def parents_first(parents: Sequence[Collection[int]]) -> list[int] | None:
     """Positions of stages, parents before children, else as they were; None if there is a cycle.

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from gnomon.graph.jobs import BatchJobs, JobKinds
 
-__all__ = ["BatchTrace"]
-
 
 class BatchTrace(msgspec.Struct, frozen=True, eq=False):
     """Jobs as they arrived; every job is a kind of its own.
@@ -40,5 +38,4 @@ class BatchTrace(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def kinds(self) -> JobKinds:
-        """Their shapes."""
         return self.jobs.kinds

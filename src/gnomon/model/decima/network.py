@@ -24,15 +24,6 @@ from gnomon import _core
 from gnomon.errors import InputError
 from gnomon.table.atomic import atomic_file
 
-__all__ = [
-    "NETS",
-    "PARAMETERS",
-    "DecimaView",
-    "DecimaWeights",
-    "bundled_decima",
-    "decima_probabilities",
-]
-
 PARAMETERS = _core.DECIMA_PARAMETERS
 
 #: Sizes of the layers of each net, inputs first. All layers but a head's last are followed by a
@@ -100,7 +91,6 @@ class DecimaWeights(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> DecimaWeights:
-        """From a file that `save` wrote."""
         where, hint = os.fspath(path), "`gnomon batch train-decima` writes such files"
         try:
             if os.stat(path).st_size > _MOST_BYTES:
@@ -140,14 +130,11 @@ class DecimaView(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         job_first: Nodes of job j are those from `job_first[j]` up to `job_first[j + 1]`.
-        job_executors: Executors that each job holds.
         source_job: The job whose executor became free; -1 for none.
-        free_executors: Executors to be given out.
         work_ms: Of each node: unstarted tasks x the typical duration of one.
         tasks: Of each node: unstarted tasks.
         child_first: Children of node i are `child[child_first[i]:child_first[i + 1]]`.
         child: Nodes that wait for the node.
-        ready: Nodes to choose from.
     """
 
     job_first: _Ints
@@ -187,13 +174,7 @@ class DecimaView(msgspec.Struct, frozen=True, eq=False):
 def decima_probabilities(
     weights: DecimaWeights, view: DecimaView, job: int, lowest: int, highest: int
 ) -> tuple[_Floats, _Floats]:
-    """Probability of each ready node, and of each limit on the executors of a job.
-
-    Args:
-        job: The job whose limits are asked for.
-        lowest: Least limit, included.
-        highest: Greatest limit, included.
-    """
+    """Probability of each ready node, and of each limit on the executors of a job."""
     seen = _core.DecimaView(
         job_first=view.job_first,
         job_executors=view.job_executors,

@@ -17,17 +17,6 @@ import numpy as np
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 
-__all__ = [
-    "FAB_G_PER_KWH",
-    "FAB_YIELD",
-    "PACKAGE_KG",
-    "fab_grid",
-    "logic_kg",
-    "package_kg",
-    "storage_kg",
-    "storage_names",
-]
-
 #: Grid of a fab nobody names: the world's, Taiwan's (ACT's default), all coal; ACT's figures.
 FAB_G_PER_KWH = Estimate(301.0, 583.0, 820.0)
 #: Share of good dies: ACT takes 0.875; the ends are ours, for small dies and for the largest.
@@ -67,12 +56,10 @@ def logic_kg(
     """Kilograms for one good die, without its package.
 
     Args:
-        area_mm2: Area of the die.
         node_nm: Process node, 3 to 28 nm; between the nodes of ACT's table, a straight line.
             Marketing names count by their generation: TSMC's 4N is 5 nm, 12FFN lies between 10
             and 14.
         fab_g_per_kwh: Grid of the fab; see `fab_grid`.
-        fab_yield: Share of dies that are good.
         abated: Share of process gases that are abated, 0.95 to 0.99; the whole span unless given.
 
     >>> logic_kg(814, 5).format("kg")
@@ -123,13 +110,8 @@ def package_kg(count: int) -> Estimate:
     return Estimate.exact(PACKAGE_KG * count)
 
 
-def storage_names() -> tuple[str, ...]:
-    """The processes that `storage_kg` knows."""
-    return tuple(_tables().storage_g_gb)
-
-
 def fab_grid(place: str) -> float:
-    """Grams a kilowatt-hour where a fab stands, or of what it burns.
+    """g/kWh where a fab stands, or of what it burns.
 
     >>> fab_grid("Taiwan")
     583.0

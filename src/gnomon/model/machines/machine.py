@@ -23,8 +23,6 @@ from gnomon.estimate import Estimate
 from gnomon.model.accelerator.gpu import find_gpu
 from gnomon.model.machines.embodied import logic_kg, package_kg, storage_kg
 
-__all__ = ["Fleet", "Group", "Kind", "Machine", "as_figure", "find_machine", "machine_names"]
-
 Kind = Literal["server", "cpu", "accelerator"]
 _CATALOGUE = Path(__file__).with_name("machines.toml")
 #: Words that say who sells it or what it is, not which one it is.
@@ -46,11 +44,6 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         threads: Hardware threads, which is what a job's cores count against.
         score: Performance of the whole machine; 0 where unknown.
         score_unit: What `score` is measured in.
-        idle_w: Power with nothing to do.
-        peak_w: Power at full load.
-        embodied_kg: What making it emitted.
-        life_years: Years over which that is written off.
-        year: When it was first sold; 0 where unknown.
         source: Where figures come from, by name of the field; "all" speaks for the rest.
 
     >>> find_machine("Intel(R) Xeon(R) Silver 4216 CPU @ 2.10GHz").embodied_kg.mid
@@ -98,7 +91,6 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.score / self.threads if self.threads else 0.0
 
     def source_of(self, field: str) -> str:
-        """Where a figure comes from."""
         return self.source.get(field, self.source.get("all", ""))
 
 
@@ -119,12 +111,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def threads(self) -> int:
-        """Threads of all of them."""
         return self.count * self.machine.threads
-
-    def age_years(self, year: float) -> float:
-        """How old they are in a year; 0 where the year they were bought is unknown or to come."""
-        return max(0.0, year - self.bought) if self.bought else 0.0
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +139,6 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def servers(self) -> int:
-        """Machines of all groups."""
         return sum(group.count for group in self.groups)
 
     @property
@@ -167,7 +153,6 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def accelerators(self) -> int:
-        """Accelerator boards of all groups."""
         return sum(group.count for group in self.groups if not _hosts(group))
 
     @property
@@ -186,30 +171,14 @@ def _hosts(group: Group) -> bool:
     return group.machine.kind != "accelerator"
 
 
-class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+def _machine_of(entry: Mapping[str, Any]) -> Machine:
     """A machine as the catalogue writes it: a figure is a number, or low, mid and high."""
-
-    name: str
-    kind: Kind
-    cores: int
-    threads: int
-    idle_w: float | tuple[float, ...]
-    peak_w: float | tuple[float, ...]
-    embodied_kg: float | tuple[float, ...]
-    score: float = 0.0
-    score_unit: str = ""
-    life_years: float = 5.0
-    year: int = 0
-    source: str | dict[str, str] = ""
-    aliases: tuple[str, ...] = ()
-
-    def machine(self) -> Machine:
-        fields = msgspec.structs.asdict(self)
-        for name in ("idle_w", "peak_w", "embodied_kg"):
-            fields[name] = as_figure(fields[name], f"machine {self.name!r}, {name}")
-        if isinstance(self.source, str):
-            fields["source"] = {"all": self.source}
-        return Machine(**fields)
+    fields = dict(entry, aliases=tuple(entry.get("aliases", ())))
+    for name in ("idle_w", "peak_w", "embodied_kg"):
+        fields[name] = as_figure(fields[name], f"machine {fields['name']!r}, {name}")
+    if isinstance(fields.get("source", ""), str):
+        fields["source"] = {"all": fields.get("source", "")}
+    return Machine(**fields)
 
 
 class _Die(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -255,7 +224,7 @@ class _Die(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class _Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    machine: tuple[_Entry, ...]
+    machine: tuple[dict[str, Any], ...]
     die: tuple[_Die, ...]
 
 
@@ -317,7 +286,7 @@ def machine_names() -> tuple[str, ...]:
 def _machines() -> tuple[Machine, ...]:
     catalogue = msgspec.toml.decode(_CATALOGUE.read_bytes(), type=_Catalogue)
     computed = tuple(die.machine() for die in catalogue.die)
-    return tuple(entry.machine() for entry in catalogue.machine) + computed
+    return tuple(map(_machine_of, catalogue.machine)) + computed
 
 
 @cache

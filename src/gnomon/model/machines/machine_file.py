@@ -27,8 +27,6 @@ from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.model.machines.machine import Fleet, Group, Kind, Machine, as_figure, find_machine
 
-__all__ = ["bundled_fleets", "fleet_path", "read_fleet"]
-
 _BUNDLED = "bundled:"
 _FOLDER = Path(__file__).with_name("fleets")
 _MOST_BYTES = 10_000_000
@@ -85,9 +83,6 @@ def fleet_path(path: str | os.PathLike[str]) -> Path:
 
 def read_fleet(path: str | os.PathLike[str]) -> Fleet:
     """Read a fleet from YAML (or JSON, which is YAML).
-
-    Raises:
-        InputError: In one line: the file, its line, the path to the value, what is wrong.
 
     >>> fleet = read_fleet("bundled:mit-740")
     >>> fleet.servers, fleet.cores, fleet.threads, round(fleet.embodied_kg.mid)

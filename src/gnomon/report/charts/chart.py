@@ -11,8 +11,6 @@ import numpy as np
 
 from gnomon.errors import InputError
 
-__all__ = ["BarChart", "Bars", "Chart", "Line", "LineChart", "ScatterChart"]
-
 Better: TypeAlias = Literal["lower", "higher"]
 
 
@@ -112,7 +110,6 @@ class BarChart(msgspec.Struct, frozen=True, tag="bar"):
                 )
 
     def total(self, category: int) -> float:
-        """The sum of a category's values."""
         return math.fsum(bars.values[category] or 0.0 for bars in self.series)
 
 

@@ -60,7 +60,6 @@ class Drawing:
         self.parts.append(f"<{tag}{text}>{inner}</{tag}>" if inner else f"<{tag}{text}/>")
 
     def text(self, x: float, y: float, text: str, class_: str = "", **attributes: object) -> None:
-        """A line of text."""
         more = {"class_": class_} if class_ else {}
         self.add("text", escape(text), x=float(x), y=float(y), **more, **attributes)
 
@@ -83,7 +82,6 @@ class Drawing:
         return y + 14
 
     def finish(self, title: str, standalone: bool) -> str:
-        """The whole `<svg>` element."""
         size = f"0 0 {coordinate(self.width)} {coordinate(self.height)}"
         xmlns = ' xmlns="http://www.w3.org/2000/svg"' if standalone else ""
         style = f"<style>{CHART_STYLE}</style>" if standalone else ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CHART_STYLE", "SERIES", "THEME"]
-
 # Blue, orange, green, rose, sky, rust, violet, grey: neighbours differ in lightness as well as in
 # hue, so a stack reads in greyscale too.
 _LIGHT = ["#2f6fb5", "#e0912a", "#1a9a7f", "#c25580", "#74b9e6", "#ad4512", "#8878d0", "#8b919b"]

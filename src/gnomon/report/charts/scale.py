@@ -6,8 +6,6 @@ import math
 
 import msgspec
 
-__all__ = ["Scale", "label_ticks", "round_ticks"]
-
 _SUFFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -76,13 +74,11 @@ class Scale(msgspec.Struct, frozen=True):
         return cls(round_ticks(low, high, most), start, end)
 
     def __call__(self, value: float) -> float:
-        """The pixel of a value."""
         low, high = self.ticks[0], self.ticks[-1]
         return self.start + (value - low) / (high - low) * (self.end - self.start)
 
     @property
     def labels(self) -> list[str]:
-        """One label a tick."""
         return label_ticks(self.ticks)
 
     def tighten(self, low: float, high: float) -> Scale:

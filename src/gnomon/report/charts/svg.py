@@ -25,8 +25,6 @@ from gnomon.report.charts.drawing import (
 from gnomon.report.charts.scale import Scale
 from gnomon.table import format_range, format_value
 
-__all__ = ["render_chart"]
-
 _MAX_POINTS, _MAX_TARGETS = 600, 120
 
 
@@ -34,7 +32,6 @@ def render_chart(chart: Chart, width: int = 560, standalone: bool = False) -> st
     """The chart as one `<svg>` element.
 
     Args:
-        chart: What to draw.
         width: Width of the drawing's own coordinates; text keeps its size, so a narrow drawing
             stays readable on a phone where a wide one would be shrunk.
         standalone: Adds colours (light and dark) and namespace, for use outside a report page.

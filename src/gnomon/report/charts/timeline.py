@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 
-__all__ = ["TimelineView"]
-
 
 class TimelineView(msgspec.Struct, frozen=True, eq=False):
     """Spans as columns: `lane`, `kind` and `name` are positions in the lists of the same meaning.
@@ -86,12 +84,10 @@ class TimelineView(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def first_ns(self) -> int:
-        """Start of the earliest span."""
         return int(self.start_ns.min()) if len(self) else 0
 
     @property
     def last_ns(self) -> int:
-        """End of the latest span."""
         return int(self.end_ns.max()) if len(self) else 0
 
     @property

@@ -15,8 +15,6 @@ from gnomon.errors import Infeasible
 from gnomon.graph.jobs import BatchJobs
 from gnomon.sim.cluster import ClusterRun, GridSteps
 
-__all__ = ["cleanest_mean"]
-
 Floats = NDArray[np.float64]
 
 
@@ -28,9 +26,6 @@ def cleanest_mean(
     Args:
         run: The work of its jobs is taken.
         jobs: Their arrivals; one after another could have come as soon as that one had.
-        grid: The hours.
-        executors: At most so many work at once.
-        end_ns: When all has to be done.
     """
     last = min(-(-end_ns // grid.step_ns), grid.actual.size)
     hour = np.minimum(_earliest(jobs) // grid.step_ns, last - 1)

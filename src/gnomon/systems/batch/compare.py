@@ -12,8 +12,6 @@ from gnomon.estimate import Estimate
 from gnomon.systems.batch.measure import Measured
 from gnomon.systems.batch.trial import PolicyOutcome, TrialOutcome
 
-__all__ = ["FIELDS", "Comparison", "compare"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _RESAMPLES = 2_000
@@ -44,9 +42,6 @@ class Comparison(msgspec.Struct, frozen=True):
     """One policy over all trials of one grid, or of all.
 
     Attributes:
-        policy: Its spec.
-        grid: Its grid; 'all' where it is over all.
-        trials: How many.
         figures: By name, as in `FIELDS`; without a control, its figures are missing. Ranges hold
             95 % of resampled sets of start hours.
         quota_share: Of the fixed quota's control, on average.

@@ -11,8 +11,6 @@ from gnomon.systems.batch.grids import KnownGrid
 from gnomon.systems.batch.measure import J_PER_KWH, Power
 from gnomon.systems.batch.trial import TrialRunner
 
-__all__ = ["HELD_UNITS", "HeldRow", "explain_holds", "held_rows"]
-
 HeldRow = dict[str, str | int | float]
 HELD_UNITS = {
     "held_at_h": "h", "saved_g": "g", "lost_s": "s", "grid_then": "g/kWh",

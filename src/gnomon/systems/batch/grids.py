@@ -15,8 +15,6 @@ from gnomon.series.zones import zone_profile, zone_signal
 from gnomon.sim.cluster import GridSteps
 from gnomon.units import HOUR_NS
 
-__all__ = ["HORIZON_H", "Forecast", "Hours", "KnownGrid", "hours_of_zone", "shuffled"]
-
 #: How far policies look ahead, as PCAPS and CAP do.
 HORIZON_H = 48
 #: History that a fitted forecast needs before a trial may start.
@@ -39,23 +37,14 @@ class KnownGrid(NamedTuple):
 
 
 class Hours(msgspec.Struct, frozen=True, eq=False):
-    """Hours of a grid that trials are taken from.
-
-    Attributes:
-        name: How it was asked for.
-        signal: One value an hour, without gaps.
-    """
+    """Hours of a grid that trials are taken from."""
 
     name: str
     signal: Signal
 
     @classmethod
     def of(cls, name: str, signal: Signal) -> Hours:
-        """From any signal of grid intensity; finer steps are averaged to hours.
-
-        Raises:
-            InputError: It has gaps, or less than a day.
-        """
+        """From any signal of grid intensity; finer steps are averaged to hours."""
         if signal.gaps():
             raise InputError("the signal has gaps", where=name, hint="fill them: --fill hold")
         start = -(-signal.start_ns // HOUR_NS) * HOUR_NS
@@ -67,7 +56,6 @@ class Hours(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def count(self) -> int:
-        """How many there are."""
         return int(self.signal.values.size)
 
     def first_start(self, forecast: Forecast) -> int:

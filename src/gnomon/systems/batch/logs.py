@@ -13,8 +13,6 @@ from gnomon.graph.jobs import BatchJobs
 from gnomon.ingest.stages.trace import BatchTrace
 from gnomon.sim.cluster import NEVER_NS, Executors
 
-__all__ = ["Replayed", "SameJobs", "recorded_executors", "replay_recorded"]
-
 _SEEDS = 9
 
 
@@ -41,7 +39,6 @@ class Replayed(msgspec.Struct, frozen=True):
 
     @property
     def error_pct(self) -> float | None:
-        """How far the middle of the replay is off."""
         if not self.recorded_s:
             return None
         return 100.0 * (self.makespan_s.mid / self.recorded_s - 1.0)
@@ -51,9 +48,6 @@ def recorded_executors(trace: BatchTrace, *, moving_delay_ns: int = 0) -> Execut
     """The executors that a log's applications had, each as long as it was there.
 
     Those that stayed to the last job's end stay for good: a replay may take a little longer.
-
-    Raises:
-        InputError: The log does not say how many there were.
     """
     if trace.executors < 1:
         raise InputError(

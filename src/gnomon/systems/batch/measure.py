@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from gnomon.errors import InputError
 from gnomon.sim.cluster import ClusterRun, GridSteps
 
-__all__ = ["J_PER_KWH", "Measured", "Power", "measure"]
-
 J_PER_KWH = 3.6e6
 
 
@@ -46,10 +44,7 @@ class Measured(msgspec.Struct, frozen=True):
         energy_kwh: The same way.
         cpu_carbon_g: By CPU time: waiting inside a task draws nothing.
         cpu_energy_kwh: The same way.
-        work_s: Executor time.
-        jct_mean_s: Mean time of a job from arrival to end.
         jct_p95_s: The time that 95 % of jobs stay under.
-        ect_s: When all were done.
         quota_share: Mean share of executors allowed; 1 where nothing was forbidden.
         busy_kwh: Of the energy by executor time, what tasks took; the rest is idle or starting.
         busy_g: The same of the carbon.
@@ -71,11 +66,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 def measure(run: ClusterRun, grid: GridSteps, power: Power, executors: int) -> Measured:
-    """The figures of a run.
-
-    Raises:
-        InputError: It outlasted the hours of the grid.
-    """
+    """The figures of a run."""
     hours = max(len(run.busy_at_ns), len(run.on_at_ns))
     if hours > grid.actual.size:
         raise InputError(

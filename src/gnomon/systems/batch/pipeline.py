@@ -22,16 +22,11 @@ from gnomon.systems.batch.trial import (
     run_trial,
 )
 
-__all__ = ["Answer", "run_experiment"]
-
 
 class Answer(msgspec.Struct, frozen=True, eq=False):
     """What an experiment came to.
 
     Attributes:
-        outcomes: Every trial.
-        by_grid: Comparisons on each grid, policies in the order given.
-        overall: The same over all grids.
         held: For each carbon-aware policy the stages it held in the first trial.
     """
 
@@ -51,14 +46,7 @@ def run_experiment(
     """Every policy on every grid, `trials` times.
 
     Args:
-        experiment: What is tried.
-        grids: Hours to start from.
         trials: Start hours on each grid; jobs of one number are the same on all.
-        seed: Of jobs, start hours and durations.
-        on: Where: serial, local, local:4, ray, ray://host:port.
-        resume: A folder that keeps finished trials.
-        progress: Told of finished trials.
-        explain: Whether held stages of the first trial are listed.
     """
     if trials < 1:
         raise InputError(f"{trials} trials", hint="at least one")

@@ -23,8 +23,6 @@ from gnomon.systems.batch.logs import Replayed
 from gnomon.systems.batch.pipeline import Answer
 from gnomon.table import Table
 
-__all__ = ["to_result", "to_script"]
-
 #: Columns of the table people read, in this order.
 _COLUMNS = (
     "carbon_pct", "work_pct", "intensity_pct", "oracle_pct", "placebo_pct", "quota_pct",

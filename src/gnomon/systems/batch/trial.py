@@ -19,11 +19,6 @@ from gnomon.systems.batch.bound import cleanest_mean
 from gnomon.systems.batch.grids import Forecast, Hours, shuffled
 from gnomon.systems.batch.measure import Measured, Power, measure
 
-__all__ = [
-    "Experiment", "JobMaker", "PolicyOutcome", "Trial", "TrialOutcome", "TrialRunner",
-    "parse_policies", "run_trial",
-]  # fmt: skip
-
 #: Runs that find the fixed quota of as much work: it is known to a few per cent then.
 _QUOTA_RUNS = 5
 #: Hours of the grid beyond which a run is taken to be stuck.
@@ -33,25 +28,18 @@ _MOST_HOURS = 24 * 3_660
 class JobMaker(Protocol):
     """Makes the jobs of a trial; it has to pickle."""
 
-    def __call__(self, *, rng: np.random.Generator) -> BatchJobs:
-        """Jobs, by chance or always the same."""
-        ...
+    def __call__(self, *, rng: np.random.Generator) -> BatchJobs: ...
 
 
 class Experiment(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """What is tried, the same in every trial.
 
     Attributes:
-        policies: Specs; the first is what others are compared with.
-        make_jobs: Jobs of a trial.
-        executors: What runs them.
-        power: What that draws.
         hour_ns: How long an hour of the grid takes in the simulation.
         forecast: What is known of the hours to come.
         finish_within: Where given, carbon-aware policies are to be done within so many times the
             first policy's time.
         guard: How long carbon-aware policies may keep work waiting, besides what they say.
-        controls: Whether placebo and fixed quota are run.
     """
 
     policies: tuple[str, ...]
@@ -77,7 +65,6 @@ class PolicyOutcome(msgspec.Struct, frozen=True):
     """A policy in one trial, and its controls where it knows the grid.
 
     Attributes:
-        measured: As it is.
         placebo: Deciding on the same hours in an order of chance.
         quota: Its base policy under a fixed quota that is carbon-blind.
         quota_share: Of the executors, in that control.
@@ -95,9 +82,7 @@ class TrialOutcome(msgspec.Struct, frozen=True):
     """All policies in one trial.
 
     Attributes:
-        grid: Its name.
         start: The first hour, counted from the begin of the grid's hours.
-        policies: By spec.
         hours: Hours of the grid that the first policy took.
         bound: Least mean intensity of the first policy's work, by how much later it may end.
     """
@@ -168,7 +153,6 @@ class TrialRunner:
 
     @functools.cached_property
     def first(self) -> ClusterRun:
-        """The policy that others are compared with."""
         policy = cluster_policies.create(self.experiment.policies[0])
         return self._run(policy, self.experiment.guard)
 
@@ -183,7 +167,6 @@ class TrialRunner:
         self.grid = self.hours.steps(self.start, count, experiment.hour_ns, experiment.forecast)
 
     def outcome(self, policy: ClusterPolicy) -> PolicyOutcome:
-        """A policy with its controls."""
         run = self.first if self._is_first(policy) else self.run(policy)
         measured = self.measured(run)
         # Tasks could have run in the cleanest hours; what idles and starts is left as it was.
@@ -202,7 +185,6 @@ class TrialRunner:
         return -(-end_ns // self.experiment.hour_ns)
 
     def measured(self, run: ClusterRun) -> Measured:
-        """The figures of a run on this trial's hours."""
         experiment = self.experiment
         return measure(run, self.grid.steps, experiment.power, experiment.executors.count)
 
@@ -221,9 +203,7 @@ class TrialRunner:
         """A policy to the end; all but the first are to keep to the deadline.
 
         Args:
-            policy: Who decides.
             shuffle_hours: For a placebo, how many hours are seen in an order of chance.
-            log_holds: Keep every stage that was held.
         """
         within, guard = self.experiment.finish_within, self.experiment.guard
         if within is not None and not self._is_first(policy):

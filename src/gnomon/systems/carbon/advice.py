@@ -9,8 +9,6 @@ import msgspec
 
 from gnomon.systems.carbon.metric import Metric
 
-__all__ = ["Cost", "advise"]
-
 #: Less than this is not worth a change.
 _MATTERS_PCT = 0.5
 
@@ -19,7 +17,6 @@ class Cost(msgspec.Struct, frozen=True):
     """What a metric adds to the best, in per cent.
 
     Attributes:
-        metric: What servers are sorted by.
         operational_pct: Added operational carbon.
         total_pct: Added carbon with all embodied carbon on both sides.
     """
@@ -33,8 +30,6 @@ def advise(costs: Iterable[Cost], best: Metric, where: str) -> list[str]:
     """A sentence a metric, the costly ones first.
 
     Args:
-        costs: What each metric adds.
-        best: What to sort by instead.
         where: The circumstances, as 'on this fleet at 58 % utilisation'.
 
     >>> from gnomon.systems.carbon.metric import METRICS

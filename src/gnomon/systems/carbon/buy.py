@@ -20,8 +20,6 @@ from gnomon.model.machines.machine import Fleet, Group, Machine
 from gnomon.systems.carbon.curves import best_order, filled_g_h
 from gnomon.systems.carbon.supply import End, supply_of
 
-__all__ = ["Offer", "Purchase", "weigh_purchase", "years_to_pay_back"]
-
 _ENDS: tuple[End, ...] = ("low", "mid", "high")
 #: A grid that changes by less does not change.
 _STEADY_PCT = 1e-6
@@ -33,10 +31,6 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """Some groups replaced by new servers of the same performance.
 
     Attributes:
-        replaced: The machines that go.
-        servers_out: How many of them.
-        servers_in: New servers.
-        embodied_kg: What making the new ones emits.
         saved_kwh_y: Electricity saved in a year, building included.
         saved_kg_y: Carbon of it, in the first year.
         years: After so many years the new ones have paid for themselves; None where they do not.
@@ -68,7 +62,6 @@ class Purchase(msgspec.Struct, frozen=True, kw_only=True):
     """Keep or replace.
 
     Attributes:
-        singles: Each group replaced alone.
         ladder: The worst group replaced, the two worst, and so on, up to all of them.
         best: What emits least over the new servers' use, of the ladder, of single groups, and of a
             set grown from the best one; None to keep all.
@@ -130,16 +123,9 @@ def weigh_purchase(
     """Weighs replacing groups of a fleet by a candidate.
 
     Args:
-        fleet: What there is.
-        candidate: What could be bought.
-        g_kwh: The grid, with its range.
         utilisation: Share of the fleet's points that is in use, before and after.
         years: How long the new ones will be used; their life unless given.
         change_pct_y: By how many per cent a year the grid changes; below zero it gets cleaner.
-        sleep: Whether servers without work are switched off.
-
-    Raises:
-        InputError: The candidate has no score, or one of another kind than the fleet.
     """
     if not -99.0 < change_pct_y < 100.0:
         raise InputError(f"a grid that changes by {change_pct_y:g} % a year")

@@ -13,8 +13,6 @@ from gnomon.report.charts.chart import Line
 from gnomon.systems.carbon.buy import Offer, Purchase, years_to_pay_back
 from gnomon.table import Table
 
-__all__ = ["to_result", "to_script", "verdict"]
-
 _GRIDS = np.geomspace(5.0, 1000.0, 60)
 
 

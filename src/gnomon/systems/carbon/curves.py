@@ -18,18 +18,12 @@ from gnomon.errors import InputError
 from gnomon.systems.carbon.metric import METRICS, Metric, order_of
 from gnomon.systems.carbon.supply import Floats, Supply
 
-__all__ = [
-    "Added", "added_by_grid", "added_by_idle", "added_by_life", "added_by_share",
-    "added_by_utilisation", "best_order", "embodied_share", "filled_g_h", "largest",
-]  # fmt: skip
-
 
 class Added(msgspec.Struct, frozen=True, eq=False):
     """What a metric adds to the best, along some axis.
 
     Attributes:
         at: The axis: utilisation (0 to 1), share, years, g/kWh ...
-        operational_pct: Added operational carbon.
         total_pct: Added carbon with all embodied carbon on both sides.
     """
 
@@ -42,14 +36,11 @@ def filled_g_h(
     supply: Supply, order: Sequence[int], utilisation: ArrayLike, g_kwh: float, *,
     sleep: bool = False,
 ) -> Floats:  # fmt: skip
-    """Operational grams an hour of the fleet, its servers filled in this order.
+    """Operational g/h of the fleet, its servers filled in this order.
 
     Args:
-        supply: The fleet.
         order: Groups, the first to be filled first.
         utilisation: Share of the fleet's points in use.
-        g_kwh: Of the grid.
-        sleep: Whether servers without work draw nothing; otherwise they idle.
     """
     used = np.asarray(utilisation, dtype=float) * supply.capacity.sum()
     groups = list(order)
@@ -68,13 +59,13 @@ def best_order(supply: Supply, g_kwh: float, *, sleep: bool = False) -> list[int
 
 def _added(
     supply: Supply, order: Sequence[int], utilisation: ArrayLike, g_kwh: float, *,
-    sleep: bool = False, embodied_g_h: float | None = None,
+    sleep: bool = False,
 ) -> tuple[Floats, Floats]:  # fmt: skip
     least = filled_g_h(
         supply, best_order(supply, g_kwh, sleep=sleep), utilisation, g_kwh, sleep=sleep
     )
     mine = filled_g_h(supply, order, utilisation, g_kwh, sleep=sleep)
-    sunk = supply.embodied_total_g_h if embodied_g_h is None else embodied_g_h
+    sunk = supply.embodied_total_g_h
     return _percent(mine, least), _percent(mine + sunk, least + sunk)
 
 
@@ -85,22 +76,16 @@ def _percent(mine: Floats, least: Floats) -> Floats:
 
 def added_by_utilisation(
     supply: Supply, metric: Metric, g_kwh: float, *, utilisation: ArrayLike | None = None,
-    sleep: bool = False, embodied_g_h: float | None = None,
+    sleep: bool = False,
 ) -> Added:  # fmt: skip
     """What the metric adds, by how busy the fleet is.
 
     Args:
-        supply: The fleet.
-        metric: What servers are sorted by.
-        g_kwh: Of the grid.
         utilisation: Shares of the fleet's points; every half per cent unless given.
-        sleep: Whether servers without work draw nothing.
-        embodied_g_h: What the fleet is charged for embodied carbon, where it is not what the
-            metric sorts by.
     """
     at = np.linspace(0.0, 1.0, 201) if utilisation is None else np.asarray(utilisation, float)
     order = order_of(metric, supply, g_kwh, sleep=sleep)
-    return Added(at, *_added(supply, order, at, g_kwh, sleep=sleep, embodied_g_h=embodied_g_h))
+    return Added(at, *_added(supply, order, at, g_kwh, sleep=sleep))
 
 
 def largest(
@@ -134,13 +119,9 @@ def added_by_share(
     """The largest that is added, by embodied share of the carbon of a point-hour.
 
     Args:
-        supply: The fleet.
-        metric: What servers are sorted by.
         shares: From 0 to 1; at each the grid is the one that makes this share.
-        g_kwh: The grid as it is.
         sort_anew: Whether servers are re-sorted at each share. Otherwise, as in the paper, the
             order of today stays: the curve is then what the choice costs, whoever made it.
-        sleep: Whether servers without work draw nothing.
     """
     at = np.asarray(shares, dtype=float)
     if ((at < 0) | (at > 1)).any():
@@ -167,12 +148,8 @@ def added_by_life(
 
     Args:
         lived: The fleet, had its machines such a life.
-        metric: What servers are sorted by.
-        years: The lives.
-        g_kwh: Of the grid.
         today: The fleet whose order stays at every life, as in the paper; without it servers are
             re-sorted.
-        sleep: Whether servers without work draw nothing.
     """
     at = np.asarray(years, dtype=float)
     if (at <= 0).any():
@@ -186,38 +163,29 @@ def added_by_life(
 
 
 def added_by_grid(
-    supply: Supply, metric: Metric, g_kwh: ArrayLike, *, utilisation: float | None = None,
-    sleep: bool = False,
-) -> Added:  # fmt: skip
-    """What a metric adds, by how dirty the grid is: at one utilisation, or at the worst."""
+    supply: Supply, metric: Metric, g_kwh: ArrayLike, *, sleep: bool = False
+) -> Added:
+    """The largest that is added, by how dirty the grid is."""
     at = np.asarray(g_kwh, dtype=float)
-    rows = [_at(supply, metric, grams, utilisation, sleep=sleep) for grams in at.tolist()]
-    return _as_added(at, rows)
+    return _as_added(at, [_largest(supply, metric, grams, sleep=sleep) for grams in at.tolist()])
 
 
 def added_by_idle(
-    supply: Supply, metric: Metric, shares: ArrayLike, g_kwh: float, *,
-    utilisation: float | None = None, sleep: bool = False,
-) -> Added:  # fmt: skip
-    """What a metric adds, by idle power as a share of peak power, the same for all servers."""
+    supply: Supply, metric: Metric, shares: ArrayLike, g_kwh: float, *, sleep: bool = False
+) -> Added:
+    """The largest that is added, by idle power as a share of peak power, the same for all."""
     at = np.asarray(shares, dtype=float)
     if ((at < 0) | (at > 1)).any():
         raise InputError("idle power lies between 0 and 1 of peak power")
-    rows = []
-    for share in at.tolist():
-        idling = msgspec.structs.replace(supply, idle_w=supply.peak_w * share)
-        rows.append(_at(idling, metric, g_kwh, utilisation, sleep=sleep))
-    return _as_added(at, rows)
+    idling = [
+        msgspec.structs.replace(supply, idle_w=supply.peak_w * share) for share in at.tolist()
+    ]
+    return _as_added(at, [_largest(fleet, metric, g_kwh, sleep=sleep) for fleet in idling])
 
 
-def _at(
-    supply: Supply, metric: Metric, g_kwh: float, utilisation: float | None, *, sleep: bool
-) -> tuple[float, float]:
+def _largest(supply: Supply, metric: Metric, g_kwh: float, *, sleep: bool) -> tuple[float, float]:
     order = order_of(metric, supply, g_kwh, sleep=sleep)
-    if utilisation is None:
-        return largest(supply, order, g_kwh, sleep=sleep)[:2]
-    operational, total = _added(supply, order, [utilisation], g_kwh, sleep=sleep)
-    return float(operational[0]), float(total[0])
+    return largest(supply, order, g_kwh, sleep=sleep)[:2]
 
 
 def _as_added(at: Floats, rows: Sequence[tuple[float, float]]) -> Added:

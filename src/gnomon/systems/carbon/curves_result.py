@@ -30,8 +30,6 @@ from gnomon.systems.carbon.metric import METRICS, Metric, order_of
 from gnomon.systems.carbon.supply import Floats, Supply, supply_of
 from gnomon.table import Table
 
-__all__ = ["Curves", "curves_of", "to_result", "to_script"]
-
 _GRIDS = np.geomspace(1.0, 200.0, 80)
 _SHARES = np.linspace(0.0, 1.0, 41)
 _YEARS = np.arange(1, 13, dtype=float)
@@ -42,11 +40,6 @@ class Curves(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """What every metric adds on a fleet.
 
     Attributes:
-        supply: The fleet.
-        g_kwh: The grid.
-        utilisation: Where the single answers are taken.
-        metrics: The metrics asked for.
-        by: Curves, by axis and metric.
         at_utilisation: Added operational and total carbon by metric, at the utilisation.
         uncertain: Added operational carbon by metric when embodied figures are drawn from their
             ranges and servers are sorted by what was drawn.

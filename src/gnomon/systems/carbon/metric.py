@@ -18,17 +18,6 @@ from gnomon.errors import InputError
 from gnomon.sim.placement import Candidate
 from gnomon.systems.carbon.supply import Floats, Supply
 
-__all__ = [
-    "METRICS",
-    "TITLES",
-    "Metric",
-    "candidates_of",
-    "find_metric",
-    "order_of",
-    "parse_metrics",
-    "parse_names",
-]
-
 #: Every metric there is, for sorting or for accounts: what a reader calls it, by its name.
 TITLES: Mapping[str, str] = {
     "sci": "SCI",
@@ -46,8 +35,6 @@ class Metric(msgspec.Struct, frozen=True):
     """A number to sort servers by; less is better.
 
     Attributes:
-        name: What the command line calls it.
-        about: What it counts.
         value: From the fleet and g/kWh, a number a group.
         knows_sleep: Whether it asks what waking a server costs.
     """
@@ -59,7 +46,6 @@ class Metric(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """What a reader calls it."""
         return TITLES[self.name]
 
 
@@ -97,15 +83,6 @@ METRICS: Mapping[str, Metric] = {
         Metric("fastest", "time alone", lambda supply, _: _delay(supply)),
     )
 }  # fmt: skip
-
-
-def find_metric(name: str) -> Metric:
-    """A metric by name.
-
-    >>> find_metric("oSCI").title
-    'oSCI'
-    """
-    return METRICS[_find(name, METRICS)]
 
 
 def parse_metrics(text: str) -> list[Metric]:

@@ -32,8 +32,6 @@ from gnomon.systems.carbon.curves_result import Curves, curves_of
 from gnomon.systems.carbon.metric import Metric
 from gnomon.systems.carbon.place import Placements, demand_of, place_jobs
 
-__all__ = ["GridChoice", "account_activity", "added_curves", "check_not_negative", "place_file"]
-
 #: Times before this are counted from the start of a run, and say no year.
 _DATED_NS = 20 * 31_556_952 * 10**9
 
@@ -43,10 +41,7 @@ class GridChoice(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         zone: DE, SE ... or g/kWh as a number; with a file, what it is of.
-        file: Real hours in place of the zone's profile.
         folder: Files of real hours, each named by its zone.
-        fill: How gaps of files are filled.
-        seed: Of hours that are generated from a profile.
     """
 
     zone: str | None
@@ -93,11 +88,7 @@ def account_activity(
     """What jobs, or measured power, emitted; and notes about gaps and the grid.
 
     Args:
-        ran: What ran.
-        grid: The grid it ran on.
         fleet: The machines it ran on; measured energy needs none.
-        source: Where measured power was read from.
-        utilisation: Of jobs that do not say theirs.
         year: The year it is, for the age of machines: that of the first job unless given.
         this_year: Taken where times are counted from the start of a run.
         reported_kg: What rSCI is to add up to; all carbon of the fleet unless given.

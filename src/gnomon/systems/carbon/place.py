@@ -26,8 +26,6 @@ from gnomon.systems.carbon.metric import METRICS, Metric, candidates_of
 from gnomon.systems.carbon.supply import End, Floats, Supply, check_alike, supply_of
 from gnomon.units import HOUR_NS
 
-__all__ = ["Demand", "Outcome", "Placements", "demand_of", "place_jobs"]
-
 Ints = NDArray[np.int64]
 _ENDS: tuple[End, ...] = ("low", "mid", "high")
 _NEVER = np.iinfo(np.int64).max
@@ -40,14 +38,10 @@ class Demand(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Jobs over time, in any order.
 
     Attributes:
-        arrival_ns: When each is there.
-        cores: Threads it takes, on one server.
         duration_ns: How long it runs on the reference thread.
         deadline_ns: By when it should be over; the largest int64 for none.
         load: How busy it keeps its threads, 0 to 1; all the time unless given.
-        names: Of each, or empty.
         lines: The line of the file each came from, or empty.
-        where: The file.
     """
 
     arrival_ns: Ints
@@ -60,20 +54,14 @@ class Demand(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     where: str = "jobs"
 
     def name(self, job: int) -> str:
-        """What to call a job."""
         return self.names[job] if self.names else str(job)
 
     def place_of(self, job: int) -> str:
-        """Where a job came from, for messages."""
         return f"{self.where} line {self.lines[job]}" if self.lines is not None else self.where
 
 
 def demand_of(jobs: Jobs, fleet: Fleet) -> Demand:
-    """Jobs of a file as what is asked of a fleet: cores, or boards where it has only those.
-
-    Raises:
-        InputError: A job without length, or without what the fleet has.
-    """
+    """Jobs of a file as what is asked of a fleet: cores, or boards where it has only those."""
     length = jobs.end_ns - jobs.start_ns
     boards = check_alike(fleet)
     taken = jobs.gpus if boards else jobs.cores
@@ -95,19 +83,14 @@ def demand_of(jobs: Jobs, fleet: Fleet) -> Demand:
     )  # fmt: skip
 
 
-class Outcome(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+class PlacementOutcome(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The result of sorting by one metric.
 
     Attributes:
-        metric: The metric.
-        order: Machines as it sorts them.
-        placed: Where and when each job ran.
         energy_kwh: Of the whole fleet, building included.
-        operational_kg: Of that energy, hour by hour.
         embodied_kg: Of the whole fleet over the horizon: the same for every metric.
         core_hours: By group.
         jobs: By group.
-        late: Jobs that ended after their deadline.
         wait_s: Mean wait for room, beyond the chosen start.
         longest_wait_s: The longest.
         unshifted_kg: Operational carbon had no job waited for cleaner hours.
@@ -131,7 +114,6 @@ class Outcome(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def total_kg(self) -> Estimate:
-        """Operational and embodied together."""
         return self.operational_kg + self.embodied_kg
 
 
@@ -139,15 +121,14 @@ class Placements(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Outcomes of several metrics over the same jobs, fleet and horizon.
 
     Attributes:
-        outcomes: Of the metrics asked for.
         compared: Of those that were tried besides.
         bound_kg: No placement that ends every job by the time it ended here can have a smaller
             operational carbon (mid).
         utilisation: Share of the fleet's thread-hours in use, on the reference thread.
     """
 
-    outcomes: tuple[Outcome, ...]
-    compared: tuple[Outcome, ...]
+    outcomes: tuple[PlacementOutcome, ...]
+    compared: tuple[PlacementOutcome, ...]
     jobs: Demand
     fleet: Fleet
     supply: Supply
@@ -160,14 +141,14 @@ class Placements(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     shift: bool
 
     @property
-    def best(self) -> Outcome:
+    def best(self) -> PlacementOutcome:
         """The least total of all that were tried; of equals one that leaves embodied out."""
         return min(
             (*self.outcomes, *self.compared),
             key=lambda o: (round(o.total_kg.mid, 9), _preferred(o.metric)),
         )
 
-    def added_pct(self, outcome: Outcome) -> tuple[float, float]:
+    def added_pct(self, outcome: PlacementOutcome) -> tuple[float, float]:
         """Operational and total carbon above the best, in per cent."""
         return (
             _above(outcome.operational_kg.mid, self.best.operational_kg.mid),
@@ -195,19 +176,9 @@ def place_jobs(
     """Places jobs by each metric and counts what each placement truly emits.
 
     Args:
-        fleet: The servers.
-        jobs: The jobs.
         grid: Grams a kilowatt-hour between two times; a file may have less than is asked for.
-        metrics: What to sort by.
-        year: For the age of servers.
-        amortise: How embodied carbon is spread over time.
-        sleep: Whether empty servers are switched off.
-        shift: Whether jobs with a deadline wait for cleaner hours.
         reference: Points of the thread that durations were measured on; the fleet's mean unless
             given. A thread with twice the points takes half the time.
-
-    Raises:
-        InputError: A job that fits on no server, or runs beyond the grid's signal.
     """
     supply = supply_of(fleet, year=year, amortise=amortise)
     _check(jobs, supply)
@@ -387,7 +358,6 @@ class _Account:
 
     @property
     def hours(self) -> float:
-        """Of the horizon."""
         return (self.end_ns - self.start_ns) / HOUR_NS
 
     def choose(self, ways: Sequence[_Way]) -> tuple[_Way, _Way]:
@@ -399,19 +369,14 @@ class _Account:
         good = [n for n in numbers if late[n] <= late[plain]]
         return ways[min(good, key=lambda n: (grams[n], ways[n].shifted))], ways[plain]
 
-    def outcome(self, metric: Metric, way: _Way, plain: _Way) -> Outcome:
+    def outcome(self, metric: Metric, way: _Way, plain: _Way) -> PlacementOutcome:
         """Everything that is counted of one placement, beside the one without shifts."""
-        before = self._drawn(self._loads(plain.placed, self.intensity)).mid / 1e3
-        return msgspec.structs.replace(self._outcome(metric, way), unshifted_kg=before)
-
-    def _outcome(self, metric: Metric, way: _Way) -> Outcome:
-        """Everything that is counted of one placement."""
         placed, order = way.placed, way.order
         names = self.supplies["mid"].names
         waits = (placed.start_ns - way.release_ns) / 1e9
         hours = self._loads(placed, Estimate.exact(1.0))
         held = self.jobs.cores * ((placed.end_ns - placed.start_ns) / HOUR_NS)
-        return Outcome(
+        return PlacementOutcome(
             metric=metric,
             order=tuple(dict.fromkeys(names[candidate.group] for candidate in order)),
             placed=placed,
@@ -426,6 +391,7 @@ class _Account:
             wait_s=float(waits.mean()),
             longest_wait_s=float(waits.max()),
             shifted=way.shifted,
+            unshifted_kg=self._drawn(self._loads(plain.placed, self.intensity)).mid / 1e3,
         )
 
     def _drawn(self, loads: dict[End, tuple[Floats, Floats]]) -> Estimate:

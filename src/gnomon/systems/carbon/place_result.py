@@ -14,11 +14,9 @@ from gnomon.report import BarChart, Bars, Chart, Figure, LineChart, Manifest, Re
 from gnomon.report.charts.chart import Line
 from gnomon.series.intensity import describe_intensity
 from gnomon.systems.carbon.advice import Cost, advise
-from gnomon.systems.carbon.place import Outcome, Placements
+from gnomon.systems.carbon.place import PlacementOutcome, Placements
 from gnomon.table import Table, format_range
 from gnomon.units import HOUR_NS
-
-__all__ = ["to_result", "to_script"]
 
 #: From here on a list of every job is no longer something to print.
 _MOST_ASSIGNMENTS = 100_000
@@ -62,11 +60,11 @@ _HOW = [
 ]
 
 
-def _all(placements: Placements) -> list[Outcome]:
+def _all(placements: Placements) -> list[PlacementOutcome]:
     return [*placements.outcomes, *placements.compared]
 
 
-def _figures(p: Placements, best: Outcome, price: float | None) -> list[Figure]:
+def _figures(p: Placements, best: PlacementOutcome, price: float | None) -> list[Figure]:
     hours = (p.end_ns - p.start_ns) / HOUR_NS
     figures = [
         Figure("best_metric", "Best metric to sort by", best.metric.title, note=best.metric.about),
@@ -153,7 +151,7 @@ def _totals_chart(p: Placements) -> Chart:
     )
 
 
-def _load_chart(p: Placements, best: Outcome) -> Chart:
+def _load_chart(p: Placements, best: PlacementOutcome) -> Chart:
     """Threads in use over time, beside the grid."""
     edges = np.linspace(p.start_ns, p.end_ns, 201).astype(np.int64)
     middle = (edges[:-1] + edges[1:]) // 2
@@ -170,7 +168,7 @@ def _load_chart(p: Placements, best: Outcome) -> Chart:
     )
 
 
-def _in_use(outcome: Outcome, p: Placements, at_ns: NDArray[np.int64]) -> list[float]:
+def _in_use(outcome: PlacementOutcome, p: Placements, at_ns: NDArray[np.int64]) -> list[float]:
     placed, cores = outcome.placed, p.jobs.cores
     begun, ended = np.argsort(placed.start_ns), np.argsort(placed.end_ns)
     started = np.concatenate([[0], np.cumsum(cores[begun])])
@@ -244,7 +242,7 @@ def to_script(placements: Placements) -> dict[str, Any]:
     }
 
 
-def _script(p: Placements, outcome: Outcome, *, listed: bool) -> dict[str, Any]:
+def _script(p: Placements, outcome: PlacementOutcome, *, listed: bool) -> dict[str, Any]:
     operational, total = p.added_pct(outcome)
     fields: dict[str, Any] = {}
     for name in ("operational_kg", "embodied_kg", "total_kg", "energy_kwh"):
@@ -266,7 +264,7 @@ def _script(p: Placements, outcome: Outcome, *, listed: bool) -> dict[str, Any]:
     }
 
 
-def _assignments(p: Placements, outcome: Outcome) -> list[dict[str, Any]]:
+def _assignments(p: Placements, outcome: PlacementOutcome) -> list[dict[str, Any]]:
     placed, names = outcome.placed, p.supply.names
     return [
         {

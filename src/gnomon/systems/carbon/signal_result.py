@@ -18,8 +18,6 @@ from gnomon.series.intensity import describe_intensity, intensity_identity
 from gnomon.table import Table
 from gnomon.units import DAY_NS, HOUR_NS, parse
 
-__all__ = ["Seen", "cleanest_windows", "see", "to_result", "to_script"]
-
 #: Beyond this many hours a curve shows days, with the range of each one's hours.
 _MOST_HOURS = 24 * 31
 _WINDOWS_H = (1, 2, 4, 8, 24)
@@ -29,12 +27,8 @@ class Seen(msgspec.Struct, frozen=True):
     """What is shown of a signal.
 
     Attributes:
-        hours: The span, hourly and without gaps.
         ahead: The forecast that follows it, if one was asked for.
         actual: What then came, as far as it is known.
-        method: How the forecast was made.
-        notes: What a reader should know.
-        seed: Of generated hours; None where they are real.
     """
 
     hours: Signal
@@ -60,12 +54,7 @@ def see(
 
     Args:
         known: All that is known; what lies before the span is history to learn from.
-        start_ns: Begin of the span.
-        end_ns: End of the span, where a forecast begins.
         horizon_ns: How far ahead to forecast; not at all if None.
-        method: One of `gnomon.series.forecast.METHODS`.
-        notes: Notes so far.
-        seed: Of generated hours.
         where: The file or the service, for errors.
     """
     first, last = -(-start_ns // HOUR_NS) * HOUR_NS, end_ns // HOUR_NS * HOUR_NS
@@ -139,13 +128,7 @@ def cleanest_windows(
 
 
 def to_result(seen: Seen, command: str = "", *, sources: Sequence[str] = ()) -> Result:
-    """Everything there is to say about a grid's intensity.
-
-    Args:
-        seen: The hours and the forecast.
-        command: What asked for it.
-        sources: The files that were read.
-    """
+    """Everything there is to say about a grid's intensity."""
     hours = seen.hours
     notes = list(dict.fromkeys(seen.notes))
     return Result(

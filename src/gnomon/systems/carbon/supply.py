@@ -15,8 +15,6 @@ from gnomon.model.accelerator.gpu import find_gpu
 from gnomon.model.carbon import Amortisation, embodied_rate_g_h
 from gnomon.model.machines.machine import Fleet, Machine
 
-__all__ = ["End", "Supply", "check_alike", "supply_of"]
-
 Floats = NDArray[np.float64]
 #: Which end of every range.
 End = Literal["low", "mid", "high"]
@@ -30,7 +28,6 @@ class Supply(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         servers: How many of each.
         threads: Of one server; of a node of accelerators, its boards.
         points: Performance of one server, in the score's unit.
-        idle_w: Drawn by one server with nothing to do.
         peak_w: Drawn by one server at full load, idle power included.
         embodied_g_h: Embodied carbon that one server is charged for an hour, whatever it does.
         pue: What the building draws for one watt of a server.
@@ -49,12 +46,10 @@ class Supply(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def dynamic_w(self) -> Floats:
-        """What full load draws above idle."""
         return self.peak_w - self.idle_w
 
     @property
     def capacity(self) -> Floats:
-        """Points of all servers of a group."""
         return self.servers * self.points
 
     @property
@@ -81,13 +76,8 @@ def supply_of(
     """The columns of a fleet in some year.
 
     Args:
-        fleet: The servers.
         year: When; the age of a server follows from when it was bought.
-        amortise: How embodied carbon is spread over time.
         end: Which end of every range to take.
-
-    Raises:
-        InputError: Some machines have a score and some do not, or scores of different kinds.
     """
     check_alike(fleet)
     groups = _servers(fleet)

@@ -24,8 +24,6 @@ from gnomon.series import Signal
 from gnomon.sim.placement import cleanest_starts
 from gnomon.units import HOUR_NS, format_duration, parse, parse_duration
 
-__all__ = ["Saved", "WaitPlan", "plan_wait", "saved_by", "start_clean"]
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -34,13 +32,8 @@ class WaitPlan(msgspec.Struct, frozen=True):
     """When to start.
 
     Attributes:
-        now_ns: When it was asked.
-        start_ns: When to start.
-        length_ns: How long it is expected to run.
-        deadline_ns: By when it is to be over.
         at_once: g/kWh on average, started now.
         then: The same, started then.
-        basis: What the expectation rests on.
     """
 
     now_ns: int
@@ -53,7 +46,6 @@ class WaitPlan(msgspec.Struct, frozen=True):
 
     @property
     def delay_ns(self) -> int:
-        """How long to wait."""
         return self.start_ns - self.now_ns
 
     @property
@@ -64,7 +56,6 @@ class WaitPlan(msgspec.Struct, frozen=True):
         return 100.0 * (1.0 - self.then.mid / self.at_once.mid)
 
     def describe(self, watts: float | None = None) -> str:
-        """What will be done, and what it should save."""
         if self.at_once is None or self.then is None:
             return f"starting at once: {self.basis}"
         if self.delay_ns == 0:
@@ -103,7 +94,6 @@ class Saved(msgspec.Struct, frozen=True):
     measured: bool
 
     def describe(self) -> str:
-        """In words."""
         behind = "as measured" if self.measured else "by the forecast"
         grams = f", {self.saved_g:.0f} g" if self.saved_g is not None else ""
         return (
@@ -116,13 +106,7 @@ def plan_wait(outlook: Outlook, now_ns: int, *, within_ns: int, length_ns: int) 
     """The cleanest start before a deadline.
 
     Args:
-        outlook: What the grid is expected to do.
-        now_ns: When it is.
         within_ns: How long from now it may take until all is done.
-        length_ns: How long the thing itself takes.
-
-    Raises:
-        InputError: It takes longer than there is time.
     """
     if length_ns <= 0:
         raise InputError("how long does it take? It has to be more than nothing")
@@ -187,14 +171,10 @@ def start_clean(
     """A decorator: each call of the function waits for its cleanest start.
 
     Args:
-        zone: The grid.
         within: How long from the call until all has to be done, as '12h'.
         length: How long the function takes, as '2h'.
-        scope: Life-cycle or direct intensity.
         outlook: A forecast between two times, in place of the zone's usual hours. Where it
             fails, the function starts at once.
-        now_ns: The clock.
-        sleep: Waits seconds.
         log: Told beforehand what is expected and afterwards what was saved; stderr unless given.
 
     >>> @start_clean("DE", within="3h", length="1h", sleep=lambda s: None, log=lambda text: None,

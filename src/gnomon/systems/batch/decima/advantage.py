@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from gnomon.sim.cluster import ClusterRun
 
-__all__ = ["Worth", "advantages", "cost_to_go", "state_features"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Record = Mapping[str, NDArray[Any]]
@@ -46,8 +44,6 @@ def advantages(
     """Of every decision in rollouts of the same jobs.
 
     Args:
-        runs: The rollouts.
-        records: What Decima recorded in each.
         memory_s: Costs count e times less for every so many seconds that they come later.
         reach_s: So does what happened after a decision, beside what the state promises.
     """

@@ -27,8 +27,6 @@ from gnomon.sim.cluster import Executors, run_cluster
 from gnomon.systems.batch.decima.advantage import advantages
 from gnomon.table import atomic_file
 
-__all__ = ["Progress", "Training", "train_decima", "usual_arrival_s"]
-
 Floats = NDArray[np.float64]
 
 #: Of the executors, with `usual_arrival_s` between two jobs: what 25 s are on 100 for jobs like
@@ -47,9 +45,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     """How a network is trained.
 
     Attributes:
-        iterations: Steps of the optimiser.
         rollouts: Of the same jobs, in each.
-        executors: Of the cluster.
         first_jobs: Jobs of an episode at the begin; they grow to `last_jobs`.
         mean_s: Seconds between arrivals on average. Episodes have a fifth of it up to 1.4 times
             as much; in some all jobs come at once.
@@ -59,7 +55,6 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
         memory_s: Costs count e times less for every so many seconds that they come later; some
             arrivals should fit in.
         reach_s: So does what happened after a decision, beside what the state then promises.
-        seed: Of everything.
     """
 
     iterations: int = 1000
@@ -145,9 +140,7 @@ def train_decima(
     Args:
         kinds: Jobs that it learns on; of several sets, an episode takes one.
         out: Where the weights go. Beside them, while it trains, lies a file to go on from.
-        training: How.
         start: Weights to begin with; untrained ones unless given.
-        on_iteration: Told of every iteration.
     """
     how = training or Training()
     sets = [kinds] if isinstance(kinds, JobKinds) else list(kinds)

@@ -24,8 +24,6 @@ from gnomon.series import Signal
 from gnomon.systems.carbon.accounts.holdings import Pool, Sums, pools_of, say_age, share_pools
 from gnomon.units import HOUR_NS
 
-__all__ = ["METRICS", "Accounts", "account_jobs"]
-
 #: The metrics of an account, and what a unit of each is; their titles are in `metric`.
 METRICS = {
     "sci": "operational + embodied of what the job held, by work",
@@ -42,28 +40,13 @@ class Accounts:
     """The carbon of every job, and of the fleet.
 
     Attributes:
-        names: The jobs (pods, processes, hosts).
-        where: The file they come from.
-        line: The line of each; 0 where a job has none.
-        start_ns: When each started.
-        end_ns: When each ended.
-        cores: Threads held.
-        gpus: Accelerators held.
         work: The R of the metrics.
-        work_unit: What one of it is.
         energy_kwh: With PUE.
-        operational_g: Energy times intensity.
-        embodied_g: Share of embodied carbon.
         idle_operational_g: Share of idle power, which tSCI adds.
         idle_embodied_g: Share of the embodied carbon of what idles, which tSCI adds.
         life_embodied_g: Embodied carbon by the expected life, whatever the amortisation: for CCI.
-        reported_g: What rSCI adds up to.
         fleet_g: All carbon of the fleet over the span; None without a fleet.
         nobody_g: Of it, what fell into hours in which nothing ran.
-        intensity: The grid.
-        amortise: How embodied carbon was spread.
-        price_usd_kwh: By job; NaN where unknown.
-        notes: What was assumed.
     """
 
     names: tuple[str, ...]
@@ -94,12 +77,10 @@ class Accounts:
 
     @property
     def total_g(self) -> Ranges:
-        """Operational and embodied, by job."""
         return self.operational_g + self.embodied_g
 
     @property
     def cost_usd(self) -> Ranges | None:
-        """Electricity by job, where all prices are known."""
         if np.isnan(self.price_usd_kwh).any():
             return None
         return self.energy_kwh * self.price_usd_kwh
@@ -136,14 +117,11 @@ def account_jobs(
     """The carbon of a table of jobs.
 
     Args:
-        jobs: What ran, and when.
         fleet: The machines; None where all jobs come with measured energy.
         intensity: The grid in g/kWh; it has to cover every job, without gaps.
         amortise: How embodied carbon is spread over time; over age where that is longer than
             the life unless given, so that an old machine is not charged twice.
-        utilisation: Of jobs that do not say theirs.
         year: The year it is, for the age of machines; that of the first job unless given.
-        price_usd_kwh: Of jobs that do not say theirs.
         reported_kg: What rSCI is to add up to; all carbon of the fleet unless given.
     """
     if not 0 <= utilisation <= 1:

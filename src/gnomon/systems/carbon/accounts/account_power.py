@@ -19,8 +19,6 @@ from gnomon.systems.carbon.accounts.account import Accounts
 from gnomon.systems.carbon.accounts.holdings import say_age
 from gnomon.units import HOUR_NS, format_duration
 
-__all__ = ["account_power", "fill_power"]
-
 
 def account_power(
     series: Sequence[PowerSeries],

@@ -18,8 +18,6 @@ from gnomon.systems.carbon.metric import TITLES, parse_names
 from gnomon.table import Table, format_range, format_value
 from gnomon.units import HOUR_NS
 
-__all__ = ["parse_metrics", "to_result", "to_script"]
-
 _DRAWN = 15
 _MOST_POINTS = 2000
 
@@ -55,16 +53,7 @@ def to_result(
     seed: int | None = None,
     top: int = 20,
 ) -> Result:
-    """Everything there is to say about an account.
-
-    Args:
-        accounts: The account.
-        metrics: Names of metrics to show.
-        command: What asked for it.
-        sources: The files that were read.
-        notes: Notes about the grid.
-        top: How many jobs the table shows, the largest first.
-    """
+    """Everything there is to say about an account."""
     a = accounts
     metrics, left_out = _possible(a, metrics)
     return Result(

@@ -17,8 +17,6 @@ from gnomon.ingest.jobs.sacct import is_sacct, read_sacct
 from gnomon.ingest.metrics.power_series import PowerSeries, is_power_series, read_power_series
 from gnomon.ingest.text import read_head
 
-__all__ = ["read_activity", "timeline_jobs"]
-
 #: A lane of a GPU, as traces of training call it: 'gpu 0 stream 7', 'rank 3/gpu 3 stream 7'.
 _BOARD = re.compile(r"(.*/)?gpu \d+")
 
@@ -33,9 +31,7 @@ def read_activity(
     """Jobs or power series, recognised by the file's first bytes.
 
     Args:
-        path: The file.
         zone: Where times without an offset are from.
-        series: The metric to read, where a Prometheus file has several.
         unit: W, kW, mW or J, where a series has lost its name.
     """
     head = read_head(path)
@@ -53,12 +49,7 @@ def timeline_jobs(timeline: Timeline, start_ns: int, where: str) -> Jobs:
     rank (or the one process) is a job on as many threads as were ever busy at once.
 
     Args:
-        timeline: When what ran.
         start_ns: When it began, since 1970.
-        where: What the timeline is of.
-
-    Raises:
-        InputError: Nothing took any time.
     """
     if timeline.makespan_ns <= 0:
         raise InputError("nothing in it took any time", where=where)

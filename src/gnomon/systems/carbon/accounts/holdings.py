@@ -18,8 +18,6 @@ from gnomon.model.ranges import Floats, Ints, Ranges
 from gnomon.series import Signal
 from gnomon.units import HOUR_NS
 
-__all__ = ["Idle", "Pool", "Sums", "pools_of", "say_age", "share_pools"]
-
 _ENDS = ("low", "mid", "high")
 
 
@@ -38,7 +36,6 @@ class Sums:
             column += np.bincount(rows, getattr(amounts, end), column.size)
 
     def ranges(self, name: str) -> Ranges:
-        """A column with its range."""
         return Ranges(*self.columns[name])
 
 
@@ -60,7 +57,6 @@ class Pool:
 
     @property
     def capacity(self) -> Floats:
-        """Units of each group."""
         return np.array([g.count * g.machine.threads for g in self.groups], dtype=np.float64)
 
     def _by_unit(self, of_machine: Sequence[Estimate]) -> Ranges:
@@ -202,8 +198,6 @@ class Idle:
     """What idle capacity costs, by job, and what nobody was there to carry.
 
     Attributes:
-        operational_g: Each job's share of idle power.
-        embodied_g: Each job's share of the embodied carbon of what idles.
         nobody_g: Both, of hours in which nothing ran.
         overfull_ns: How long jobs held more than there is.
     """

@@ -12,7 +12,7 @@ import numpy as np
 from gnomon.errors import Infeasible, InputError
 from gnomon.model.accelerator.collective_time import CollectiveTimes
 from gnomon.model.accelerator.gpu import Gpu, find_gpu
-from gnomon.parallel import Options, pmap
+from gnomon.parallel import MapOptions, pmap
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.layout.assemble import Assembled, assemble_rounds
 from gnomon.systems.training.prediction.program import Program
@@ -169,7 +169,7 @@ def search(
     carbon_g_per_kwh: float = 0.0,
     rank_by: str = "step_ms",
     factor: float = 1.0,
-    **options: Unpack[Options],
+    **options: Unpack[MapOptions],
 ) -> Found:
     """Predicts every layout of a space, and ranks those that fit.
 
