@@ -9,18 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-__all__ = [
-    "ActuationError",
-    "GnomonError",
-    "GraphError",
-    "Infeasible",
-    "InputError",
-    "MissingExtra",
-    "NotFitted",
-    "SimulationError",
-    "WorkerError",
-]
-
 
 class GnomonError(Exception):
     """Anything gnomon raises on purpose."""

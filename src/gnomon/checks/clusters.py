@@ -12,8 +12,6 @@ from gnomon.graph.jobs import BatchJobs, JobKinds, Stage, Waves
 from gnomon.sim.cluster import Executors, GridSteps, TaskLog
 from gnomon.units import SECOND_NS
 
-__all__ = ["CLUSTER_INVARIANTS", "ClusterCase", "cluster_cases", "run_cluster_case"]
-
 _SEED = 20_240_229
 
 

@@ -8,8 +8,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-__all__ = ["is_same"]
-
 
 def is_same(left: Any, right: Any) -> bool:
     """Compare values whose own == may be missing, or give an array.

@@ -7,8 +7,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-__all__ = ["from_repr"]
-
 
 def from_repr(subject: Any) -> Any:
     """Evaluates the repr of something, with the classes that it mentions and nothing else.

@@ -7,8 +7,6 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Check", "CheckFailed", "Outcome", "run_checks"]
-
 
 class CheckFailed(AssertionError):
     """A plug-in breaks the contract; names the check and says how.

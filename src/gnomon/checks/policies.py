@@ -22,8 +22,6 @@ from gnomon.decide.cluster import cluster_policies
 from gnomon.errors import InputError
 from gnomon.registry import Registry
 
-__all__ = ["CLUSTER", "PolicyKind", "policy", "policy_checks"]
-
 Maker = Callable[[], Any]
 Subject = Policy | Maker | str
 

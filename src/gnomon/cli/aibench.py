@@ -14,8 +14,6 @@ from gnomon.cli.sources import Source, spell
 from gnomon.errors import InputError
 from gnomon.ingest.formats import check_input
 
-__all__ = ["app"]
-
 app = App(name="aibench", help="Hand over an AI workload as a benchmark, without the model.")
 
 

@@ -19,8 +19,6 @@ from gnomon.ingest.formats import check_input
 if TYPE_CHECKING:
     from gnomon.systems.training.whatif import Change
 
-__all__ = ["app"]
-
 app = App(name="training", help="How long is the step, why, and what if?")
 
 

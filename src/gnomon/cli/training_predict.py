@@ -16,8 +16,6 @@ from gnomon.ingest.formats import check_input
 if TYPE_CHECKING:
     from gnomon.systems.training.prediction.source import Source as Parts
 
-__all__ = ["predict", "search"]
-
 _Texts = Annotated[list[str] | None, Parameter(negative=())]
 _TOP = 20
 

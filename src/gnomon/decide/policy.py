@@ -9,8 +9,6 @@ from numpy.random import Generator
 
 from gnomon.errors import InputError
 
-__all__ = ["Policy"]
-
 
 class Policy(msgspec.Struct, frozen=True):
     """Chooses an action from what is known now. It never touches the outside world.

@@ -12,8 +12,6 @@ from gnomon.errors import InputError
 from gnomon.graph.column_types import Ints
 from gnomon.graph.timeline import Timeline
 
-__all__ = ["Breakdown", "breakdown"]
-
 _MOST_CLASSES = 8
 
 

@@ -8,8 +8,6 @@ from typing import Any
 from gnomon.errors import GraphError
 from gnomon.graph.workgraph import WorkGraph
 
-__all__ = ["GraphBuilder"]
-
 
 class GraphBuilder:
     """Collects tasks, edges, waits and rendezvous, then builds a validated WorkGraph.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Codes", "Flags", "Floats", "Ints"]
-
 #: Whole numbers: nanoseconds, rows, bytes.
 Ints = NDArray[np.int64]
 #: Numbers of things in a table: lanes, tasks, steps.

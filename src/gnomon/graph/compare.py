@@ -8,8 +8,6 @@ import numpy as np
 from gnomon.graph.timeline import Timeline
 from gnomon.table import Table
 
-__all__ = ["TimelineDiff", "compare"]
-
 
 class TimelineDiff(msgspec.Struct, frozen=True, eq=False):
     """What changed from one timeline to another: the total, and tables by kind and by name."""

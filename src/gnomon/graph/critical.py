@@ -14,8 +14,6 @@ from gnomon.graph.column_types import Ints
 from gnomon.graph.timeline import Timeline
 from gnomon.graph.workgraph import WorkGraph
 
-__all__ = ["CriticalPath", "Reason", "critical_path"]
-
 
 class Reason(IntEnum):
     """How a task was held back by its cause: `Reason` of native/engine/replay/replay.hpp."""

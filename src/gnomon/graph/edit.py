@@ -17,11 +17,6 @@ from gnomon.graph._combine import concatenate, take_tasks, with_edges
 from gnomon.graph._contract import bridges
 from gnomon.graph.workgraph import WorkGraph
 
-__all__ = [
-    "clone", "connect", "disconnect", "drop", "insert", "merge", "regroup", "reorder", "scale",
-    "select", "splice",
-]  # fmt: skip
-
 Tasks = ArrayLike | slice
 
 

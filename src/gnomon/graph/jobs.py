@@ -17,8 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from gnomon.errors import InputError
 from gnomon.graph.column_types import Codes, Floats, Ints
 
-__all__ = ["WAVES", "BatchJobs", "JobKinds", "Stage", "Waves"]
-
 #: What an executor has done before decides how long its next task takes: nothing of this
 #: application yet, nothing of this stage yet, or other tasks of the stage.
 WAVES = ("fresh", "first", "rest")

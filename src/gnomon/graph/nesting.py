@@ -6,8 +6,6 @@ import numpy as np
 
 from gnomon.graph.column_types import Codes, Flags, Ints
 
-__all__ = ["enclosing"]
-
 
 def enclosing(start_ns: Ints, end_ns: Ints, thread: Codes, holds: Flags | None = None) -> Ints:
     """The place of the innermost event around each one on its thread; -1 for none.

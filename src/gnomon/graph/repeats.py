@@ -8,8 +8,6 @@ import numpy as np
 
 from gnomon.graph.column_types import Codes, Flags, Ints
 
-__all__ = ["Repeat", "count_within", "find_repeats", "longest_repeat"]
-
 #: A layer is launched as no more kernels than this.
 _LONGEST = 600
 

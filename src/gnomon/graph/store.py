@@ -19,8 +19,6 @@ from gnomon.graph.timeline import Timeline
 from gnomon.graph.workgraph import WorkGraph
 from gnomon.table import Column, Dictionary, ListOf, Table, read_arrow, write_arrow
 
-__all__ = ["load_graph", "load_timeline", "save_graph", "save_timeline", "task_table"]
-
 _FORMAT = "gnomon.graph/1"
 _OPTIONAL: dict[str, Any] = {
     "bytes": np.int64, "flops": np.float64, "rank": np.int32, "group": np.int32,

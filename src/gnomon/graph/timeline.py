@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from gnomon.graph.compare import TimelineDiff
     from gnomon.graph.critical import CriticalPath
 
-__all__ = ["Timeline"]
-
 _MOST_CELLS = 10**8
 
 

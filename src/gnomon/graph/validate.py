@@ -11,8 +11,6 @@ from gnomon.errors import GraphError
 from gnomon.graph._columns import LONGEST_NS
 from gnomon.graph.workgraph import WorkGraph
 
-__all__ = ["check_durations", "validate"]
-
 
 def validate(graph: WorkGraph) -> None:
     """Raises GraphError at the first thing that is wrong.

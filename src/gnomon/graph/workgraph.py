@@ -24,8 +24,6 @@ from gnomon.graph._columns import (
 from gnomon.graph.column_types import Codes, Flags, Floats, Ints
 from gnomon.table import Dictionary
 
-__all__ = ["LAUNCH", "WorkGraph"]
-
 #: The edge kind that issues a task onto its lane's queue; run-time waits look at it.
 LAUNCH = "launch"
 

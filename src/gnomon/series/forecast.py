@@ -13,15 +13,11 @@ import numpy as np
 
 from gnomon.errors import InputError
 from gnomon.series._forecast_model import LEAST_HOURS, Past
-from gnomon.series._forecast_range import COVERAGE, Forecaster, Outlook
+from gnomon.series._forecast_range import Forecaster, Outlook
 from gnomon.series._segment import Floats, Ints
 from gnomon.series.signal import Signal
 from gnomon.table import Table
 from gnomon.units import DAY_NS, HOUR_NS, format_duration
-
-__all__ = [
-    "COVERAGE", "METHODS", "Choice", "Outlook", "choose_method", "forecast", "outlooks", "score",
-]  # fmt: skip
 
 #: From the simplest to the best.
 METHODS = tuple(LEAST_HOURS)

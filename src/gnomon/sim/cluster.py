@@ -20,11 +20,6 @@ from gnomon.errors import InputError, SimulationError
 from gnomon.graph.jobs import BatchJobs, JobKinds
 from gnomon.units import HOUR_NS
 
-__all__ = [
-    "NEVER_NS", "ClusterRun", "Executors", "GridSteps", "Guard", "HeldStages", "TaskLog",
-    "native_kinds", "run_cluster",
-]  # fmt: skip
-
 NEVER_NS = int(np.iinfo(np.int64).max)
 #: A job's way to its end is estimated with so many executors: what measured jobs scale to.
 PATH_EXECUTORS = 20

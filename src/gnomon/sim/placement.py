@@ -13,8 +13,6 @@ from gnomon import _core
 from gnomon.errors import InputError
 from gnomon.series import Signal
 
-__all__ = ["Candidate", "Groups", "Placed", "Tasks", "cleanest_starts", "place"]
-
 _PARTS = ("any", "awake", "asleep")
 
 

@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 from gnomon import _core
 from gnomon.errors import InputError
 
-__all__ = ["Served", "exponential_sizes", "poisson_arrivals", "serve"]
-
 #: Given the time and the waiting jobs in order of arrival: a position among them, or ~t (negative)
 #: to hold until time t or the next arrival or departure; -1 names no time.
 Choose = Callable[[int, NDArray[np.int64]], int]

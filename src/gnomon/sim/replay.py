@@ -12,8 +12,6 @@ from gnomon import _core
 from gnomon.errors import InputError, SimulationError
 from gnomon.graph import Timeline, WorkGraph
 
-__all__ = ["Limit", "SlowDown", "makespan_with", "replay"]
-
 
 class Limit(msgspec.Struct, frozen=True, eq=False):
     """A countable resource that some tasks need while they run: links, copy engines, host cores.

@@ -10,8 +10,6 @@ from gnomon.errors import InputError
 from gnomon.graph import WorkGraph
 from gnomon.sim.replay import replay
 
-__all__ = ["sample_ends", "sample_makespans"]
-
 #: Factors handed over at once; more samples go in several calls.
 _MOST_FACTORS = 1 << 22
 #: Whole nanoseconds are exact in the engine below this: 26 days.

@@ -6,8 +6,6 @@ from typing import Any, get_args
 
 from gnomon.errors import InputError
 
-__all__ = ["check_hours", "check_share", "check_word"]
-
 
 def check_word(name: str, field: str, value: str, words: Any) -> None:
     """One of a Literal's words."""

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from gnomon.model.decima.network import DecimaView
 
-__all__ = ["GridNow", "LiveCluster", "LiveDecision", "LiveStage", "decima_view"]
-
 
 class GridNow(msgspec.Struct, frozen=True, eq=False):
     """The grid at a moment.

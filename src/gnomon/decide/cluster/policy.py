@@ -18,11 +18,6 @@ from gnomon.graph.jobs import JobKinds
 from gnomon.registry import Registry
 from gnomon.sim.cluster import Executors, GridSteps, Guard
 
-__all__ = [
-    "Binding", "ClusterPolicy", "ClusterState", "Counts", "NativeForm", "Order", "QuotaTerms",
-    "Serve", "Setting", "Wait", "cluster_policies", "tighter",
-]  # fmt: skip
-
 #: When a quota holds: for every task that starts, or before a decision, whatever that gives.
 Binding = Literal["task", "decision"]
 #: What a quota is of: executors that run a task, or all that applications hold.

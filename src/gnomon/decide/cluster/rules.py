@@ -14,11 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from gnomon import _core
 from gnomon.errors import InputError
 
-__all__ = [
-    "NARROWINGS", "Narrowing", "cap_alpha", "cap_alpha_limit", "cap_quota", "cap_thresholds",
-    "pcaps_limit", "pcaps_threshold", "runs_now",
-]  # fmt: skip
-
 Narrowing = Literal["none", "literal", "released", "dimensionless"]
 #: In the order that the native core numbers them.
 NARROWINGS: tuple[Narrowing, ...] = ("none", "literal", "released", "dimensionless")

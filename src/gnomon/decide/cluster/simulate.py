@@ -10,8 +10,6 @@ from gnomon.decide.cluster.policy import ClusterPolicy, Setting, cluster_policie
 from gnomon.graph.jobs import BatchJobs
 from gnomon.sim.cluster import ClusterRun, Executors, GridSteps, Guard, run_cluster
 
-__all__ = ["simulate"]
-
 
 def simulate(
     policy: str | ClusterPolicy,

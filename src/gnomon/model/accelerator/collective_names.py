@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["CPU_BACKENDS", "MODEL_KINDS", "TORCH_COLLECTIVES", "collective_kind"]
-
 #: How the names of PyTorch's own collectives begin.
 TORCH_COLLECTIVES = ("c10d::", "_c10d_functional::", "_c10d_functional_autograd::")
 #: How annotations of backends that communicate on the host begin.

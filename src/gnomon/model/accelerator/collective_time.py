@@ -27,8 +27,6 @@ from gnomon.errors import InputError
 from gnomon.model.accelerator.gpu import Gpu, Network, find_gpu, find_network
 from gnomon.model.accelerator.kernel_time import blend
 
-__all__ = ["COLLECTIVE_KINDS", "USUAL_NETWORK", "CollectiveModel", "CollectiveTimes", "Sample"]
-
 Array = NDArray[np.float64]
 #: A measured collective: kind, bytes, ranks, microseconds.
 Sample = tuple[str, float, int, float]

@@ -11,8 +11,6 @@ import msgspec
 
 from gnomon.errors import InputError
 
-__all__ = ["Gpu", "Network", "find_gpu", "find_network", "gpu_names", "network_names"]
-
 _CATALOGUE = Path(__file__).with_name("gpus.toml")
 #: Words that say who sells a board, not which one it is.
 _VENDORS = ("nvidia", "amd", "tesla", "instinct")

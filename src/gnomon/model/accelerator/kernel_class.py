@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-__all__ = ["KERNEL_CLASSES", "classify_kernel"]
-
 # The first that matches wins, so the specific come before the general: attention kernels are full
 # of the word "gemm", NCCL's of nothing else, optimisers are "multi_tensor_apply". Words rather
 # than patterns: names of kernels are long, and looking for a word in one is fifty times as fast.

@@ -28,17 +28,6 @@ from numpy.typing import ArrayLike, NDArray
 from gnomon.errors import InputError
 from gnomon.model.accelerator.gpu import Gpu, canonical_dtype, find_gpu
 
-__all__ = [
-    "MEMORY_KINDS",
-    "AttentionModel",
-    "Coefficients",
-    "GemmModel",
-    "KernelTimes",
-    "MemoryModel",
-    "blend",
-    "shipped_coefficients",
-]
-
 Array = NDArray[np.float64]
 
 #: Kinds of work that moves memory and little else. An `activation` (GELU and the like) computes

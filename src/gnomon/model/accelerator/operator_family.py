@@ -13,8 +13,6 @@ from functools import lru_cache
 from gnomon.model.accelerator.collective_names import CPU_BACKENDS, TORCH_COLLECTIVES
 from gnomon.model.accelerator.kernel_class import classify_kernel
 
-__all__ = ["FRAMEWORK", "WORK_FAMILIES", "operator_family", "work_family"]
-
 #: Autograd's wrappers and other frames: they call operators and do no work themselves.
 FRAMEWORK = "framework"
 

@@ -34,16 +34,6 @@ import numpy as np
 from gnomon.errors import InputError
 from gnomon.graph.column_types import Codes, Flags, Floats, Ints
 
-__all__ = [
-    "EventPrices",
-    "ProfilerCost",
-    "default_profiler_cost",
-    "group_by",
-    "load_profiler_cost",
-    "price_events",
-    "save_profiler_cost",
-]
-
 _DEFAULTS = Path(__file__).with_suffix(".toml")
 #: The shortest of a thread's stretches: low enough to hold little but the profiler, high enough
 #: that the clock's grain and single lucky ones do not decide.

@@ -22,8 +22,6 @@ from gnomon.graph.column_types import Codes, Flags, Ints
 from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.model.accelerator.collective_names import CPU_BACKENDS
 
-__all__ = ["EventClass", "EventFlag", "LaidOut", "lay_out", "peer_of", "step_marks"]
-
 
 class EventClass(IntEnum):
     """The native builder's classes (`native/engine/trace/graph.hpp`)."""

@@ -32,8 +32,6 @@ from gnomon.sim.trace.marks import asked_at, nth_of_its_kind, step_of_device_eve
 from gnomon.sim.trace.stream_waits import recorded_waits
 from gnomon.table import Dictionary
 
-__all__ = ["HOST_KINDS", "InferredWait", "TraceGraph", "build_graph"]
-
 #: Kinds of host tasks, in the native builder's order; everything else runs on a device.
 HOST_KINDS = ("host", "gap", "launch", "runtime", "sync", "blocked")
 _KINDS = (*HOST_KINDS, "latency", *KERNEL_CLASSES)

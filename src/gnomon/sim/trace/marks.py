@@ -9,8 +9,6 @@ from gnomon.graph.repeats import count_within
 from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.sim.trace.events import EventClass, LaidOut
 
-__all__ = ["asked_at", "nth_of_its_kind", "step_of_device_events"]
-
 
 def asked_at(trace: KinetoTrace, laid: LaidOut) -> Ints:
     """When the host launched each device event; -1 where that lies before the trace."""

@@ -33,8 +33,6 @@ from gnomon.model.accelerator.profiler_cost import (
 from gnomon.sim.trace.events import step_marks
 from gnomon.sim.trace.graph import HOST_KINDS, TraceGraph
 
-__all__ = ["WithoutProfiler", "take_profiler_out"]
-
 #: Never taken away: the work that an operator does between the profiler's doings.
 _KEPT = 0.15
 #: Part of a call's price that lies inside the call; the rest comes after it.

@@ -16,16 +16,6 @@ from gnomon.graph.repeats import count_within
 from gnomon.sim import replay
 from gnomon.sim.trace.graph import TraceGraph
 
-__all__ = [
-    "StepRow",
-    "count_only",
-    "held_out",
-    "steady_window",
-    "step_estimate",
-    "step_periods_ms",
-    "step_rows",
-]
-
 
 class StepRow(msgspec.Struct, frozen=True):
     """One step, recorded and replayed.

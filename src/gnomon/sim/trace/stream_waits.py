@@ -27,8 +27,6 @@ from numpy.typing import NDArray
 from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.sim.trace.events import EventClass, LaidOut
 
-__all__ = ["recorded_waits"]
-
 Stream = tuple[int, int]  # device and number
 #: More streams than this do not fork off one at once.
 _MOST_FORKS = 64

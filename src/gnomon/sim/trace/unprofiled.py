@@ -29,8 +29,6 @@ from gnomon.sim.trace.graph import HOST_KINDS, TraceGraph
 from gnomon.sim.trace.profiler_time import take_profiler_out
 from gnomon.sim.trace.steps import step_periods_ms
 
-__all__ = ["UnprofiledStep", "unprofiled_job", "unprofiled_step", "without_profiler"]
-
 
 class UnprofiledStep(msgspec.Struct, frozen=True, eq=False):
     """The step without the profiler.

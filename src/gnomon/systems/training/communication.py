@@ -13,8 +13,6 @@ from gnomon.model.accelerator.kernel_class import classify_kernel
 from gnomon.sim.trace.events import EventClass, LaidOut, peer_of, step_marks
 from gnomon.sim.trace.marks import asked_at, step_of_device_events
 
-__all__ = ["Communication", "communications"]
-
 _POINT_TO_POINT = ("send", "recv")
 #: Kernels of expert parallelism, which are no collectives by name.
 _EXPERT_KERNELS = ("dispatch", "combine")

@@ -28,8 +28,6 @@ from gnomon.systems.training.ranks import (
     transfer_ns,
 )
 
-__all__ = ["RankPart", "Rendezvous", "TrainingJob", "build_job", "link_ranks"]
-
 #: Clones of ranks beyond this many tasks in all are left out: the machine would not thank us.
 _MOST_TASKS = 50_000_000
 #: Replays spent on finding out which communications go round in a circle.

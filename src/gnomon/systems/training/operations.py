@@ -29,8 +29,6 @@ from gnomon.graph.timeline import covered_until, union_of_spans
 from gnomon.ingest.profiler.operation_log import OperationLog
 from gnomon.sim.trace.graph import TraceGraph
 
-__all__ = ["COLLECTIVES", "COMPUTE", "TRANSFERS", "build_operations_graph", "fence_tasks"]
-
 COMPUTE = ("forward-compute", "backward-compute")
 #: Sends and receives: the compute whose data they carry, and over which of its borders: that to
 #: the chunk behind it (0) or that to the chunk before it (-1).

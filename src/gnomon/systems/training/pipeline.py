@@ -26,8 +26,6 @@ from gnomon.systems.training.operations import build_operations_graph
 from gnomon.systems.training.sources import find_traces, read_traces
 from gnomon.systems.training.whatif import Change, WhatIfRow, play, usual_questions
 
-__all__ = ["TrainingReplay", "as_shown", "read_job", "replay_changed", "replay_trace"]
-
 
 class TrainingReplay(msgspec.Struct, frozen=True, eq=False):
     """A job, replayed: the graph, its timelines, and the answers to what-ifs.

@@ -15,8 +15,6 @@ import msgspec
 from gnomon.systems.training.communication import Communication
 from gnomon.systems.training.ranks import Match
 
-__all__ = ["ProxyRank", "proxy_ranks"]
-
 Group = tuple[int, ...]
 
 

@@ -18,18 +18,6 @@ from gnomon.graph.column_types import Ints
 from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.systems.training.communication import Communication
 
-__all__ = [
-    "Match",
-    "Member",
-    "clock_offsets",
-    "is_eager",
-    "is_possible",
-    "known_groups",
-    "match",
-    "resolve_peers",
-    "transfer_ns",
-]
-
 #: Clocks that differ by less are taken as one: ends of a collective differ as much by themselves.
 _SAME_CLOCK_NS = 100_000
 #: How much earlier than the last arrival a communication may seem to end, by imprecise clocks.

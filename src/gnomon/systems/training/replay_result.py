@@ -32,8 +32,6 @@ from gnomon.systems.training.whatif import heaviest_kinds, on_gpu
 from gnomon.table import Table
 from gnomon.version import __version__
 
-__all__ = ["to_result", "to_script"]
-
 #: Classes that a breakdown tells apart on their own; the rest share one.
 _OWN_CLASSES = 7
 _MOST_BINS = 2000

@@ -7,8 +7,6 @@ from gnomon.sim.trace.graph import HOST_KINDS
 from gnomon.systems.training.operations import COLLECTIVES, FENCE, GAP, RENDEZVOUS, TRANSFERS
 from gnomon.systems.training.whatif import on_gpu
 
-__all__ = ["IDLE_KINDS", "TALK_KINDS", "compute_and_communication"]
-
 IDLE_KINDS = ("gap", "sync", "blocked", "latency", FENCE, GAP, RENDEZVOUS)
 TALK_KINDS = ("communication", *TRANSFERS, *COLLECTIVES)
 

@@ -9,8 +9,6 @@ from gnomon.errors import InputError
 from gnomon.ingest.profiler.kineto import KinetoTrace, read_kineto
 from gnomon.systems.training.job import rank_in_name
 
-__all__ = ["find_trace", "find_traces", "read_traces"]
-
 _ENDINGS = (".json", ".json.gz", ".json.zst")
 
 

@@ -40,16 +40,6 @@ from gnomon.systems.training.operations import (
 from gnomon.table import Table
 from gnomon.version import __version__
 
-__all__ = [
-    "Decomposition",
-    "NoStragglers",
-    "Share",
-    "StragglerReport",
-    "straggler_report",
-    "to_result",
-    "usual_durations",
-]
-
 #: Usual is the median of their kind; everything else is compute, where it is the mean.
 _COMMUNICATION = (*TRANSFERS, *COLLECTIVES, "layernorm-grads-all-reduce")
 #: The two ends of a transfer are one thing to whoever looks for a cause.

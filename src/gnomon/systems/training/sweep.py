@@ -19,8 +19,6 @@ from gnomon.systems.training.pipeline import replay_trace
 from gnomon.table import Table
 from gnomon.version import __version__
 
-__all__ = ["Point", "step_at", "sweep_trace"]
-
 _FACTORS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 #: Kinds that are varied unless some are named.
 _MOST_KINDS = 4

@@ -18,25 +18,6 @@ from gnomon.sim.trace.graph import HOST_KINDS, TraceGraph
 from gnomon.sim.trace.steps import step_estimate
 from gnomon.systems.training.operations import COLLECTIVES, TRANSFERS
 
-__all__ = [
-    "Change",
-    "DelayRank",
-    "FullOverlap",
-    "IdealNetwork",
-    "NoHostOverhead",
-    "NoOverlap",
-    "ScaleNamed",
-    "SlowRank",
-    "WhatIf",
-    "WhatIfRow",
-    "heaviest_kinds",
-    "on_gpu",
-    "parse_rank",
-    "parse_scale",
-    "play",
-    "usual_questions",
-]
-
 #: Between kernels of one captured graph: what a step takes over the sum of its kernels, a kernel.
 #: On an H200 0.4 to 0.5 us (`benchmarks/training_accuracy.py captured` prints it).
 CAPTURED_GAP_NS = 500

@@ -22,8 +22,6 @@ from gnomon.decide.cluster.policy import (
 from gnomon.decide.cluster.rules import cap_quota
 from gnomon.errors import InputError
 
-__all__ = ["Cap", "FixedQuota"]
-
 
 @cluster_policies.register("cap")
 class Cap(ClusterPolicy, frozen=True):

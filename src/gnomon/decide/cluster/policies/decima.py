@@ -9,8 +9,6 @@ from gnomon.decide.cluster.live import LiveCluster, LiveDecision, decima_view
 from gnomon.decide.cluster.policy import NativeForm, Order, Setting, cluster_policies
 from gnomon.model.decima.network import DecimaWeights, bundled_decima, decima_probabilities
 
-__all__ = ["Decima"]
-
 
 @cluster_policies.register("decima")
 class Decima(Order, frozen=True):

@@ -7,8 +7,6 @@ from gnomon.decide.cluster.fields import check_share
 from gnomon.decide.cluster.policies.orders import Fifo
 from gnomon.decide.cluster.policy import ClusterPolicy, NativeForm, Setting, cluster_policies
 
-__all__ = ["GreenHadoop"]
-
 
 @cluster_policies.register("green-hadoop")
 class GreenHadoop(ClusterPolicy, frozen=True):

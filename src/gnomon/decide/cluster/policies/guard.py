@@ -10,8 +10,6 @@ from gnomon.decide.cluster.policy import ClusterPolicy, NativeForm, Setting, clu
 from gnomon.errors import InputError
 from gnomon.sim.cluster import NEVER_NS, Guard
 
-__all__ = ["Guarded"]
-
 
 @cluster_policies.register("guard")
 class Guarded(ClusterPolicy, frozen=True):

@@ -8,8 +8,6 @@ from gnomon.decide.cluster.policies.path_softmax import PathSoftmax
 from gnomon.decide.cluster.policy import NativeForm, Order, Setting, cluster_policies
 from gnomon.errors import InputError
 
-__all__ = ["CriticalPath", "Fair", "Fifo", "Kubernetes", "ShortestJob", "WeightedFair"]
-
 _ALL = 2**31 - 1
 
 

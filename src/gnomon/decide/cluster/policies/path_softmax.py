@@ -9,8 +9,6 @@ from gnomon.decide.cluster.live import LiveCluster, LiveDecision
 from gnomon.decide.cluster.policy import NativeForm, Order, Setting, cluster_policies
 from gnomon.errors import InputError
 
-__all__ = ["PathSoftmax"]
-
 
 @cluster_policies.register("path-softmax")
 class PathSoftmax(Order, frozen=True):

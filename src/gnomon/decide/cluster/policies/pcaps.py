@@ -18,8 +18,6 @@ from gnomon.decide.cluster.policy import (
 from gnomon.decide.cluster.rules import NARROWINGS, Narrowing, pcaps_threshold
 from gnomon.errors import InputError
 
-__all__ = ["Pcaps"]
-
 
 @cluster_policies.register("pcaps")
 class Pcaps(ClusterPolicy, frozen=True):

@@ -17,8 +17,6 @@ from gnomon.decide.cluster.rules import runs_now
 from gnomon.errors import InputError
 from gnomon.sim.cluster import Guard
 
-__all__ = ["PcapsPlus"]
-
 
 @cluster_policies.register("pcaps+")
 class PcapsPlus(ClusterPolicy, frozen=True):

@@ -11,8 +11,6 @@ from gnomon.decide.cluster.policies.orders import Fifo
 from gnomon.decide.cluster.policy import ClusterPolicy, NativeForm, Setting, cluster_policies
 from gnomon.sim.cluster import Guard
 
-__all__ = ["SuspendResume"]
-
 
 @cluster_policies.register("suspend")
 class SuspendResume(ClusterPolicy, frozen=True):

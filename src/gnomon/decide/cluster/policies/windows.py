@@ -8,8 +8,6 @@ from gnomon.decide.cluster.policies.orders import Fifo
 from gnomon.decide.cluster.policy import ClusterPolicy, NativeForm, Setting, cluster_policies
 from gnomon.sim.cluster import Guard
 
-__all__ = ["CarbonScaler", "WaitAwhile"]
-
 
 @cluster_policies.register("wait-awhile")
 class WaitAwhile(ClusterPolicy, frozen=True):

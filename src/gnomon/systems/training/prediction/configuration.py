@@ -9,8 +9,6 @@ import msgspec
 
 from gnomon.errors import InputError
 
-__all__ = ["Configuration", "parse_settings"]
-
 #: What `--set` and `--model` also understand.
 _ALIASES = {
     "micro_batches": "accumulation",

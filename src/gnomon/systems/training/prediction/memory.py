@@ -19,19 +19,6 @@ from gnomon.systems.training.prediction.analytic.style import Style, width
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.layout.schedule import in_flight, split_layers
 
-__all__ = [
-    "VOCAB_STEP",
-    "Memory",
-    "expert_copies",
-    "expert_counts",
-    "layer_kinds",
-    "least_recompute",
-    "model_parameters",
-    "parameter_counts",
-    "stage_memory",
-    "vocab_share",
-]
-
 #: What a rank's share of the vocabulary is padded to a multiple of.
 VOCAB_STEP = 128
 

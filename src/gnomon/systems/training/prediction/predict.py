@@ -31,8 +31,6 @@ from gnomon.systems.training.prediction.program import Program
 from gnomon.systems.training.prediction.recorded.extract import CPU
 from gnomon.systems.training.prediction.source import Modelled, Recorded, Source, put_together
 
-__all__ = ["Prediction", "Waterfall", "predict"]
-
 _SAMPLES = 200
 #: The base put together may differ from the measured one by this much (log) without a word.
 _STRANGE = 0.1

@@ -17,8 +17,6 @@ from gnomon.systems.training.sides import compute_and_communication
 from gnomon.table import Table
 from gnomon.version import __version__
 
-__all__ = ["to_result", "to_script"]
-
 _GIB = 2**30
 #: Settings that are shown even where they are as usual.
 _ALWAYS = ("vocab", "accumulation", "dp", "pp", "tp", "dtype")

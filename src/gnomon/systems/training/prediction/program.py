@@ -15,8 +15,6 @@ import msgspec
 
 from gnomon.systems.training.prediction.configuration import Configuration
 
-__all__ = ["PARTS", "Part", "Piece", "Program"]
-
 #: What every program has. `layer` may have sisters for other kinds of layers, see `Program`.
 PARTS = (
     "embedding.forward",

@@ -18,18 +18,6 @@ from gnomon.systems.training.prediction.layout.assemble import Assembled, assemb
 from gnomon.systems.training.prediction.program import Program
 from gnomon.systems.training.prediction.source import Source
 
-__all__ = [
-    "Dropped",
-    "Found",
-    "QuickStep",
-    "Row",
-    "Space",
-    "enumerate_layouts",
-    "pareto_front",
-    "quick_step",
-    "search",
-]
-
 _GIB = 2.0**30
 #: What rows can be ranked by; more tokens are better, less of all else.
 RANKS = ("step_ms", "tokens_s", "cost_usd", "energy_j", "carbon_g")

@@ -21,8 +21,6 @@ from gnomon.systems.training.prediction.source import Source, factor_of
 from gnomon.table import Table
 from gnomon.version import __version__
 
-__all__ = ["Layouts", "find_layouts", "to_result", "to_script"]
-
 _GIB = 2**30
 _MICRO_BATCHES = (1, 2, 4, 8, 16)
 _LAYOUT = ("tp", "pp", "dp", "batch", "accumulation", "interleave")

@@ -32,11 +32,6 @@ from gnomon.systems.training.prediction.program import Program
 from gnomon.systems.training.prediction.recorded.extract import Extracted, extract
 from gnomon.systems.training.prediction.recorded.retime import Retimer
 
-__all__ = [
-    "Modelled", "Recorded", "Source", "factor_of", "put_together", "read_recorded", "style_of",
-    "usual_style",
-]  # fmt: skip
-
 #: The host's pace varies by this much (log) from one process to the next on a shared machine, as
 #: the unprofiled steps of host-bound recordings did; a profiler hides some of it besides.
 HOST_SPREAD = 0.3

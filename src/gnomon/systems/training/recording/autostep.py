@@ -17,8 +17,6 @@ from typing import Any
 
 from gnomon.systems.training.recording.recorder import Recorder, RecordOptions
 
-__all__ = ["CLAIM", "AutoStep", "watch_optimizers"]
-
 #: Says which process records: only one may, for each rank.
 CLAIM = ".claim-"
 

@@ -19,16 +19,6 @@ from typing import Any, BinaryIO
 
 from gnomon.errors import InputError
 
-__all__ = [
-    "META",
-    "Recording",
-    "pack_trace",
-    "refuse_existing",
-    "remove_existing",
-    "trace_name",
-    "write_meta",
-]
-
 META = "meta.json"
 _TRACE = re.compile(r"(kineto|rank(\d+))\.json\.gz")
 # Lines of a trace that tell where it was made. They stand alone, before and after the events.

@@ -19,8 +19,6 @@ from gnomon.systems.training.recording.autostep import CLAIM
 from gnomon.systems.training.recording.folder import Recording, refuse_existing, remove_existing
 from gnomon.systems.training.recording.recorder import RecordOptions
 
-__all__ = ["Launched", "record_command"]
-
 _INJECTED = Path(__file__).with_name("_inject")
 
 

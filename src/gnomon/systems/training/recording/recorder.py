@@ -35,8 +35,6 @@ from gnomon.systems.training.recording.folder import (
     write_meta,
 )
 
-__all__ = ["RecordOptions", "Recorder", "record"]
-
 
 @dataclasses.dataclass(frozen=True)
 class RecordOptions:

@@ -21,8 +21,6 @@ from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.memory import expert_counts, layer_kinds, parameter_counts
 from gnomon.systems.training.prediction.program import Part, Piece, Program
 
-__all__ = ["build_program"]
-
 #: How much longer a GEMM takes whose widths are multiples of only so many two-byte numbers:
 #: loads of 8, 4 and 2 bytes rather than 16. Told from the heads of unpadded vocabularies in
 #: vTrain's A100 table (50257 over 1, 4 and 8 ranks).

@@ -8,11 +8,6 @@ import msgspec
 
 from gnomon.errors import InputError
 
-__all__ = [
-    "MEGATRON", "MEGATRON_2022", "STYLES", "TORCH", "TRANSFORMERS_FP32", "Style", "find_style",
-    "last_of", "width",
-]  # fmt: skip
-
 _WIDTHS = {"bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4, "fp8": 2}
 
 

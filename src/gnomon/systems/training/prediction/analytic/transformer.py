@@ -31,8 +31,6 @@ from gnomon.systems.training.prediction.memory import (
     parameter_counts,
 )
 
-__all__ = ["list_work"]
-
 #: A copy between layouts moves its bytes this much slower than a plain one (measured on an H200:
 #: 0.9 to 1.1 TB/s of 4.2, the gradients of heads going back to their GEMM).
 STRIDED = 4.0

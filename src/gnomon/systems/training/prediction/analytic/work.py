@@ -10,8 +10,6 @@ from gnomon.systems.training.prediction.analytic.style import Style, width
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.memory import vocab_share
 
-__all__ = ["TENSOR_LANE", "Rank", "Work", "Works", "alignment", "collective", "gemm", "moves"]
-
 #: The lane on which tensor-parallel communications run beside GEMMs.
 TENSOR_LANE = "tensor"
 

@@ -22,11 +22,8 @@ from gnomon.model.accelerator.collective_time import CollectiveTimes
 from gnomon.sim import SlowDown, replay, sample_ends
 from gnomon.systems.training.operations import FENCE
 from gnomon.systems.training.prediction.layout.blocks import (
-    GRADIENTS,
-    SEND,
     Blocks,
     LayoutTimes,
-    gradient_buckets,
 )
 from gnomon.systems.training.prediction.layout.schedule import Slots, lay_slots, split_layers
 from gnomon.systems.training.prediction.layout.tape import (
@@ -41,8 +38,6 @@ from gnomon.systems.training.prediction.layout.tape import (
 )
 from gnomon.systems.training.prediction.program import Program
 from gnomon.table import Dictionary
-
-__all__ = ["GRADIENTS", "SEND", "Assembled", "assemble", "assemble_rounds", "gradient_buckets"]
 
 _TALK = "communication"
 #: Kinds that neighbours on other lanes do not slow.

@@ -31,8 +31,6 @@ from gnomon.systems.training.prediction.layout.tape import (
 from gnomon.systems.training.prediction.memory import expert_copies
 from gnomon.systems.training.prediction.program import Part, Program
 
-__all__ = ["GRADIENTS", "SEND", "Block", "Blocks", "LayoutTimes", "gradient_buckets"]
-
 GRADIENTS, SEND = "gradients", "send"
 _TALK = "communication"
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "fp8": 1.0}

@@ -11,8 +11,6 @@ import numpy as np
 from gnomon.errors import InputError
 from gnomon.systems.training.prediction.configuration import Configuration
 
-__all__ = ["members_per_node", "stages_share_node"]
-
 
 def members_per_node(configuration: Configuration, axis: str, node_gpus: int) -> int:
     """How many members of one group of an axis share a node.

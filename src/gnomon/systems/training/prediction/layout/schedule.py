@@ -12,8 +12,6 @@ from gnomon.graph import WorkGraph
 from gnomon.graph.column_types import Codes, Flags, Ints
 from gnomon.sim import replay
 
-__all__ = ["KINDS", "Order", "Slots", "in_flight", "lay_slots", "schedule", "split_layers"]
-
 #: One forward, one backward (interleaved when a rank has several chunks), and all forward first.
 KINDS = ("1f1b", "gpipe")
 

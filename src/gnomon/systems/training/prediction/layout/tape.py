@@ -20,19 +20,6 @@ from gnomon.graph.column_types import Ints
 from gnomon.systems.training.operations import FENCE
 from gnomon.systems.training.prediction.program import Part, Piece
 
-__all__ = [
-    "COMPUTE",
-    "HOST",
-    "Laid",
-    "Tape",
-    "Words",
-    "end_to_end",
-    "join",
-    "lay",
-    "write_part",
-    "write_run",
-]
-
 COMPUTE, HOST = "compute", "host"
 _COMPUTE_LANE = 1
 

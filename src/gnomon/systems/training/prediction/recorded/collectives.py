@@ -14,8 +14,6 @@ from gnomon.systems.training.communication import Communication, communications
 from gnomon.systems.training.job import RankPart, TrainingJob
 from gnomon.systems.training.prediction.recorded.units import parse_shapes
 
-__all__ = ["TimedCollective", "model_kind", "timed_collectives", "unmet_messages"]
-
 _WIDTHS = {
     "bfloat16": 2,
     "half": 2,

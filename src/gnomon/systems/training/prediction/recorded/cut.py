@@ -23,8 +23,6 @@ from gnomon.model.accelerator.operator_family import WORK_FAMILIES
 from gnomon.systems.training.prediction.recorded.growth import gemm_sizes
 from gnomon.systems.training.prediction.recorded.units import Phase, Units
 
-__all__ = ["CutRank", "Slot", "Template", "cut_rank", "is_score_softmax", "median_part"]
-
 _MESSAGES = ("send", "recv")
 #: Of the units of two layers, the share that has to do the same for them to be of one kind.
 _ALIKE = 0.8

@@ -54,8 +54,6 @@ from gnomon.systems.training.prediction.recorded.units import (
     parse_shapes,
 )
 
-__all__ = ["CPU", "WAIT", "Extracted", "RecordedPart", "extract"]
-
 #: What stands for the device of a rank without a GPU.
 CPU = "cpu"
 #: The host stops until the device has done all it was given.

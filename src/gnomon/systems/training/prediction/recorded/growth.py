@@ -17,8 +17,6 @@ import msgspec
 from gnomon.systems.training.prediction.configuration import Configuration
 from gnomon.systems.training.prediction.recorded.units import Shapes
 
-__all__ = ["Growth", "Linear", "Size", "gemm_sizes", "growth_of", "name_linears", "symbol_value"]
-
 #: The sizes that a configuration gives one rank.
 _SYMBOLS: dict[str, Callable[[Configuration], float]] = {
     "tokens": lambda c: c.tokens,

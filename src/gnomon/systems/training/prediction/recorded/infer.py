@@ -20,8 +20,6 @@ from gnomon.systems.training.prediction.recorded.growth import (
 )
 from gnomon.systems.training.prediction.recorded.units import Units
 
-__all__ = ["contradictions", "infer_values", "linears_of"]
-
 _TYPES = {
     "c10::BFloat16": "bf16",
     "c10::Half": "fp16",

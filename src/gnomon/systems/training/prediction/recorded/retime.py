@@ -25,8 +25,6 @@ from gnomon.systems.training.prediction.program import Part, Piece, Program
 from gnomon.systems.training.prediction.recorded.extract import WAIT, Extracted, RecordedPart
 from gnomon.systems.training.prediction.recorded.growth import Growth
 
-__all__ = ["Retimer"]
-
 #: A kernel's time varies by this much from one run of a process to the next (log): clocks, and
 #: what shares the machine. Seen between the workloads recorded on one H200.
 MEASURED_SPREAD = 0.02

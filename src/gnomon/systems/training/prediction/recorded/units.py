@@ -24,8 +24,6 @@ from gnomon.model.accelerator.operator_family import WORK_FAMILIES, work_family
 from gnomon.sim import replay
 from gnomon.sim.trace.graph import HOST_KINDS, TraceGraph
 
-__all__ = ["Phase", "Shapes", "Units", "find_units"]
-
 #: What stands around whole regions that a compiler made: its shapes are those of all of the model.
 _REGIONS = ("CompiledFunction", "Torch-Compiled Region", "## Call CompiledFxGraph")
 Shapes = tuple[tuple[int, ...], ...]
