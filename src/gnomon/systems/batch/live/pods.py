@@ -13,7 +13,7 @@ from gnomon.systems.batch.live.policy import DRY_RUN, LivePolicy
 
 __all__ = ["limit_pods"]
 
-#: What happened ("planned", "applied", "given back") with which quota.
+#: What happened ("planned", "applied", "restored") with which quota.
 OnChange = Callable[[str, QuotaPlan], None]
 
 
@@ -84,7 +84,7 @@ class _PodLimit:
         if self._held is None:
             return
         try:
-            if restored := self._held.give_back():
-                self._on_change("given back", restored)
+            if restored := self._held.restore():
+                self._on_change("restored", restored)
         except ActuationError as error:
             self._log(f"the quota was not restored: {error}")
