@@ -263,7 +263,7 @@ def test_a_plan_for_pods_is_only_shown(capsys):
     ])  # fmt: skip
     shown = capsys.readouterr()
     assert code == 0
-    assert "only saying" in shown.err
+    assert "dry run" in shown.err
     assert "pods 11" in shown.out  # ten executors and a driver
     assert "pods 3" in shown.out
 

@@ -216,7 +216,7 @@ def _start_watchdog(task: _WatchdogTask) -> subprocess.Popen[bytes]:
     with contextlib.suppress(BrokenPipeError):
         watchdog.stdin.write(msgspec.json.encode(task) + b"\n")
         watchdog.stdin.flush()
-    # Nothing is set before somebody is there to restore it.
+    # Nothing is set before the watchdog can restore it.
     if watchdog.stdout.readline() != _READY:
         watchdog.communicate()
         raise ActuationError("nothing is set: the watchdog that would restore it did not start")

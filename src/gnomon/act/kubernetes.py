@@ -309,7 +309,7 @@ def _token(auth: Any) -> str | None:
 
 
 def _is_private(server: str) -> bool:
-    """True where nobody else reads the token: by TLS, or on this machine and past its proxies."""
+    """True where others cannot read the token: over TLS, or on loopback without a proxy."""
     parts = urlsplit(server)
     host = parts.hostname or ""
     if parts.scheme == "http" and host in _LOOPBACK:
