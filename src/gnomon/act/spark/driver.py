@@ -216,9 +216,8 @@ class SparkDriver:
 
     def _why_gone(self) -> str:
         name = self._handshake.application or "the application"
-        if not self._path.exists():
-            return f"{name} has ended"
-        return f"the driver of {name} cannot be reached"
+        is_there = self._path.exists()
+        return f"the driver of {name} cannot be reached" if is_there else f"{name} has ended"
 
 
 def _read_handshake(path: Path) -> _Handshake:

@@ -33,12 +33,6 @@ _ATTEMPTS = 3
 _END_S = 10.0
 
 
-class _MasterPage(msgspec.Struct):
-    """What is read of the master's page."""
-
-    aliveworkers: int = 0
-
-
 @contextlib.contextmanager
 def standalone(
     workers: int = 2, *, cores: int = 2, memory: str = "1g", home: Path | str | None = None,
@@ -138,7 +132,7 @@ def _alive_workers(web_port: int) -> int:
     # No proxy of the environment leads to loopback.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(f"http://{_LOOPBACK}:{web_port}/json/", timeout=5) as answer:
-        return msgspec.json.decode(answer.read(), type=_MasterPage).aliveworkers
+        return int(msgspec.json.decode(answer.read())["aliveworkers"])
 
 
 def _end(running: list[subprocess.Popen[bytes]]) -> None:
