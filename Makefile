@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-EXTRAS := tables,ray,spark,zstd,codecs,torch,dev
+EXTRAS := tables,ray,spark,k8s,zstd,codecs,torch,dev
 PIP := $(BIN)/python -m pip install $(QUIET) -c constraints.txt
 BUILD_TOOLS := pip setuptools scikit-build-core nanobind cmake ninja
 CXX_FILES := $(shell find native -name '*.[ch]pp')

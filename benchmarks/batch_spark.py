@@ -39,8 +39,8 @@ def application(**settings: str) -> Iterator[Any]:
     with tempfile.TemporaryDirectory() as folder:
         program = Application(Path(folder), build_plugin())
         try:
-            with standalone(2, cores=2, memory="1100m") as lab:
-                program.start(lab.master_url, **settings)
+            with standalone(2, cores=2, memory="1100m") as master_url:
+                program.start(master_url, **settings)
                 with SparkDriver.connect(program.handshake, wait_s=20, watch=True) as driver:
                     until(lambda: staying(driver.state()) == 3, "three executors", 90)
                 yield program

@@ -11,20 +11,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 TOKEN = "a-token-nobody-should-see"
 
 
-KINDS = {
-    "/version": {"major": "1", "minor": "32"},
-    "/api": {"kind": "APIVersions", "versions": ["v1"]},
-    "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
-    "/api/v1": {
-        "kind": "APIResourceList", "groupVersion": "v1",
-        "resources": [{
-            "name": "resourcequotas", "singularName": "resourcequota", "kind": "ResourceQuota",
-            "namespaced": True, "verbs": ["get", "patch"],
-        }],
-    },
-}  # fmt: skip
-
-
 class FakeCluster(BaseHTTPRequestHandler):
     """Behaves as the API does for one quota: merge patches, versions, refusals."""
 
@@ -48,23 +34,19 @@ class FakeCluster(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def _is_welcome(self):
-        path = self.path.partition("?")[0]
-        self.seen.append((self.command, path, self.headers["Content-Type"]))
+        self.seen.append((self.command, self.path, self.headers["Content-Type"]))
         if self.answer is not None:
             self._reply(*self.answer)
         elif self.headers["Authorization"] != f"Bearer {TOKEN}":
             self._reply(401, b'{"kind": "Status", "message": "Unauthorized"}')
-        elif path != "/api/v1/namespaces/spark/resourcequotas/executors":
+        elif self.path != "/api/v1/namespaces/spark/resourcequotas/executors":
             self._reply(404, b'{"kind": "Status", "message": "resourcequotas \\"x\\" not found"}')
         else:
             return True
         return False
 
     def do_GET(self):
-        # kubectl asks first what there is.
-        if (told := KINDS.get(self.path.partition("?")[0])) is not None:
-            self._reply(200, json.dumps(told).encode())
-        elif self._is_welcome():
+        if self._is_welcome():
             self._reply(200, json.dumps(self.quota).encode())
 
     def do_PATCH(self):

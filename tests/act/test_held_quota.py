@@ -1,4 +1,4 @@
-"""A quota is given back: by who set it, by the keeper, or by the next one that comes."""
+"""A quota is restored: by its owner, by the watchdog, or by the next owner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from gnomon.act import held_quota
-from gnomon.act.held_quota import NOTE, HeldQuota
+from gnomon.act.held_quota import ANNOTATION, HeldQuota
 from gnomon.act.kubernetes import quota_patch
 from gnomon.errors import ActuationError
 from tests.act import fake_cluster
@@ -26,14 +26,13 @@ from gnomon.act.held_quota import HeldQuota
 from gnomon.act.kubernetes import quota_patch
 held = HeldQuota()
 held.set(quota_patch("spark", "executors", pods=int(sys.argv[1]), cpu=2))
-print("set", held._keeper.pid, flush=True)
+print("set", held._watchdog.pid, flush=True)
 time.sleep(60)
 """
 
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))  # no kubectl
     with serving() as handler:
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "config", handler.url)))
         yield handler
@@ -43,7 +42,7 @@ def limits(cluster):
     return cluster.quota["spec"]["hard"]
 
 
-def notes(cluster):
+def annotations(cluster):
     return cluster.quota["metadata"].get("annotations", {})
 
 
@@ -71,29 +70,29 @@ class Clock:
             self.at.pop(second)()
 
 
-def keep(owner, clock):
-    """The keeper's work after its agent's end, in this process."""
-    errand = held_quota._Errand(owner, quota_patch("spark", "executors", pods=1))
-    return held_quota._give_back_for_another(errand, clock=clock, sleep=clock.sleep)
+def watch(owner, clock):
+    """The watchdog's work after its agent's end, in this process."""
+    task = held_quota._WatchdogTask(owner, quota_patch("spark", "executors", pods=1))
+    return held_quota._restore_for_owner(task, clock=clock, sleep=clock.sleep)
 
 
-def test_set_twice_and_given_back(cluster):
+def test_set_twice_and_restored(cluster):
     held = HeldQuota()
-    assert held.give_back() is None
+    assert held.restore() is None
     assert cluster.seen == []
     for pods in (4, 2):
         held.set(quota_patch("spark", "executors", pods=pods, cpu=1))
         assert limits(cluster) == FOUND | {"pods": str(pods), "requests.cpu": "1"}
-    note = json.loads(notes(cluster)[NOTE])
-    assert note["before"] == {"pods": "20", "requests.cpu": None}
-    assert note["set"] == {"pods": "2", "requests.cpu": "1"}
-    keeper = held._keeper
-    assert held.give_back().hard == {"pods": "20", "requests.cpu": None}
+    record = json.loads(annotations(cluster)[ANNOTATION])
+    assert record["before"] == {"pods": "20", "requests.cpu": None}
+    assert record["set"] == {"pods": "2", "requests.cpu": "1"}
+    watchdog = held._watchdog
+    assert held.restore().hard == {"pods": "20", "requests.cpu": None}
     assert limits(cluster) == FOUND
-    assert notes(cluster) == {}
-    assert keeper.returncode == 0
+    assert annotations(cluster) == {}
+    assert watchdog.returncode == 0
     asked = len(cluster.seen)
-    assert held.give_back() is None
+    assert held.restore() is None
     assert len(cluster.seen) == asked
 
 
@@ -106,26 +105,26 @@ def start_holding(pods):
 
 def hold(pods):
     agent = start_holding(pods)
-    said, keeper = agent.stdout.readline().split()
-    assert said == "set"
-    return agent, int(keeper)
+    event, watchdog = agent.stdout.readline().split()
+    assert event == "set"
+    return agent, int(watchdog)
 
 
-def test_killed_the_keeper_gives_back(cluster):
-    agent, keeper = hold(3)
+def test_killed_the_watchdog_restores(cluster):
+    agent, watchdog = hold(3)
     try:
         assert limits(cluster)["pods"] == "3"
-        os.kill(keeper, signal.SIGTERM)  # as with all of a service's processes
+        os.kill(watchdog, signal.SIGTERM)  # as with all of a service's processes
         agent.kill()
         until(lambda: limits(cluster) == FOUND)
-        assert notes(cluster) == {}
+        assert annotations(cluster) == {}
     finally:
         agent.kill()
         agent.communicate()
 
 
-def test_killed_while_its_change_is_under_way_the_keeper_gives_back(cluster):
-    """The cluster takes its time: the change comes after the keeper has looked for it."""
+def test_killed_while_its_change_is_under_way_the_watchdog_restores(cluster):
+    """The cluster takes its time: the change comes after the watchdog has looked for it."""
     cluster.may_patch.clear()
     agent = start_holding(3)
     try:
@@ -134,25 +133,25 @@ def test_killed_while_its_change_is_under_way_the_keeper_gives_back(cluster):
         agent.kill()
         agent.communicate()
     before = looks(cluster)
-    until(lambda: looks(cluster) > before, "a look of the keeper")
+    until(lambda: looks(cluster) > before, "a look of the watchdog")
     assert limits(cluster) == FOUND
     cluster.may_patch.set()
-    until(lambda: changes(cluster) == 2, "set and given back")
+    until(lambda: changes(cluster) == 2, "set and restored")
     assert limits(cluster) == FOUND
-    assert notes(cluster) == {}
+    assert annotations(cluster) == {}
 
 
 def test_a_change_may_come_until_the_cluster_would_have_let_go_of_it(cluster):
     held = HeldQuota()
     late = Clock(s64=lambda: held.set(quota_patch("spark", "executors", pods=3)))
-    assert keep(held._owner, late) == 0
+    assert watch(held._owner, late) == 0
     assert changes(cluster) == 2
     assert limits(cluster) == FOUND
-    held._dismiss_keeper()
+    held._stop_watchdog()
     nothing = Clock()
-    assert keep("nobody", nothing) == 0
+    assert watch("nobody", nothing) == 0
     assert nothing.now >= held_quota._LATE_S > 60.0
-    assert sum(held_quota._AGAIN_S) > held_quota._LATE_S
+    assert sum(held_quota._RETRY_S) > held_quota._LATE_S
     assert changes(cluster) == 2
 
 
@@ -160,7 +159,7 @@ def test_a_change_may_come_until_the_cluster_would_have_let_go_of_it(cluster):
 def stopped(cluster, monkeypatch):
     """A quota whose first change is stopped under way, and what lets it come after all."""
     held, may_come, came = HeldQuota(), threading.Event(), []
-    real = held._cluster().patch
+    real = held._connect().patch
 
     def comes_late(plan):
         may_come.wait()
@@ -170,14 +169,14 @@ def stopped(cluster, monkeypatch):
             came.append(error)
 
     def patch(plan):
-        monkeypatch.setattr(held._way, "patch", real)
+        monkeypatch.setattr(held._cluster, "patch", real)
         threading.Thread(target=comes_late, args=(plan,), daemon=True).start()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(held._way, "patch", patch)
+    monkeypatch.setattr(held._cluster, "patch", patch)
     with pytest.raises(KeyboardInterrupt):
         held.set(quota_patch("spark", "executors", pods=3))
-    keeper = held._keeper
+    watchdog = held._watchdog
 
     def let_come():
         may_come.set()
@@ -185,43 +184,43 @@ def stopped(cluster, monkeypatch):
 
     yield held, let_come
     may_come.set()
-    keeper.kill()
+    watchdog.kill()
 
 
-def test_stopped_while_its_change_is_under_way_the_keeper_looks_on(cluster, stopped):
+def test_stopped_while_its_change_is_under_way_the_watchdog_looks_on(cluster, stopped):
     held, let_come = stopped
-    keeper = held._keeper
-    assert held.give_back() is None
-    until(lambda: keeper.stdin.closed, "the end of its input")
-    assert keeper.poll() is None
+    watchdog = held._watchdog
+    assert held.restore() is None
+    until(lambda: watchdog.stdin.closed, "the end of its input")
+    assert watchdog.poll() is None
     let_come()
-    until(lambda: changes(cluster) == 2, "set and given back")
+    until(lambda: changes(cluster) == 2, "set and restored")
     assert limits(cluster) == FOUND
-    assert notes(cluster) == {}
+    assert annotations(cluster) == {}
 
 
-def test_what_is_set_after_that_is_not_for_that_keeper(cluster, stopped):
+def test_what_is_set_after_that_is_not_for_that_watchdog(cluster, stopped):
     held, let_come = stopped
     owner = held._owner
-    assert held.give_back() is None
+    assert held.restore() is None
     held.set(quota_patch("spark", "executors", pods=5))
-    assert json.loads(notes(cluster)[NOTE])["owner"] != owner
+    assert json.loads(annotations(cluster)[ANNOTATION])["owner"] != owner
     assert "409" in str(let_come())  # it was for the quota before that
-    assert keep(owner, Clock()) == 0
+    assert watch(owner, Clock()) == 0
     assert limits(cluster)["pods"] == "5"
-    assert held.give_back().hard == {"pods": "20"}
+    assert held.restore().hard == {"pods": "20"}
     assert limits(cluster) == FOUND
 
 
-def test_a_refusal_after_no_answer_does_not_say_what_became_of_the_first(cluster, stopped):
+def test_a_refusal_after_a_timeout_leaves_the_first_change_pending(cluster, stopped):
     held, let_come = stopped
     cluster.refuses_patches = True
     with pytest.raises(ActuationError, match="403"):
         held.set(quota_patch("spark", "executors", pods=4))
     cluster.refuses_patches = False
-    assert held.give_back() is None
+    assert held.restore() is None
     let_come()
-    until(lambda: changes(cluster) == 2, "set and given back")
+    until(lambda: changes(cluster) == 2, "set and restored")
     assert limits(cluster) == FOUND
 
 
@@ -233,41 +232,41 @@ def test_a_token_that_was_changed_meanwhile(cluster, tmp_path, monkeypatch):
     held.set(quota_patch("spark", "executors", pods=3))
     monkeypatch.setattr(fake_cluster, "TOKEN", "another")
     token.write_text("another")
-    assert held.give_back().hard == {"pods": "20"}
+    assert held.restore().hard == {"pods": "20"}
     assert limits(cluster) == FOUND
 
 
-def test_killed_with_the_keeper_the_next_one_gives_back(cluster):
-    agent, keeper = hold(3)
-    os.kill(keeper, signal.SIGKILL)
+def test_killed_with_the_watchdog_the_next_one_restores(cluster):
+    agent, watchdog = hold(3)
+    os.kill(watchdog, signal.SIGKILL)
     agent.kill()
     agent.communicate()
     assert limits(cluster)["pods"] == "3"
     held = HeldQuota()
     held.set(quota_patch("spark", "executors", pods=5))
     assert limits(cluster)["pods"] == "5"
-    held.give_back()
+    held.restore()
     assert limits(cluster) == FOUND
 
 
-def test_what_is_not_taken_back_is_tried_again(cluster):
+def test_a_restore_that_fails_is_tried_again(cluster):
     held = HeldQuota()
     held.set(quota_patch("spark", "executors", pods=4))
     cluster.answer = (503, b'{"message": "etcd is away"}')
     with pytest.raises(ActuationError, match="503 etcd is away"):
-        held.give_back()
+        held.restore()
     before = looks(cluster)
-    held._keeper.stdin.close()  # what this process' end would do
-    until(lambda: looks(cluster) > before, "a look of the keeper")
+    held._watchdog.stdin.close()  # what this process' end would do
+    until(lambda: looks(cluster) > before, "a look of the watchdog")
     cluster.answer = None
     until(lambda: limits(cluster) == FOUND)
-    with held._keeper as keeper:
-        assert keeper.wait(timeout=240) == 0
+    with held._watchdog as watchdog:
+        assert watchdog.wait(timeout=240) == 0
 
 
-def test_a_note_that_says_nothing(cluster):
-    cluster.quota["metadata"]["annotations"] = {NOTE: "twenty"}
-    with pytest.raises(ActuationError, match=f"annotation {NOTE} says nothing"):
+def test_an_annotation_that_is_not_valid(cluster):
+    cluster.quota["metadata"]["annotations"] = {ANNOTATION: "twenty"}
+    with pytest.raises(ActuationError, match=f"annotation {ANNOTATION} is not valid"):
         HeldQuota().set(quota_patch("spark", "executors", pods=4))
     assert limits(cluster) == FOUND
 
@@ -291,15 +290,15 @@ def test_the_agent_killed_in_its_run(cluster, tmp_path):
         agent.wait()
 
 
-def test_a_keeper_leaves_what_another_has_set(cluster):
-    """One is gone, and another came before its keeper could do anything."""
+def test_a_watchdog_leaves_what_another_has_set(cluster):
+    """One is gone, and another came before its watchdog could do anything."""
     first, second = HeldQuota(), HeldQuota()
     first.set(quota_patch("spark", "executors", pods=3))
     second.set(quota_patch("spark", "executors", pods=5))
-    assert keep(first._owner, Clock()) == 0
+    assert watch(first._owner, Clock()) == 0
     assert limits(cluster)["pods"] == "5"
-    first._dismiss_keeper()
-    second.give_back()
+    first._stop_watchdog()
+    second.restore()
     assert limits(cluster) == FOUND
 
 
@@ -307,11 +306,11 @@ def test_of_two_at_once_the_first_steps_back(cluster):
     first, second = HeldQuota(), HeldQuota()
     first.set(quota_patch("spark", "executors", pods=3))
     second.set(quota_patch("spark", "executors", pods=7))
-    with pytest.raises(ActuationError, match="somebody else has set it"):
+    with pytest.raises(ActuationError, match="another owner has set it"):
         first.set(quota_patch("spark", "executors", pods=4))
-    assert first.give_back() is None
+    assert first.restore() is None
     assert limits(cluster)["pods"] == "7"
-    assert second.give_back().hard == {"pods": "20"}
+    assert second.restore().hard == {"pods": "20"}
     assert limits(cluster) == FOUND
 
 
@@ -319,7 +318,7 @@ def test_what_somebody_changed_meanwhile_stays(cluster):
     held = HeldQuota()
     held.set(quota_patch("spark", "executors", pods=3, cpu=1))
     limits(cluster)["pods"] = "40"
-    assert held.give_back().hard == {"pods": "40", "requests.cpu": None}
+    assert held.restore().hard == {"pods": "40", "requests.cpu": None}
     assert limits(cluster) == FOUND | {"pods": "40"}
 
 
@@ -327,7 +326,7 @@ def test_a_change_between_reading_and_writing(cluster, monkeypatch):
     """The quota moves on after it was read: read again, then written."""
     held = HeldQuota()
     held.set(quota_patch("spark", "executors", pods=3))
-    real, moved = held._way.read, []
+    real, moved = held._cluster.read, []
 
     def read(plan):
         found = real(plan)
@@ -337,8 +336,8 @@ def test_a_change_between_reading_and_writing(cluster, monkeypatch):
             cluster.quota["metadata"]["resourceVersion"] = "99"
         return found
 
-    monkeypatch.setattr(held._way, "read", read)
-    assert held.give_back().hard == {"pods": "30"}
+    monkeypatch.setattr(held._cluster, "read", read)
+    assert held.restore().hard == {"pods": "30"}
     assert limits(cluster)["pods"] == "30"
 
 
@@ -347,85 +346,85 @@ def test_a_quota_that_may_only_be_read(cluster):
     cluster.refuses_patches = True
     with pytest.raises(ActuationError, match="403"):
         held.set(quota_patch("spark", "executors", pods=3))
-    keeper = held._keeper
-    assert held.give_back() is None
-    assert keeper.returncode == 0
+    watchdog = held._watchdog
+    assert held.restore() is None
+    assert watchdog.returncode == 0
     assert limits(cluster) == FOUND
 
 
-def test_a_change_whose_answer_is_lost_is_given_back(cluster, monkeypatch):
+def test_a_change_whose_answer_is_lost_is_restored(cluster, monkeypatch):
     held = HeldQuota()
-    held._cluster()
-    real = held._way.patch
+    held._connect()
+    real = held._cluster.patch
 
     def patch(plan):
         real(plan)
-        raise ActuationError("no answer within 15 s")
+        raise ActuationError("no answer of the cluster within 15 s")
 
-    monkeypatch.setattr(held._way, "patch", patch)
+    monkeypatch.setattr(held._cluster, "patch", patch)
     with pytest.raises(ActuationError, match="no answer"):
         held.set(quota_patch("spark", "executors", pods=3))
     assert limits(cluster)["pods"] == "3"
-    monkeypatch.setattr(held._way, "patch", real)
-    assert held.give_back().hard == {"pods": "20"}
+    monkeypatch.setattr(held._cluster, "patch", real)
+    assert held.restore().hard == {"pods": "20"}
     assert limits(cluster) == FOUND
 
 
-def test_a_stale_note_and_a_quota_that_moves_on_meanwhile(cluster, monkeypatch):
+def test_a_stale_annotation_and_a_quota_that_moves_on_meanwhile(cluster, monkeypatch):
     """Somebody is gone, and counts of pods change between reading and writing: tried again."""
-    agent, keeper = hold(3)
-    os.kill(keeper, signal.SIGKILL)
+    agent, watchdog = hold(3)
+    os.kill(watchdog, signal.SIGKILL)
     agent.kill()
     agent.communicate()
     held = HeldQuota()
-    held._cluster()
-    real = held._way.read
+    held._connect()
+    real = held._cluster.read
 
     def read(plan):
         found = real(plan)
         cluster.quota["metadata"]["resourceVersion"] = "99"
         return found
 
-    monkeypatch.setattr(held._way, "read", read)
+    monkeypatch.setattr(held._cluster, "read", read)
     with pytest.raises(ActuationError, match="409"):
         held.set(quota_patch("spark", "executors", pods=5))
-    monkeypatch.setattr(held._way, "read", real)
+    monkeypatch.setattr(held._cluster, "read", real)
     held.set(quota_patch("spark", "executors", pods=5))
     assert limits(cluster)["pods"] == "5"
-    held.give_back()
+    held.restore()
     assert limits(cluster) == FOUND
 
 
 def test_a_quota_that_is_gone(cluster):
     held = HeldQuota()
     held.set(quota_patch("spark", "executors", pods=3))
-    keeper = held._keeper
+    watchdog = held._watchdog
     cluster.answer = (404, b'{"message": "not found"}')
-    assert held.give_back() is None
-    assert keeper.returncode == 0
+    assert held.restore() is None
+    assert watchdog.returncode == 0
 
 
-def test_a_keeper_that_was_killed_is_replaced(cluster):
+def test_a_watchdog_that_was_killed_is_replaced(cluster):
     held = HeldQuota()
     held.set(quota_patch("spark", "executors", pods=3))
-    first = held._keeper
+    first = held._watchdog
     first.kill()
     first.communicate()
     held.set(quota_patch("spark", "executors", pods=4))
-    assert held._keeper.pid != first.pid
-    held.give_back()
+    assert held._watchdog.pid != first.pid
+    held.restore()
     assert limits(cluster) == FOUND
 
 
-def test_an_interrupt_of_the_agents_group_is_not_for_the_keeper(cluster):
-    agent, keeper = hold(3)
-    assert os.getpgid(keeper) != os.getpgid(agent.pid)
+def test_an_interrupt_of_the_agents_group_is_not_for_the_watchdog(cluster):
+    agent, watchdog = hold(3)
+    assert os.getpgid(watchdog) != os.getpgid(agent.pid)
     os.killpg(agent.pid, signal.SIGINT)
     agent.communicate()
     until(lambda: limits(cluster) == FOUND)
 
 
-def test_without_a_keeper_nothing_is_set(cluster, monkeypatch):
+def test_without_a_watchdog_nothing_is_set(cluster, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(ActuationError, match="nothing is set"):
         HeldQuota().set(quota_patch("spark", "executors", pods=4))

@@ -1,34 +1,43 @@
-"""Quotas: the patch, the ways to a cluster, and what they say when it refuses."""
+"""Quotas: the patch, the login to a cluster, and the errors when it refuses."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import json
-import shutil
 import ssl
-import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from http.server import ThreadingHTTPServer
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from gnomon.act import kubernetes
 from gnomon.act.kubernetes import (
-    KubeApi,
-    Kubectl,
+    Cluster,
     QuotaGone,
     QuotaRefused,
-    apply,
     find_cluster,
     quota_patch,
 )
-from gnomon.errors import ActuationError, InputError
+from gnomon.errors import ActuationError, InputError, MissingExtra
 from tests.act import fake_cluster
 from tests.act.fake_cluster import TOKEN, FakeCluster, kubeconfig, serving
+
+PLAN = quota_patch("spark", "executors", pods=1)
+
+
+@pytest.fixture(autouse=True)
+def no_other_cluster(tmp_path, monkeypatch):
+    monkeypatch.setattr(kubernetes, "_SERVICE_ACCOUNT", tmp_path / "account")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
@@ -37,21 +46,27 @@ def cluster():
         yield handler
 
 
-def test_a_patch_changes_what_it_names_and_can_be_undone(cluster):
+@pytest.fixture
+def config(cluster, tmp_path):
+    return kubeconfig(tmp_path / "config", cluster.url)
+
+
+def test_a_patch_changes_what_it_names_and_can_be_undone(cluster, config):
     plan = quota_patch("spark", "executors", pods=4, cpu=2.5, reason="420 g/kWh")
-    assert cluster.seen == []  # a plan touches nothing
     assert plan.describe() == "quota spark/executors: pods 4, requests.cpu 2500m (420 g/kWh)"
-    api = KubeApi(cluster.url, TOKEN)
-    applied = apply(plan, api)
-    assert applied.before == {"pods": "20", "limits.memory": "64Gi"}
-    assert applied.after == {"pods": "4", "limits.memory": "64Gi", "requests.cpu": "2500m"}
+    api = find_cluster(config)
+    assert cluster.seen == []  # neither a plan nor a login sends anything
+    before = api.read(plan)
+    assert before.hard == {"pods": "20", "limits.memory": "64Gi"}
+    after = {"pods": "4", "limits.memory": "64Gi", "requests.cpu": "2500m"}
+    assert api.patch(plan).hard == after
     assert cluster.seen[-1] == (
         "PATCH", "/api/v1/namespaces/spark/resourcequotas/executors", "application/merge-patch+json",
     )  # fmt: skip
-    assert apply(plan, api).after == applied.after
-    undo = applied.undo()
+    assert api.patch(plan).hard == after
+    undo = msgspec.structs.replace(plan, hard={"pods": "20", "requests.cpu": None})
     assert "requests.cpu without limit" in undo.describe()
-    assert apply(undo, api).after == applied.before
+    assert api.patch(undo).hard == before.hard
 
 
 @pytest.mark.parametrize(
@@ -80,97 +95,180 @@ def test_plans_that_make_no_sense(wrong):
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         ((403, b'{"message": "user cannot patch resourcequotas"}'), "403 user cannot patch"),
-        ((500, b"<html>"), "500 Internal Server Error"),
+        ((500, b"<html>"), "refused: 500$"),
         ((200, b"<html>"), "did not answer with a quota"),
         ((200, b'{"spec": {"hard": [1]}}'), "did not answer with a quota"),
     ],
     ids=["forbidden", "broken", "no-json", "no-quota"],
 )
-def test_what_a_cluster_refuses_is_said_without_the_token(cluster, answer, said):
+def test_errors_do_not_hold_the_token(cluster, config, answer, message):
     cluster.answer = answer
-    with pytest.raises(ActuationError, match=said) as caught:
-        apply(quota_patch("spark", "executors", pods=1), KubeApi(cluster.url, TOKEN))
+    with pytest.raises(ActuationError, match=message) as caught:
+        find_cluster(config).read(PLAN)
     assert TOKEN not in str(caught.value)
 
 
-def test_a_token_that_is_not_known_and_a_quota_that_is_not_there(cluster):
-    with pytest.raises(ActuationError, match="401 Unauthorized"):
-        apply(quota_patch("spark", "executors", pods=1), KubeApi(cluster.url, "other"))
-    with pytest.raises(ActuationError, match="404 resourcequotas"):
-        apply(quota_patch("spark", "nobody", pods=1), KubeApi(cluster.url, TOKEN))
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(403, QuotaRefused), (404, QuotaGone), (409, QuotaRefused), (408, ActuationError),
+     (500, ActuationError), (504, ActuationError)],
+)  # fmt: skip
+def test_what_was_surely_not_done(cluster, config, code, kind):
+    """A server that ran out of time may have done it. One request each: none is repeated."""
+    cluster.answer = (code, b"{}")
+    with pytest.raises(ActuationError) as caught:
+        find_cluster(config).patch(PLAN)
+    assert type(caught.value) is kind
+    assert len(cluster.seen) == 1
 
 
-def test_a_redirect_does_not_get_the_token(cluster):
+def test_a_patch_for_another_version_is_refused(cluster, config):
+    with pytest.raises(QuotaRefused, match="409 was modified"):
+        find_cluster(config).patch(msgspec.structs.replace(PLAN, version="7"))
+    assert cluster.quota["spec"]["hard"]["pods"] == "20"
+
+
+def test_an_unknown_token_and_an_unknown_quota(cluster, config):
+    with pytest.raises(QuotaGone, match="404 resourcequotas"):
+        find_cluster(config).read(quota_patch("spark", "nobody", pods=1))
+    kubeconfig(config, cluster.url, user={"token": "other"})
+    with pytest.raises(QuotaRefused, match="401 Unauthorized"):
+        find_cluster(config).read(PLAN)
+
+
+def test_a_redirect_does_not_get_the_token(cluster, config):
     class Redirecting(FakeCluster):
         def do_GET(self):
             self.send_response(302)
-            self.send_header("Location", "http://example.org/")
+            self.send_header("Location", cluster.url + self.path)
             self.end_headers()
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Redirecting)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        api = KubeApi(f"http://127.0.0.1:{server.server_port}", TOKEN)
-        with pytest.raises(ActuationError, match=r"redirects to example\.org"):
-            apply(quota_patch("spark", "executors", pods=1), api)
+        kubeconfig(config, f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(ActuationError, match="refused: 302"):
+            find_cluster(config).read(PLAN)
+        assert cluster.seen == []
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
 
 
-def test_nobody_there():
+def test_no_server(config):
     with contextlib.closing(ThreadingHTTPServer(("127.0.0.1", 0), FakeCluster).socket) as free:
         port = free.getsockname()[1]
+    kubeconfig(config, f"http://127.0.0.1:{port}")
     with pytest.raises(ActuationError, match="cannot be reached"):
-        apply(quota_patch("n", "q", pods=1), KubeApi(f"http://127.0.0.1:{port}", TOKEN))
+        find_cluster(config).read(PLAN)
 
 
-@pytest.mark.parametrize("server", ["http://10.0.0.1", "ftp://127.0.0.1", "cluster", ""])
-def test_tokens_travel_over_https_only(server):
+def test_no_answer(cluster, config):
+    cluster.may_patch.clear()
+    with pytest.raises(ActuationError, match=r"no answer of the cluster within 0\.2 s") as caught:
+        Cluster(str(config), timeout_s=0.2).patch(PLAN)
+    assert type(caught.value) is ActuationError  # it may have been done
+
+
+def test_a_login_that_does_not_end(cluster, config):
+    login = {"apiVersion": "client.authentication.k8s.io/v1", "command": sys.executable,
+             "args": ["-c", "import time; time.sleep(600)"]}  # fmt: skip
+    kubeconfig(config, cluster.url, user={"exec": login})
+    with pytest.raises(ActuationError, match=r"no answer of the cluster within 0\.5 s"):
+        Cluster(str(config), timeout_s=0.5).check_login()
+
+
+@pytest.mark.parametrize("server", ["http://10.0.0.1", "ftp://127.0.0.1", "cluster", "https://"])
+def test_tokens_travel_over_https_only(config, server):
     with pytest.raises(InputError, match="https"):
-        KubeApi(server, TOKEN)
+        find_cluster(kubeconfig(config, server))
 
 
-def test_a_kubeconfig_leads_to_the_cluster(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(kubernetes.shutil, "which", lambda _: None)
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "config", cluster.url)))
-    assert apply(quota_patch("spark", "executors", pods=7)).after["pods"] == "7"
-    (tmp_path / "token").write_text(TOKEN + "\n")
-    config = kubeconfig(tmp_path / "config", cluster.url, user={"tokenFile": "token"})
-    assert (
-        apply(quota_patch("spark", "executors", pods=8), find_cluster(config)).after["pods"] == "8"
-    )
+def test_a_token_does_not_pass_a_proxy_in_plain_text(config, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://10.0.0.1:3128")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with pytest.raises(InputError, match="https"):
+        find_cluster(config)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert find_cluster(config).patch(PLAN).hard["pods"] == "1"
 
 
-def test_kubeconfigs_that_do_not_do(tmp_path):
-    path = tmp_path / "config"
-    for text, said in (("{", "no YAML"), ("[]", "not a kubeconfig"), ("{}", "no context ''")):
-        path.write_text(text)
-        with pytest.raises(InputError, match=said):
-            KubeApi.from_kubeconfig(path)
-    with pytest.raises(InputError, match="No such file"):
-        KubeApi.from_kubeconfig(tmp_path / "none")
-    with pytest.raises(InputError, match="kubectl"):
-        KubeApi.from_kubeconfig(kubeconfig(path, "https://c", user={"exec": {"command": "aws"}}))
-    with pytest.raises(InputError, match="verify"):
-        KubeApi.from_kubeconfig(
-            kubeconfig(path, "https://c", cluster={"insecure-skip-tls-verify": True})
-        )
-    for data, said in (("%%%", "no base64"), (base64.b64encode(b"x").decode(), "no certificate")):
-        with pytest.raises(InputError, match=said):
-            KubeApi.from_kubeconfig(
-                kubeconfig(path, "https://c", cluster={"certificate-authority-data": data})
-            )
+def test_the_kubeconfig_of_the_environment(config, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    assert find_cluster().patch(PLAN).hard["pods"] == "1"
+
+
+def test_in_a_program_with_an_event_loop(config):
+    async def patch():
+        return find_cluster(config).patch(PLAN)
+
+    assert asyncio.run(patch()).hard["pods"] == "1"
+
+
+@pytest.mark.parametrize("printed", [{"token": TOKEN}, {}], ids=["token", "nothing"])
+def test_a_login_program(cluster, config, printed):
+    """What aws, gcloud and others do in a kubeconfig."""
+    program = f"import json; print(json.dumps({{'status': {printed}}}))"
+    login = {"apiVersion": "client.authentication.k8s.io/v1", "command": sys.executable,
+             "args": ["-c", program]}  # fmt: skip
+    kubeconfig(config, cluster.url, user={"exec": login})
+    if printed:
+        assert find_cluster(config).patch(PLAN).hard["pods"] == "1"
+    else:
+        with pytest.raises(InputError, match="Did not find credentials"):
+            find_cluster(config)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "found: ParserError"), ("[]", "found: "), ("{}", "'current-context'"),
+     ('{"current-context": "x", "contexts": []}', "Context x not found")],
+    ids=["no-yaml", "a-list", "empty", "no-context"],
+)  # fmt: skip
+def test_kubeconfigs_that_are_none(config, text, message):
+    config.write_text(text)
+    with pytest.raises(InputError, match=message):
+        find_cluster(config)
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster_entry", "message"),
+    [
+        ({"token": "a\nb"}, {}, "the token is empty or not printable"),
+        ({"token": "\u00e9"}, {}, "the token is empty or not printable"),
+        ({"token": " "}, {}, "the token is empty or not printable"),
+        ({"tokenFile": "none"}, {}, "No such file"),
+        ({}, {"insecure-skip-tls-verify": True}, "would not verify the server"),
+        ({}, {"certificate-authority-data": "eA=="}, "NO_CERTIFICATE_OR_CRL_FOUND"),
+    ],
+    ids=["two-lines", "no-ascii", "blank", "no-file", "insecure", "no-certificate"],
+)
+def test_logins_that_are_refused(config, user, cluster_entry, message):
+    kubeconfig(config, "https://c", user=user, cluster=cluster_entry)
+    with pytest.raises(InputError, match=message):
+        find_cluster(config)
+
+
+def test_no_cluster(monkeypatch):
+    with pytest.raises(InputError, match=r"no Kubernetes cluster found: .*; set KUBECONFIG"):
+        find_cluster()
+
+
+def test_without_kr8s(config, monkeypatch):
+    monkeypatch.setitem(sys.modules, "kr8s.asyncio", None)
+    with pytest.raises(MissingExtra, match=r"run: pip install 'gnomon\[k8s\]'"):
+        find_cluster(config)
 
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    """A certificate that this address shows and vouches for, and its key."""
+    """A certificate of this address that is its own authority, and its key."""
     place = tmp_path_factory.mktemp("tls")
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
@@ -187,157 +285,95 @@ def tls(authority):
     return context
 
 
-#: The real one, where there is one.
-WAYS = [KubeApi.from_kubeconfig]
-if shutil.which("kubectl"):
-    WAYS.append(lambda config: Kubectl(shutil.which("kubectl"), str(config)))
-
-
-@pytest.mark.parametrize("way", WAYS, ids=["api", "kubectl"][: len(WAYS)])
-def test_limits_and_notes_over_tls(way, authority, tmp_path):
-    plan = quota_patch("spark", "executors", pods=3)
-    noted = msgspec.structs.replace(plan, annotations={"gnomon/x": "1"})
+def test_limits_and_annotations_over_tls(authority, config):
     with serving(tls(authority)) as cluster:
-        trusted = {"certificate-authority": str(authority / "cert.pem")}
-        here = way(kubeconfig(tmp_path / "c", cluster.url, cluster=trusted))
-        applied = apply(noted, here)
-        assert (applied.before["pods"], applied.after["pods"]) == ("20", "3")
-        assert here.read(plan).annotations == {"gnomon/x": "1"}
-        gone = msgspec.structs.replace(applied.undo(), annotations={"gnomon/x": None})
-        assert apply(gone, here).after == applied.before
-        assert here.read(plan).annotations == {}
+        kubeconfig(
+            config, cluster.url, cluster={"certificate-authority": str(authority / "cert.pem")}
+        )
+        here = find_cluster(config)
+        noted = msgspec.structs.replace(PLAN, annotations={"gnomon/x": "1"})
+        assert here.patch(noted).annotations == {"gnomon/x": "1"}
+        gone = msgspec.structs.replace(PLAN, annotations={"gnomon/x": None})
+        assert here.patch(gone).annotations == {}
+        assert here.read(PLAN).annotations == {}
         status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403}
         cluster.answer = (403, json.dumps(status | {"message": "not yours"}).encode())
-        with pytest.raises(ActuationError, match="not yours"):
-            apply(plan, here)
+        with pytest.raises(QuotaRefused, match="not yours"):
+            here.patch(PLAN)
 
 
-def test_the_authority_of_a_kubeconfig_is_who_is_trusted(authority, tmp_path):
-    context = tls(authority)
-    plan = quota_patch("spark", "executors", pods=3)
+def test_only_the_authority_of_the_kubeconfig_is_trusted(authority, config):
     pem = base64.b64encode((authority / "cert.pem").read_bytes()).decode()
-    with serving(context) as cluster:
-        for trusted in (
-            {"certificate-authority-data": pem},
-            {"certificate-authority": str(authority / "cert.pem")},
-        ):
-            config = kubeconfig(tmp_path / "c", cluster.url, cluster=trusted)
-            assert apply(plan, KubeApi.from_kubeconfig(config)).after["pods"] == "3"
-        unknown = KubeApi.from_kubeconfig(kubeconfig(tmp_path / "c", cluster.url))
+    with serving(tls(authority)) as cluster:
+        kubeconfig(config, cluster.url, cluster={"certificate-authority-data": pem})
+        assert find_cluster(config).patch(PLAN).hard["pods"] == "1"
+        unknown = find_cluster(kubeconfig(config, cluster.url))
         with pytest.raises(
             ActuationError, match=r"cannot be reached: .*CERTIFICATE_VERIFY_FAILED"
         ):
-            apply(plan, unknown)
+            unknown.patch(PLAN)
 
 
-def test_no_way_to_a_cluster(tmp_path, monkeypatch):
-    monkeypatch.setattr(kubernetes.shutil, "which", lambda _: None)
-    monkeypatch.setattr(kubernetes, "_SERVICE_ACCOUNT", tmp_path)
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    with pytest.raises(InputError, match="no way to a cluster; install kubectl"):
-        find_cluster()
-
-
-def test_from_inside_a_pod(tmp_path, monkeypatch):
-    monkeypatch.setattr(kubernetes.shutil, "which", lambda _: None)
-    monkeypatch.setattr(kubernetes, "_SERVICE_ACCOUNT", tmp_path)
-    monkeypatch.setattr(
-        ssl, "create_default_context", lambda cadata=None: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+def test_a_client_certificate_whose_key_is_not_left_behind(
+    authority, config, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    cert, key = (
+        base64.b64encode((authority / f"{name}.pem").read_bytes()).decode()
+        for name in ("cert", "key")
     )
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
-    (tmp_path / "token").write_text(TOKEN)
-    (tmp_path / "ca.crt").write_text("PEM")
-    found = find_cluster()
-    assert isinstance(found, KubeApi)
-    assert found._server == "https://[fd00::1]:443"
-    (tmp_path / "token").write_text("rotated\n")
-    assert found._bearer() == "rotated"
-    (tmp_path / "token").write_text("\n")
-    with pytest.raises(InputError, match="token: no token to show"):
+    context = tls(authority)
+    context.load_verify_locations(authority / "cert.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    user = {"token": TOKEN, "client-certificate-data": cert, "client-key-data": key}
+    with serving(context) as cluster:
+        kubeconfig(config, cluster.url, user=user, cluster={"certificate-authority-data": cert})
+        assert find_cluster(config).patch(PLAN).hard["pods"] == "1"
+    assert list(Path(tempfile.gettempdir()).iterdir()) == []
+
+
+def test_from_inside_a_pod(authority, tmp_path, monkeypatch):
+    """Whoever issues tokens replaces one before it expires, within the hour in a pod."""
+    account = tmp_path / "account"
+    account.mkdir()
+    (account / "token").write_text(TOKEN + "\n")
+    (account / "ca.crt").write_bytes((authority / "cert.pem").read_bytes())
+    with serving(tls(authority)) as cluster:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", cluster.url.rpartition(":")[2])
+        here = find_cluster()
+        assert here.read(PLAN).hard["pods"] == "20"
+        monkeypatch.setattr(fake_cluster, "TOKEN", "rotated")
+        (account / "token").write_text("rotated")
+        assert here.patch(PLAN).hard["pods"] == "1"
+    assert (account / "ca.crt").exists()
+    (account / "token").unlink()
+    with pytest.raises(InputError, match="No such file"):
         find_cluster()
-    for name in ("token", "ca.crt"):
-        (tmp_path / name).unlink()
-        with pytest.raises(InputError, match="cannot be read: FileNotFoundError"):
-            KubeApi.from_pod()
-        (tmp_path / "token").write_text(TOKEN)
 
 
-def test_a_token_is_read_from_its_file_for_each_request(cluster, tmp_path, monkeypatch):
-    """Who issues tokens puts another there before one runs out, within the hour in a pod."""
-    place = tmp_path / "token"
+def test_a_user_without_a_home(monkeypatch):
+    monkeypatch.delenv("KUBECONFIG")
+    monkeypatch.setattr(kubernetes.os.path, "expanduser", lambda path: path)
+    with pytest.raises(InputError, match="Unable to find valid credentials"):
+        find_cluster()
+
+
+def test_a_token_is_read_from_its_file_for_each_request(cluster, config, monkeypatch):
+    place = config.with_name("token")
     place.write_text(TOKEN + "\n")
-    config = kubeconfig(tmp_path / "config", cluster.url, user={"tokenFile": "token"})
-    api, plan = KubeApi.from_kubeconfig(config), quota_patch("spark", "executors", pods=1)
-    api.read(plan)
+    kubeconfig(config, cluster.url, user={"tokenFile": "token"})
+    api = find_cluster(config)
+    api.read(PLAN)
     monkeypatch.setattr(fake_cluster, "TOKEN", "rotated")
-    with pytest.raises(ActuationError, match="401"):
-        api.read(plan)
+    with pytest.raises(QuotaRefused, match="401"):
+        api.read(PLAN)
     place.write_text("rotated\n")
-    assert api.patch(plan).hard["pods"] == "1"
+    assert api.patch(PLAN).hard["pods"] == "1"
     place.write_text("")
-    with pytest.raises(ActuationError, match="token: no token to show"):
-        api.read(plan)
+    with pytest.raises(ActuationError, match="the token is empty"):
+        api.read(PLAN)
     place.unlink()
-    with pytest.raises(ActuationError, match="token: cannot be read"):  # it may come back
-        api.read(plan)
-
-
-@pytest.fixture
-def fake_kubectl(tmp_path, monkeypatch):
-    """A kubectl that notes what it is asked, and answers with what a file says."""
-    program = tmp_path / "kubectl"
-    program.write_text(
-        f"#!{sys.executable}\n"
-        "import json, sys, pathlib\n"
-        "here = pathlib.Path(__file__).parent\n"
-        "with (here / 'asked').open('a') as file: file.write(json.dumps(sys.argv[1:]) + '\\n')\n"
-        "if (here / 'refuses').exists(): sys.exit('error: forbidden')\n"
-        "hard = {'pods': '9'}\n"
-        "if 'patch' in sys.argv: hard |= json.loads(sys.argv[sys.argv.index('-p') + 1])['spec']['hard']\n"
-        "print(json.dumps({'spec': {'hard': hard}}))\n"
-    )
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    return tmp_path
-
-
-def test_kubectl_is_used_where_it_is(fake_kubectl):
-    way = find_cluster()
-    assert isinstance(way, Kubectl)
-    applied = apply(quota_patch("spark", "executors", pods=2), way)
-    assert (applied.before, applied.after) == ({"pods": "9"}, {"pods": "2"})
-    asked = [json.loads(line) for line in (fake_kubectl / "asked").read_text().splitlines()]
-    assert asked == [
-        ["--request-timeout=15s", "-n", "spark", "get", "resourcequota", "executors", "-o", "json"],
-        ["--request-timeout=15s", "-n", "spark", "patch", "resourcequota", "executors", "--type=merge", "-p",
-         '{"spec":{"hard":{"pods":"2"}}}', "-o", "json"],
-    ]  # fmt: skip
-    (fake_kubectl / "refuses").touch()
-    with pytest.raises(ActuationError, match="kubectl refused: error: forbidden"):
-        apply(quota_patch("spark", "executors", pods=2), way)
-
-
-@pytest.mark.parametrize(
-    ("code", "reason", "kind"),
-    [(403, "Forbidden", QuotaRefused), (404, "NotFound", QuotaGone),
-     (409, "Conflict", QuotaRefused), (408, "Timeout", ActuationError),
-     (500, "InternalError", ActuationError), (504, "Timeout", ActuationError)],
-)  # fmt: skip
-def test_what_was_surely_not_done(cluster, fake_kubectl, code, reason, kind):
-    """A server that ran out of time may have done it."""
-    cluster.answer = (code, b"{}")
-    plan = quota_patch("spark", "executors", pods=1)
-    with pytest.raises(ActuationError) as by_api:
-        KubeApi(cluster.url, TOKEN).patch(plan)
-    said = f"Error from server ({reason}): resourcequotas x"
-    program = f"#!{sys.executable}\nimport sys\nsys.exit({said!r})\n"
-    (fake_kubectl / "kubectl").write_text(program)
-    with pytest.raises(ActuationError) as by_kubectl:
-        find_cluster().patch(plan)
-    assert type(by_api.value) is type(by_kubectl.value) is kind
-
-
-def test_a_kubectl_that_cannot_be_run(tmp_path):
-    with pytest.raises(ActuationError, match="cannot be run"):
-        apply(quota_patch("n", "q", pods=1), Kubectl(str(tmp_path / "none")))
+    with pytest.raises(ActuationError, match="No such file"):  # it may come back
+        api.read(PLAN)

@@ -31,7 +31,7 @@ def test_no_such_command():
         run_command(["a-command-that-does-not-exist"])
 
 
-def test_signals_are_handed_on(tmp_path):
+def test_signals_are_forwarded(tmp_path):
     """Ending the one that waits ends the command, which may tidy up first."""
     mark = tmp_path / "tidied"
     inner = (
@@ -67,7 +67,7 @@ def test_a_clock_that_jumps():
 
 
 def test_an_interrupt_reaches_the_command_once():
-    """A terminal gives it to all of the foreground; handed on as well it would come twice."""
+    """A terminal gives it to all of the foreground; forwarded as well it would come twice."""
     inner = (
         "import signal, time\n"
         "count = 0\n"

@@ -263,22 +263,20 @@ def test_a_plan_for_pods_is_only_shown(capsys):
     ])  # fmt: skip
     shown = capsys.readouterr()
     assert code == 0
-    assert "only saying" in shown.err
+    assert "dry run" in shown.err
     assert "pods 11" in shown.out  # ten executors and a driver
     assert "pods 3" in shown.out
 
 
-def test_pods_of_a_cluster_that_nobody_knows_the_way_to(capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))  # no kubectl
+def test_pods_of_an_unknown_cluster(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     words = ["batch", "spark-agent", "--policy", "cap:fifo", "--zone", "DE", "--kubernetes", "a/b",
              "--executors", "10", "--apply"]  # fmt: skip
-    assert "no way to a cluster" in refused(capsys, *words)
+    assert "no Kubernetes cluster found" in refused(capsys, *words)
 
 
 def test_pods_that_could_not_be_limited_are_an_error(capsys, tmp_path, monkeypatch):
     put_hours("grid.csv")
-    monkeypatch.setenv("PATH", str(tmp_path))  # no kubectl
     words = ["batch", "spark-agent", "--policy", "cap:fifo", "--signal", "grid.csv", "--hour",
              "100ms", "--kubernetes", "spark/executors", "--executors", "10", "--period", "50ms",
              "--for", "300ms", "--apply"]  # fmt: skip
@@ -288,7 +286,7 @@ def test_pods_that_could_not_be_limited_are_an_error(capsys, tmp_path, monkeypat
         events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert events[0]["event"] == "applied"
         assert events[-1] == {
-            "event": "given back", "quota": "spark/executors", "hard": {"pods": "20"},
+            "event": "restored", "quota": "spark/executors", "hard": {"pods": "20"},
             "reason": "as it was before",
         }  # fmt: skip
         cluster.refuses_patches = True

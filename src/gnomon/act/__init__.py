@@ -2,5 +2,5 @@
 
 `process` starts a command on this machine at a time and watches it. `spark` holds, orders and
 scales an unpatched Spark application. `kubernetes` limits a namespace by its quota, and
-`held_quota` gives it back whatever happens.
+`held_quota` restores it whatever happens.
 """

@@ -1,11 +1,11 @@
-"""A quota on Kubernetes that is given back, whatever becomes of who set it.
+"""A quota on Kubernetes that is restored, also when the process that set it is killed.
 
-A ResourceQuota has no lease. So a note on the quota itself says who set it, to what, and what it
-was before; and a second process, the keeper, gives it back when the one that set it is gone
-without having done so (`kill -9`). Where both are gone, whoever sets it next goes by the note.
+A ResourceQuota has no lease. So an annotation on it records its owner, the limits before and the
+limits that were set. A second process, the watchdog, restores them when the owner ends without
+having done so (`kill -9`). When both are gone, the next owner goes by the annotation.
 
-A change that got no answer may still be made, after who asked for it is gone. So the keeper does
-not go by the first look at a quota without a note: it looks on until no change can come any more.
+A change without an answer may still be made after its sender is gone. So the watchdog does not
+stop at the first look at a quota without an annotation: it watches until no change can come.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from gnomon.act.kubernetes import (
 )
 from gnomon.errors import ActuationError, GnomonError, InputError
 
-__all__ = ["NOTE", "HeldQuota"]
+__all__ = ["ANNOTATION", "HeldQuota"]
 
-#: The annotation that holds the note, as JSON.
-NOTE = "gnomon/held"
+#: The annotation with the record of a held quota, as JSON.
+ANNOTATION = "gnomon/held"
 _READY, _DONE = b"ready\n", b"done\n"
-#: How long the keeper tries, in seconds before each attempt.
-_AGAIN_S = (0, 1, 2, 5, 10, 20, 30, 60, 120, 300)
-#: How long a change may take to be made after who asked for it is gone: kubectl goes on alone for
-#: two requests, and a server lets go of one after a minute, unless it was told otherwise.
-_LATE_S = 2 * REQUEST_TIMEOUT_S + 60.0
+#: How long the watchdog tries, in seconds before each attempt.
+_RETRY_S = (0, 1, 2, 5, 10, 20, 30, 60, 120, 300)
+#: How long a change may take after its sender is gone: the API server drops a request after a
+#: minute, unless it is configured otherwise.
+_LATE_S = REQUEST_TIMEOUT_S + 60.0
 _ATTEMPTS = 3
 
 
-class _Note(msgspec.Struct, frozen=True):
-    """What is written on a quota that is held.
+class _Record(msgspec.Struct, frozen=True):
+    """The annotation of a held quota.
 
     Attributes:
         owner: Who holds it.
-        before: Limits that were found; None where there was none.
+        before: Limits before; None where there was none.
         set: What they were set to.
     """
 
@@ -60,8 +60,8 @@ class _Note(msgspec.Struct, frozen=True):
     set: dict[str, str | None]
 
 
-class _Errand(msgspec.Struct, frozen=True):
-    """What the keeper has to do: give a quota back, if it is still this owner's."""
+class _WatchdogTask(msgspec.Struct, frozen=True):
+    """What the watchdog restores, if it is still this owner's."""
 
     owner: str
     plan: QuotaPlan
@@ -69,132 +69,131 @@ class _Errand(msgspec.Struct, frozen=True):
 
 
 class HeldQuota:
-    """Limits of a quota that stand until they are given back."""
+    """Limits of a quota that hold until they are restored."""
 
     def __init__(self, kubeconfig: str | None = None) -> None:
-        """Touches nothing yet.
+        """Changes nothing yet.
 
         Args:
-            kubeconfig: The way to the cluster; as `find_cluster` finds it otherwise.
+            kubeconfig: Of the cluster; as `find_cluster` finds it otherwise.
         """
         self._kubeconfig = kubeconfig
         self._owner = secrets.token_hex(8)
-        self._way: Cluster | None = None
+        self._cluster: Cluster | None = None
         self._plan: QuotaPlan | None = None  # what may have been set
         self._is_ours = False
-        self._may_come = False  # a change that was asked for and not answered
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._is_pending = False  # a change was sent and not answered
+        self._watchdog: subprocess.Popen[bytes] | None = None
 
-    def set(self, wish: QuotaPlan) -> None:
-        """Sets limits, and notes what they were.
+    def set(self, plan: QuotaPlan) -> None:
+        """Sets limits, and records what they were.
 
         Raises:
-            ActuationError: The cluster refused or did not answer, or somebody else holds the quota
-                by now.
-            InputError: There is no way to a cluster.
+            ActuationError: The cluster refused or did not answer, or another owner has set the
+                quota since.
+            InputError: No cluster was found.
         """
-        way = self._cluster()
-        found = way.read(wish)
-        note = _note_on(found, wish)
-        if note is not None and note.owner != self._owner and self._is_ours:
-            raise ActuationError(f"quota {wish.namespace}/{wish.name}: somebody else has set it")
-        if self._keeper is None or self._keeper.poll() is not None:
-            self._keeper = _start_keeper(_Errand(self._owner, wish, self._kubeconfig))
-        before = _before(found, note, wish)
-        # Of somebody who is gone, limits may still be set that are none of ours.
-        mine = _Note(self._owner, before, {key: found.hard.get(key) for key in before} | wish.hard)
-        # Before it is sent: where no answer comes, it may have been done.
-        may_come_before, self._plan, self._may_come = self._may_come, wish, True
+        cluster = self._connect()
+        found = cluster.read(plan)
+        record = _record_on(found, plan)
+        if record is not None and record.owner != self._owner and self._is_ours:
+            raise ActuationError(f"quota {plan.namespace}/{plan.name}: another owner has set it")
+        if self._watchdog is None or self._watchdog.poll() is not None:
+            self._watchdog = _start_watchdog(_WatchdogTask(self._owner, plan, self._kubeconfig))
+        before = _limits_before(found, record, plan)
+        # A former owner may have set limits that this plan does not name.
+        mine = _Record(
+            self._owner, before, {key: found.hard.get(key) for key in before} | plan.hard
+        )
+        # Before it is sent: without an answer, it may have been done.
+        was_pending, self._plan, self._is_pending = self._is_pending, plan, True
+        note: dict[str, str | None] = {ANNOTATION: msgspec.json.encode(mine).decode()}
         try:
-            way.patch(_noted(wish, mine, found))
+            cluster.patch(msgspec.structs.replace(plan, annotations=note, version=found.version))
         except QuotaRefused:
-            self._may_come = may_come_before
+            self._is_pending = was_pending
             raise
-        # An earlier one that was not answered cannot come any more: it was for another version.
-        self._is_ours, self._may_come = True, False
+        # An earlier change without an answer can no longer be made: it was for another version.
+        self._is_ours, self._is_pending = True, False
 
-    def give_back(self) -> QuotaPlan | None:
-        """Puts limits back as they were found; what was put back, None where nothing was to be.
+    def restore(self) -> QuotaPlan | None:
+        """Restores the limits from before; the plan that did it, None where nothing was set.
 
-        Where a change got no answer and is not found, the keeper looks on: it may still be made.
+        Where a change had no answer and is not found, the watchdog keeps watching for it.
 
         Raises:
-            ActuationError: The cluster refused; the keeper goes on trying when this process ends.
+            ActuationError: The cluster refused; the watchdog tries again when this process ends.
         """
         if self._plan is None:
             return None
-        given = _restore(self._cluster(), self._plan, self._owner)
-        may_come = self._may_come and given is None
-        self._plan, self._is_ours, self._may_come = None, False, False
+        restored = _restore(self._connect(), self._plan, self._owner)
+        may_come = self._is_pending and restored is None
+        self._plan, self._is_ours, self._is_pending = None, False, False
         if may_come:
-            self._leave_to_keeper()
+            self._leave_to_watchdog()
         else:
-            self._dismiss_keeper()
-        return given
+            self._stop_watchdog()
+        return restored
 
-    def _cluster(self) -> Cluster:
-        self._way = self._way or find_cluster(self._kubeconfig)
-        return self._way
+    def _connect(self) -> Cluster:
+        self._cluster = self._cluster or find_cluster(self._kubeconfig)
+        return self._cluster
 
-    def _leave_to_keeper(self) -> None:
-        keeper, self._keeper = self._keeper, None
-        # It takes for its own what it finds in this name: what is set from now on is not.
+    def _leave_to_watchdog(self) -> None:
+        watchdog, self._watchdog = self._watchdog, None
+        # It restores whatever it finds under this owner: what is set from now on is another's.
         self._owner = secrets.token_hex(8)
-        if keeper is not None:
-            # Closes its input, as our end would, and takes note of its end.
-            threading.Thread(target=keeper.communicate, daemon=True).start()
+        if watchdog is not None:
+            # Closes its input, as our end would, and reaps it.
+            threading.Thread(target=watchdog.communicate, daemon=True).start()
 
-    def _dismiss_keeper(self) -> None:
-        keeper, self._keeper = self._keeper, None
-        if keeper is None:
+    def _stop_watchdog(self) -> None:
+        watchdog, self._watchdog = self._watchdog, None
+        if watchdog is None:
             return
         try:
-            keeper.communicate(_DONE, timeout=10.0)
+            watchdog.communicate(_DONE, timeout=10.0)
         except (OSError, subprocess.SubprocessError):
-            keeper.kill()  # it has nothing to do any more
-            keeper.communicate()
+            watchdog.kill()  # nothing is left to restore
+            watchdog.communicate()
 
 
-def _note_on(quota: Quota, plan: QuotaPlan) -> _Note | None:
-    text = quota.annotations.get(NOTE)
+def _record_on(quota: Quota, plan: QuotaPlan) -> _Record | None:
+    text = quota.annotations.get(ANNOTATION)
     if text is None:
         return None
     try:
-        return msgspec.json.decode(text, type=_Note)
+        return msgspec.json.decode(text, type=_Record)
     except msgspec.DecodeError:
         raise ActuationError(
-            f"quota {plan.namespace}/{plan.name}: its annotation {NOTE} says nothing; remove it"
+            f"quota {plan.namespace}/{plan.name}: its annotation {ANNOTATION} is not valid; "
+            "remove it"
         ) from None
 
 
-def _before(found: Quota, note: _Note | None, wish: QuotaPlan) -> dict[str, str | None]:
-    """What is to be given back: as noted, where the limit still is what was set then."""
-    before = {key: found.hard.get(key) for key in wish.hard}
-    if note is not None:
-        for key, limit in note.before.items():
-            if found.hard.get(key) == note.set.get(key):
+def _limits_before(found: Quota, record: _Record | None, plan: QuotaPlan) -> dict[str, str | None]:
+    """What to restore: as recorded, where the limit still is what was set then."""
+    before = {key: found.hard.get(key) for key in plan.hard}
+    if record is not None:
+        for key, limit in record.before.items():
+            if found.hard.get(key) == record.set.get(key):
                 before[key] = limit
     return before
 
 
-def _noted(wish: QuotaPlan, note: _Note, found: Quota) -> QuotaPlan:
-    text = msgspec.json.encode(note).decode()
-    return msgspec.structs.replace(wish, annotations={NOTE: text}, version=found.version)
-
-
-def _restore(way: Cluster, plan: QuotaPlan, owner: str) -> QuotaPlan | None:
-    """Gives a quota back if it is still this owner's; None where it is not, or is gone."""
+def _restore(cluster: Cluster, plan: QuotaPlan, owner: str) -> QuotaPlan | None:
+    """Restores a quota if it is still this owner's; None where it is not, or is gone."""
     for attempt in range(_ATTEMPTS):
         try:
-            found = way.read(plan)
-            note = _note_on(found, plan)
-            if note is None or note.owner != owner:
+            found = cluster.read(plan)
+            record = _record_on(found, plan)
+            if record is None or record.owner != owner:
                 return None
             back = QuotaPlan(
-                plan.namespace, plan.name, _before(found, note, plan), reason="as it was before",
-                annotations={NOTE: None}, version=found.version,
+                plan.namespace, plan.name, _limits_before(found, record, plan),
+                reason="as it was before", annotations={ANNOTATION: None}, version=found.version,
             )  # fmt: skip
-            way.patch(back)
+            cluster.patch(back)
             return back
         except QuotaGone:
             return None
@@ -205,57 +204,57 @@ def _restore(way: Cluster, plan: QuotaPlan, owner: str) -> QuotaPlan | None:
     return None
 
 
-def _start_keeper(errand: _Errand) -> subprocess.Popen[bytes]:
-    # A session of its own: an interrupt from the terminal is not for the keeper. And what lies in
-    # the working directory is no module of ours (-P).
-    keeper = subprocess.Popen(
+def _start_watchdog(task: _WatchdogTask) -> subprocess.Popen[bytes]:
+    # A session of its own: a terminal's interrupt is not for the watchdog. And no module is
+    # imported from the working directory (-P).
+    watchdog = subprocess.Popen(
         [sys.executable, "-P", "-m", "gnomon.act.held_quota"], stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
-    assert keeper.stdin is not None
-    assert keeper.stdout is not None
+    assert watchdog.stdin is not None
+    assert watchdog.stdout is not None
     with contextlib.suppress(BrokenPipeError):
-        keeper.stdin.write(msgspec.json.encode(errand) + b"\n")
-        keeper.stdin.flush()
-    # Nothing is set before somebody is there to give it back.
-    if keeper.stdout.readline() != _READY:
-        keeper.communicate()
-        raise ActuationError("nothing is set: the process that would give it back did not start")
-    return keeper
+        watchdog.stdin.write(msgspec.json.encode(task) + b"\n")
+        watchdog.stdin.flush()
+    # Nothing is set before the watchdog can restore it.
+    if watchdog.stdout.readline() != _READY:
+        watchdog.communicate()
+        raise ActuationError("nothing is set: the watchdog that would restore it did not start")
+    return watchdog
 
 
-def _keep(words: BinaryIO) -> int:
-    """The keeper: waits for the end of who started it, and gives back unless that was done."""
-    # Who ends a whole group of processes ends the one that gives back by itself, too.
+def _watch(owner_pipe: BinaryIO) -> int:
+    """The watchdog: waits until its owner ends, and restores unless the owner has done it."""
+    # A signal to a whole group of processes must not end the one that restores.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    errand = msgspec.json.decode(words.readline(), type=_Errand)
+    task = msgspec.json.decode(owner_pipe.readline(), type=_WatchdogTask)
     sys.stdout.buffer.write(_READY)
     sys.stdout.buffer.flush()
-    if words.read().endswith(_DONE):
+    if owner_pipe.read().endswith(_DONE):
         return 0
-    return _give_back_for_another(errand)
+    return _restore_for_owner(task)
 
 
-def _give_back_for_another(
-    errand: _Errand, *, clock: Callable[[], float] = time.monotonic,
+def _restore_for_owner(
+    task: _WatchdogTask, *, clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:  # fmt: skip
-    """Gives back what somebody has set who is gone, or is set in his name within `_LATE_S`."""
+    """Restores what an owner that is gone has set, or what is set in its name within `_LATE_S`."""
     began = clock()
-    for wait_s in _AGAIN_S:
+    for wait_s in _RETRY_S:
         sleep(wait_s)
         is_final = clock() - began >= _LATE_S  # before looking: what comes meanwhile counts
         try:
-            given = _restore(find_cluster(errand.kubeconfig), errand.plan, errand.owner)
+            restored = _restore(find_cluster(task.kubeconfig), task.plan, task.owner)
         except (ActuationError, InputError) as error:
-            _log(f"not given back yet: {error}")
+            _log(f"not restored yet: {error}")
             continue
-        if given is not None:
-            _log(f"given back, as who set it is gone: {given.describe()}")
-        if given is not None or is_final:
+        if restored is not None:
+            _log(f"restored, as its owner is gone: {restored.describe()}")
+        if restored is not None or is_final:
             return 0
-    _log(f"quota {errand.plan.namespace}/{errand.plan.name} was not given back")
+    _log(f"quota {task.plan.namespace}/{task.plan.name} was not restored")
     return 1
 
 
@@ -266,6 +265,6 @@ def _log(text: str) -> None:
 
 if __name__ == "__main__":
     try:
-        sys.exit(_keep(sys.stdin.buffer))
+        sys.exit(_watch(sys.stdin.buffer))
     except (GnomonError, msgspec.DecodeError) as error:
         sys.exit(f"gnomon: {error}")

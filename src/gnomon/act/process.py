@@ -26,7 +26,7 @@ class Ran(msgspec.Struct, frozen=True):
     Attributes:
         start_ns: When it started, since 1970.
         end_ns: When it ended.
-        code: How it ended, as a shell has it: 128 and the signal's number where one ended it.
+        code: Its exit status as in a shell: 128 plus the number of a signal that ended it.
     """
 
     start_ns: int
@@ -53,35 +53,30 @@ def sleep_until(
 
 
 def run_command(command: Sequence[str]) -> Ran:
-    """Runs a command in the foreground; what would end us is handed on to it.
-
-    An interrupt from the terminal reaches the command by itself, and we wait for what it does.
+    """Runs a command in the foreground, and forwards the signals that would end this process.
 
     Raises:
         InputError: There is no such command, or it may not be run.
     """
     running: list[subprocess.Popen[bytes]] = []
 
-    def hand_on(number: int, _frame: FrameType | None) -> None:
-        # A terminal gives an interrupt to the command itself: a second one would be one too many.
+    def forward(number: int, _frame: FrameType | None) -> None:
+        # The terminal sends an interrupt to the command itself: it must not come twice.
         for process in running:
             if number != signal.SIGINT:
                 process.send_signal(number)
 
-    # Before it starts, so that no signal falls between; a started program has its defaults again.
-    before = {number: signal.signal(number, hand_on) for number in _handled()}
     start_ns = time.time_ns()
     try:
-        process = subprocess.Popen(list(command))
-        running.append(process)
-        code = process.wait()
+        # Before it starts, so that no signal is missed; a started program has its defaults again.
+        with _handling(forward, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            process = subprocess.Popen(list(command))
+            running.append(process)
+            code = process.wait()
     except FileNotFoundError:
         raise InputError("no such command", where=command[0]) from None
     except OSError as error:
         raise InputError(error.strerror or str(error), where=command[0]) from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     return Ran(start_ns, time.time_ns(), code if code >= 0 else 128 - code)
 
 
@@ -92,17 +87,19 @@ def interrupted_by_signals() -> Iterator[None]:
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {
-        number: signal.signal(number, stop) for number in _handled() if number != signal.SIGINT
-    }
+    with _handling(stop, signal.SIGTERM, signal.SIGHUP):
+        yield
+
+
+@contextlib.contextmanager
+def _handling(
+    handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals
+) -> Iterator[None]:
+    """Handles signals inside; not from another thread, which may not set handlers."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number in numbers if is_main}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _handled() -> tuple[signal.Signals, ...]:
-    """Signals are the main thread's affair: from another one they stay as they are."""
-    is_main = threading.current_thread() is threading.main_thread()
-    return (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if is_main else ()
+        for number, previous in before.items():
+            signal.signal(number, previous)

@@ -1,4 +1,4 @@
-"""A Spark application that is told what to do: the user's program in the tests.
+"""A Spark application that runs commands: the user's program in the tests.
 
 Reads commands from standard input, a line of JSON each, and answers on standard output. It knows
 nothing of gnomon but the settings it is given.

@@ -22,15 +22,15 @@ def process(plugin, tmp_path_factory):
 
 
 @pytest.fixture(scope="package")
-def lab(process):  # whose program starts meanwhile
+def master_url(process):  # whose program starts meanwhile
     with standalone(2, cores=2, memory="1100m") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def application(process, lab):
+def application(process, master_url):
     """A context with three executors of a core each."""
-    process.start(lab.master_url)
+    process.start(master_url)
     with SparkDriver.connect(process.handshake, wait_s=20, watch=True) as driver:
         until(lambda: staying(driver.state()) == 3, "three executors", 90)
     yield process

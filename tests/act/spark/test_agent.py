@@ -1,4 +1,4 @@
-"""The loop: what it does when nothing can be decided, when nobody answers, when it is stopped."""
+"""The loop: without a decision, without an answer, and when it is stopped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.act.spark.states import HELLO, stage, state
 
 
 class PretendDriver:
-    """Hands out states one by one, then has ended."""
+    """Returns states one by one, then has ended."""
 
     def __init__(self, *states):
         self.hello = HELLO
@@ -29,8 +29,8 @@ class PretendDriver:
             raise found
         return found
 
-    def apply(self, wish):
-        self.did.append(wish)
+    def apply(self, plan):
+        self.did.append(plan)
         return Applied({"target": "not now"})
 
     def release(self):
@@ -56,12 +56,12 @@ def run(driver, decide, clock=None, **more):
     return done, [json.loads(line) for line in lines]
 
 
-def test_what_is_decided_is_done_and_said():
+def test_what_is_decided_is_applied_and_logged():
     driver = PretendDriver(state(), state(), state(stage(1)))
-    wishes = iter(
+    plans = iter(
         [SparkPlan(target=2, reasons={"quota": "dirty"}), SparkPlan(), SparkPlan(hold=(1,))]
     )
-    done, lines = run(driver, lambda *_: next(wishes))
+    done, lines = run(driver, lambda *_: next(plans))
     assert (done.ended, done.looks, done.changes) == ("application ended", 3, 2)
     assert driver.did == [
         SparkPlan(target=2, reasons={"quota": "dirty"}), SparkPlan(hold=(1,)), "release",
@@ -74,7 +74,7 @@ def test_what_is_decided_is_done_and_said():
     assert lines[2]["time"] == 4.0
 
 
-def test_when_nothing_can_be_decided_everything_is_given_back_and_it_goes_on():
+def test_when_nothing_can_be_decided_everything_is_released_and_it_goes_on():
     driver = PretendDriver(state(), state(), state())
     answers = iter([SparkPlan(target=1), OSError("the provider is away"), SparkPlan(target=2)])
 
@@ -91,7 +91,7 @@ def test_when_nothing_can_be_decided_everything_is_given_back_and_it_goes_on():
 
 
 def test_a_plan_that_took_long_is_not_for_a_state_that_is_past():
-    """The lease ran out meanwhile: all was given back, and is wanted anew."""
+    """The lease ran out meanwhile: all was released, and is requested again."""
     driver, clock = PretendDriver(state(target=3), state(target=None)), Clock()
 
     def decide(seen, _now):
@@ -140,10 +140,10 @@ def test_a_degraded_driver_is_left_alone():
     assert done.undecided == 1
 
 
-def test_silence_for_a_while_is_endured_and_for_long_is_not():
+def test_a_few_timeouts_are_tolerated_and_many_are_not():
     driver = PretendDriver(ActuationError("late"), ActuationError("late"), state())
     done, _ = run(driver, lambda *_: SparkPlan())
-    assert (done.silences, done.looks, done.ended) == (2, 1, "application ended")
+    assert (done.timeouts, done.looks, done.ended) == (2, 1, "application ended")
     driver = PretendDriver(*[ActuationError("late")] * 50)
     with pytest.raises(ActuationError, match="late"):
         run(driver, lambda *_: SparkPlan())
@@ -160,7 +160,7 @@ def test_time_is_up():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
-def test_signals_end_it_with_everything_given_back(number):
+def test_signals_end_it_with_everything_released(number):
     driver = PretendDriver(*[state()] * 50)
 
     def decide(_state, now):
@@ -175,20 +175,20 @@ def test_signals_end_it_with_everything_given_back(number):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_what_cannot_be_done_is_said_once():
+def test_what_is_not_supported_is_logged_once():
     plans = [SparkPlan(notes=("the number of executors: none to ask for",))] * 3 + [SparkPlan()]
-    told = iter([*plans, *plans[:1]])
-    _, lines = run(PretendDriver(*[state()] * 5), lambda *_: next(told))
-    cannot = [line["why"] for line in lines if line["event"] == "cannot"]
-    assert cannot == ["the number of executors: none to ask for"] * 2  # it could, in between
+    decided = iter([*plans, *plans[:1]])
+    _, lines = run(PretendDriver(*[state()] * 5), lambda *_: next(decided))
+    unsupported = [line["why"] for line in lines if line["event"] == "unsupported"]
+    assert unsupported == ["the number of executors: none to ask for"] * 2  # it could, in between
 
 
 def test_the_same_reason_again_is_no_news():
     why = iter(["a", "a", "b", "", "b"])
 
     def decide(*_):
-        if said := next(why):
-            raise ValueError(said)
+        if reason := next(why):
+            raise ValueError(reason)
         return SparkPlan()
 
     driver = PretendDriver(*[state()] * 5)

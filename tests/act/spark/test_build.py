@@ -1,4 +1,4 @@
-"""The plugin's jar: where it is kept, and what is said when something is missing."""
+"""The plugin's jar: where it is kept, and the errors when something is missing."""
 
 from __future__ import annotations
 

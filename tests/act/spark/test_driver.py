@@ -1,4 +1,4 @@
-"""The client against a plugin that is made up: refusals, silence, cut connections."""
+"""The client against a plugin that is made up: refusals, timeouts, cut connections."""
 
 from __future__ import annotations
 
@@ -112,10 +112,10 @@ def test_who_is_there_and_what_is_seen(plugin, handshake):
 
 def test_a_plan_is_sent_without_its_explanations(plugin, handshake):
     with SparkDriver.connect(handshake) as driver:
-        wish = SparkPlan(
+        plan = SparkPlan(
             target=None, hold=(3,), priority={3: -1, 4: None}, reasons={"3": "why"}, notes=("n",)
         )
-        applied = driver.apply(wish)
+        applied = driver.apply(plan)
         assert applied.refused == {"hold 3": "kept: nothing else would run"}
         driver.release()
         driver.set_lease(30)
@@ -126,7 +126,7 @@ def test_a_plan_is_sent_without_its_explanations(plugin, handshake):
     assert plugin.asked[3]["seconds"] == 30
 
 
-def test_who_watches_says_so(plugin, handshake):
+def test_a_watcher_does_not_renew_the_lease(plugin, handshake):
     with SparkDriver.connect(handshake, watch=True) as driver:
         driver.state()
     assert plugin.asked[1]["watch"] is True
@@ -147,7 +147,7 @@ def test_a_refusal(plugin, handshake):
 def test_answers_that_make_no_sense(plugin, handshake, answer):
     with SparkDriver.connect(handshake) as driver:
         plugin.answers["state"] = answer
-        with pytest.raises(ActuationError, match="makes no sense"):
+        with pytest.raises(ActuationError, match="is not valid"):
             driver.state()
         plugin.answers["state"] = {"ok": True, **msgspec.to_builtins(state())}
         assert driver.state() == state()
@@ -212,7 +212,7 @@ def test_an_application_that_has_ended(plugin, handshake):
 
 def test_an_old_plugin(plugin, handshake):
     plugin.answers["hello"] = {"ok": True, **msgspec.to_builtins(HELLO), "protocol": 7}
-    with pytest.raises(ActuationError, match="speaks version 7, gnomon 1: build the plugin again"):
+    with pytest.raises(ActuationError, match="has protocol 7, gnomon 1: build the plugin again"):
         SparkDriver.connect(handshake)
 
 
@@ -251,7 +251,7 @@ def test_a_handshake_of_a_dead_driver_is_waited_over(plugin, tmp_path, dead_port
     assert next(steps, None) is None
 
 
-def test_a_handshake_of_a_dead_driver_is_told_in_the_end(tmp_path, dead_port):
+def test_a_handshake_of_a_dead_driver_is_an_error_in_the_end(tmp_path, dead_port):
     place = write_handshake(tmp_path / "h.json", dead_port)
     times, waits = iter([0.0, 3.0, 6.0]), []
     with pytest.raises(DriverGone, match="the driver of app-1 cannot be reached"):
@@ -263,7 +263,7 @@ def test_handshakes_that_do_not_do(plugin, handshake, tmp_path):
     with pytest.raises(InputError, match=r"No such file.*gnomon's plugin"):
         SparkDriver.connect(tmp_path / "none")
     handshake.chmod(0o666)
-    with pytest.raises(InputError, match="somebody else could have written this"):
+    with pytest.raises(InputError, match="another user could have written this"):
         SparkDriver.connect(handshake)
     os.chmod(handshake, 0o600)
     handshake.write_text("{}")
@@ -271,7 +271,7 @@ def test_handshakes_that_do_not_do(plugin, handshake, tmp_path):
         SparkDriver.connect(handshake)
 
 
-def test_nobody_behind_a_handshake(tmp_path, dead_port):
+def test_no_driver_behind_a_handshake(tmp_path, dead_port):
     with pytest.raises(DriverGone, match="cannot be reached"):
         SparkDriver.connect(write_handshake(tmp_path / "h.json", dead_port))
 

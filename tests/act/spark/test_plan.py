@@ -1,4 +1,4 @@
-"""From what is to what shall be: only the difference, and only what can be done."""
+"""From the state to the desired one: only the difference, and only what is supported."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ def test_only_the_difference():
         stage(1, held=True, hold_requested=True, schedulable=False), stage(2), stage(3, done=True),
         stage(4, skipped=True), target=4,
     )  # fmt: skip
-    wish = plan(SparkDecision(quota=4, hold=frozenset({2, 3, 4, 99})), now)
-    assert wish.target is UNSET
-    assert wish.hold == (2,)
-    assert wish.release == (1,)
+    changes = plan(SparkDecision(quota=4, hold=frozenset({2, 3, 4, 99})), now)
+    assert changes.target is UNSET
+    assert changes.hold == (2,)
+    assert changes.release == (1,)
 
 
-def test_a_quota_is_given_back():
-    wish = plan(SparkDecision(quota=None), state(target=2))
-    assert wish.target is None
-    assert not wish.is_empty
-    assert wish.describe() == "give the number of executors back"
+def test_a_quota_is_restored():
+    changes = plan(SparkDecision(quota=None), state(target=2))
+    assert changes.target is None
+    assert not changes.is_empty
+    assert changes.describe() == "restore the number of executors"
 
 
-def test_order_comes_before_what_spark_gives_and_is_given_back():
+def test_an_order_comes_before_sparks_own_and_is_restored():
     now = state(stage(1, priority=0), stage(2, priority=1), stage(3, priority=2))
-    wish = plan(SparkDecision(order=(3, 1, 3)), now)
-    assert wish.priority[3] < wish.priority[1] < 0
-    assert 2 not in wish.priority
+    changes = plan(SparkDecision(order=(3, 1, 3)), now)
+    assert changes.priority[3] < changes.priority[1] < 0
+    assert 2 not in changes.priority
     then = state(
-        stage(1, priority=wish.priority[1]),
+        stage(1, priority=changes.priority[1]),
         stage(2, priority=1),
-        stage(3, priority=wish.priority[3]),
+        stage(3, priority=changes.priority[3]),
     )
     assert plan(SparkDecision(order=(3, 1)), then).is_empty
     assert plan(SparkDecision(), then).priority == {1: None, 3: None}
     assert plan(SparkDecision(order=(3, 1)), now).describe() == "serve stage 3, then stage 1"
 
 
-def test_what_cannot_be_done_is_said():
+def test_what_is_not_supported_is_noted():
     now = state(stage(1), capabilities=QUOTA_ONLY, missing=WHY)
-    wish = plan(SparkDecision(quota=1, hold=frozenset({1}), order=(1,)), now)
-    assert wish.target == 1
-    assert (wish.hold, wish.priority) == ((), {})
-    assert wish.notes == ("holding stages: switched off", "the order of stages: switched off")
-    assert "cannot: holding stages: switched off" in wish.describe()
+    changes = plan(SparkDecision(quota=1, hold=frozenset({1}), order=(1,)), now)
+    assert changes.target == 1
+    assert (changes.hold, changes.priority) == ((), {})
+    assert changes.notes == ("holding stages: switched off", "the order of stages: switched off")
+    assert "unsupported: holding stages: switched off" in changes.describe()
     nothing = state(capabilities=Capabilities(), missing={"set_target": "no executors"})
     assert plan(SparkDecision(quota=1), nothing).notes == (
         "the number of executors: no executors",
@@ -67,10 +67,10 @@ def test_what_cannot_be_done_is_said():
 
 
 def test_reasons_are_shown():
-    wish = SparkPlan(
+    changes = SparkPlan(
         target=1, hold=(7,), release=(8,), reasons={"quota": "dirty", "7": "long", "8": "short"}
     )
-    assert wish.describe().splitlines() == [
+    assert changes.describe().splitlines() == [
         "ask for 1 executor: dirty", "hold stage 7: long", "release stage 8: short",
     ]  # fmt: skip
 
@@ -98,13 +98,13 @@ decisions = st.builds(
 )  # fmt: skip
 
 
-def carried_out(now, wish):
+def carried_out(now, changes):
     """The state after a plan, were the driver to do all of it."""
-    target = now.target if wish.target is UNSET else wish.target
+    target = now.target if changes.target is UNSET else changes.target
     found = []
     for each in now.stages:
-        held = (each.held or each.stage in wish.hold) and each.stage not in wish.release
-        priority = wish.priority.get(each.stage, each.priority)
+        held = (each.held or each.stage in changes.hold) and each.stage not in changes.release
+        priority = changes.priority.get(each.stage, each.priority)
         found.append(msgspec.structs.replace(
             each, held=held, hold_requested=held, schedulable=not held and not each.done,
             priority=0 if priority is None and not each.done else priority,

@@ -35,7 +35,7 @@ def test_the_handshake_is_for_its_user_alone(application, watcher):
     assert hello.capabilities.priority
     assert hello.capabilities.barrier
     assert hello.missing == {"dynamic_ceiling": "dynamic allocation is off"}
-    assert not watcher.quota_only
+    assert not watcher.hello.capabilities.quota_only
     assert hello.spark.split(".")[0].isdigit()
 
 
@@ -60,9 +60,9 @@ def test_cap_moves_the_number_of_executors_with_the_signal(application, watcher)
     while_it_ran = [staying(state) for state in agent.states if state.jobs]
     assert {3, 1} <= set(while_it_ran)
     assert all(staying(state) >= 1 for state in agent.states)
-    assert [wish["target"] for wish in agent.plans] == [3, 1, 2]
+    assert [plan["target"] for plan in agent.plans] == [3, 1, 2]
     assert agent.run.ended == "time is up"
-    assert watcher.state().target is None  # given back by the agent when it left
+    assert watcher.state().target is None  # restored by the agent at its end
 
 
 def test_pcaps_holds_a_stage_and_lets_it_go(application, watcher):
@@ -96,7 +96,7 @@ def test_pcaps_holds_a_stage_and_lets_it_go(application, watcher):
     assert held.cpu_ns > 0
     assert agent.plans[0]["hold"] == [first]
     assert agent.plans[0]["reasons"] == {str(first): "dirty"}
-    assert any(wish.get("release") == [first] for wish in agent.plans)
+    assert any(plan.get("release") == [first] for plan in agent.plans)
     assert watcher.state().failed_tasks == before == 0
 
 
@@ -187,7 +187,7 @@ def test_an_executor_that_dies_while_a_stage_is_held_costs_no_result(application
 
 def test_rubbish_on_the_wire(application, watcher):
     facts = json.loads(application.handshake.read_text())
-    for line, said in (
+    for line, message in (
         (b"hello\n", "no JSON"),
         (b"[]\n", "a request is an object"),
         (b'{"op": "state"}\n', "the token is wrong"),
@@ -198,8 +198,8 @@ def test_rubbish_on_the_wire(application, watcher):
             wire.sendall(line)
             with wire.makefile("rb") as answers:
                 answer = json.loads(answers.readline())
-                assert (answer["ok"], said in answer["error"]) == (False, True)
-                if "token" in said:
+                assert (answer["ok"], message in answer["error"]) == (False, True)
+                if "token" in message:
                     assert answers.readline() == b""  # and hung up
     assert watcher.state().degraded == ""
 

@@ -20,12 +20,12 @@ def test_others_that_are_slow_cost_no_event(process):
     with SparkDriver.connect(process.handshake, wait_s=20, watch=True) as watcher:
         for _ in range(3):
             assert process.submit("a", tasks=40, ms=1) == process.result("a")
-        seen = until(lambda: not (s := watcher.state()).jobs and s, "every end was told")
+        seen = until(lambda: not (s := watcher.state()).jobs and s, "every end is known")
         assert (seen.finished_tasks, seen.stages) == (3 * 43, ())
     process.stop()
 
 
-def test_what_was_not_told_is_found_out(process):
+def test_lost_events_are_reconciled(process):
     """Its own queue drops, and that of Spark's status: the scheduler is asked what has ended."""
     process.start("local[2]", **queue_of_one("gnomon"), **queue_of_one("appStatus"))
     with SparkDriver.connect(process.handshake, wait_s=20, watch=True) as watcher:

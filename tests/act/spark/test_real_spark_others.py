@@ -18,9 +18,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
 OFF = "switched off by spark.gnomon.disable"
 
 
-def test_the_ceiling_of_dynamic_allocation_and_a_spark_that_only_knows_quotas(process, lab):
+def test_the_ceiling_of_dynamic_allocation_and_a_spark_that_only_knows_quotas(process, master_url):
     process.start(
-        lab.master_url, disable=("hold", "priority"), spark__dynamicAllocation__enabled="true",
+        master_url, disable=("hold", "priority"), spark__dynamicAllocation__enabled="true",
         spark__dynamicAllocation__shuffleTracking__enabled="true",
         spark__dynamicAllocation__minExecutors="0", spark__dynamicAllocation__maxExecutors="3",
         spark__dynamicAllocation__executorIdleTimeout="120s",
@@ -32,7 +32,7 @@ def test_the_ceiling_of_dynamic_allocation_and_a_spark_that_only_knows_quotas(pr
         return plan(SparkDecision(quota=quota["now"], hold=frozenset({0}), order=(0,)), state)
 
     with SparkDriver.connect(process.handshake, wait_s=20, watch=True) as watcher:
-        assert watcher.quota_only
+        assert watcher.hello.capabilities.quota_only
         assert watcher.hello.capabilities.dynamic_ceiling
         assert not watcher.hello.capabilities.set_target
         assert f"quota only (hold: {OFF}; priority: {OFF})" in watcher.hello.describe()
@@ -62,7 +62,7 @@ def test_the_ceiling_of_dynamic_allocation_and_a_spark_that_only_knows_quotas(pr
 
 
 def test_fair_pools_without_a_cluster(process):
-    """Stages return to the pool they came from; executors cannot be asked for, which is said."""
+    """Stages return to the pool they came from; executors cannot be asked for, which is logged."""
     process.start("local[2]", spark__scheduler__mode="FAIR")
     with SparkDriver.connect(process.handshake, wait_s=20) as driver:
         assert not driver.hello.capabilities.can_scale

@@ -29,11 +29,9 @@ def logs(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def logged(process, lab, logs):
+def logged(process, master_url, logs):
     """A context with three executors of a core each, which keeps a log."""
-    process.start(
-        lab.master_url, spark__eventLog__enabled="true", spark__eventLog__dir=logs.as_uri()
-    )
+    process.start(master_url, spark__eventLog__enabled="true", spark__eventLog__dir=logs.as_uri())
     with SparkDriver.connect(process.handshake, wait_s=20, watch=True) as driver:
         until(lambda: staying(driver.state()) == 3, "three executors", 90)
     yield process
@@ -74,14 +72,14 @@ class Command:
         self.process.wait(20)
         self._reader.join(10)
         self.process.stdout.close()
-        said = self.process.stderr.read()
+        log = self.process.stderr.read()
         self.process.stderr.close()
-        return said
+        return log
 
     @property
     def plans(self):
-        told = [json.loads(line) for line in self.lines]
-        return [line["plan"] for line in told if line["event"] == "applied"]
+        events = [json.loads(line) for line in self.lines]
+        return [line["plan"] for line in events if line["event"] == "applied"]
 
 
 def test_its_log_played_again_takes_as_long(logged, logs):
@@ -105,7 +103,7 @@ def _replayed(logs):
 
 
 def test_cap_by_its_command(logged, watching, tmp_path):
-    """Three executors in clean hours, one in dirty ones; nothing is lost, and all is given back."""
+    """Three executors in clean hours, one in dirty ones; nothing is lost, and all is restored."""
     expected = logged.submit("a", tasks=110, ms=150)
     running_stage(watching)
     agent = Command(logged.handshake, "cap:fifo", [500, 500, *[100] * 60], tmp_path)
@@ -114,9 +112,9 @@ def test_cap_by_its_command(logged, watching, tmp_path):
         until(lambda: staying(watching.state()) == 3, "three in the clean ones", 60)
         assert logged.result("a") == expected
     finally:
-        said = agent.end()
+        log = agent.end()
     assert agent.process.returncode == 0
-    assert "stopped" in said
+    assert "stopped" in log
     # In clean hours Spark has what it would have without us.
     assert [plan["target"] for plan in agent.plans] == [1, None]
     assert "500 g/kWh" in agent.plans[0]["reasons"]["quota"]
@@ -174,6 +172,6 @@ def test_without_apply_it_only_says_what_it_would_do(logged, watching, tmp_path)
         until(lambda: any("ask for 1 executor" in line for line in agent.lines), "it says so", 30)
         assert watching.state().target == before
     finally:
-        said = agent.end(signal.SIGINT)
-    assert "--apply does it" in said
+        log = agent.end(signal.SIGINT)
+    assert "--apply applies it" in log
     assert logged.result("a") == expected

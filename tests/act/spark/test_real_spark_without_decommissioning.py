@@ -11,8 +11,8 @@ from tests.waiting import until
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
-def test_only_those_leave_that_have_nothing(process, lab):
-    process.start(lab.master_url, spark__decommission__enabled="false")
+def test_only_those_leave_that_have_nothing(process, master_url):
+    process.start(master_url, spark__decommission__enabled="false")
     with SparkDriver.connect(process.handshake, wait_s=20) as driver:
         driver.set_lease(60.0)
         assert not driver.hello.capabilities.decommission

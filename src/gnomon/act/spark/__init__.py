@@ -1,4 +1,4 @@
-"""Hands on an unpatched Spark: a plugin in its driver, and an agent that talks to it.
+"""Control of an unpatched Spark: a plugin in its driver, and an agent that talks to it.
 
     settings = spark_conf(handshake="h.json", plugin=build_plugin())
     spark = SparkSession.builder.config(map=settings).getOrCreate()
@@ -7,8 +7,8 @@
     run_agent(driver, lambda state, now: plan(decide(state, now), state))
 
 Executors are scaled without losing a task, stages are held and ordered. The safety is in the
-driver: one stage always runs, no running task is killed, and when nothing is heard from the agent
-for some seconds everything is as Spark had it.
+driver: one stage always runs, no running task is killed, and without a heartbeat of the agent
+within the lease everything is released.
 """
 
 from gnomon.act.spark.agent import AgentRun, run_agent
@@ -16,7 +16,7 @@ from gnomon.act.spark.build import build_plugin
 from gnomon.act.spark.conf import spark_conf
 from gnomon.act.spark.driver import Applied, DriverGone, SparkDriver
 from gnomon.act.spark.home import SparkHome, find_spark
-from gnomon.act.spark.lab import Lab, standalone
+from gnomon.act.spark.lab import standalone
 from gnomon.act.spark.plan import SparkDecision, SparkPlan, plan
 from gnomon.act.spark.state import (
     Capabilities,
@@ -36,7 +36,6 @@ __all__ = [
     "ExecutorState",
     "Hello",
     "JobState",
-    "Lab",
     "SparkDecision",
     "SparkDriver",
     "SparkHome",

@@ -1,6 +1,6 @@
 """The driver plugin: a few Java classes, compiled against the Spark that is there.
 
-The sources travel with gnomon. Compiled once a Spark, they are kept in `$GNOMON_CACHE`, or
+The sources travel with gnomon. Compiled once per Spark, they are kept in `$GNOMON_CACHE`, or
 `$XDG_CACHE_HOME/gnomon`, or `~/.cache/gnomon`.
 """
 
@@ -23,20 +23,20 @@ __all__ = ["PLUGIN_CLASS", "build_plugin"]
 PLUGIN_CLASS = "gnomon.spark.GnomonPlugin"
 
 _SOURCES = Path(__file__).parent / "plugin"
-#: Extends a class of Spark's own that may change its shape: where it cannot be compiled the plugin
-#: does without, and no stage is ever held.
+#: Extends an internal class of Spark that may change. Where it does not compile, the plugin works
+#: without it, and no stage is ever held.
 _OPTIONAL = "HoldingPool.java"
-#: Of the three hundred libraries of a Spark those that the plugin mentions, and they in turn.
+#: Of the three hundred libraries of a Spark those that the plugin uses.
 _NEEDED = ("spark-", "scala-library", "jackson-", "slf4j-api")
 _COMPILE_S = 120
 
 
 def build_plugin(spark_home: Path | str | None = None, out: Path | str | None = None) -> Path:
-    """The plugin's jar for a Spark, compiled unless it was before.
+    """The plugin's jar for a Spark, compiled unless it is in the cache.
 
     Args:
         spark_home: The Spark's folder; that of `$SPARK_HOME` or of pyspark otherwise.
-        out: Where the jar shall lie; in gnomon's cache otherwise.
+        out: Path of the jar; in gnomon's cache otherwise.
 
     Raises:
         InputError: There is no Spark, or no Java compiler.
@@ -82,7 +82,7 @@ def _compile(spark: SparkHome, classes: Path) -> None:
 
 
 def _javac(spark: SparkHome, classes: Path, sources: list[Path]) -> str:
-    """The first complaint of the compiler; empty where it has none."""
+    """The first error of the compiler; empty where it succeeds."""
     # The oldest Java that this Spark runs on: the compiler may be newer than the driver's.
     release = "17" if spark.major >= 4 else "8"
     jars = [str(jar) for prefix in _NEEDED for jar in sorted(spark.jars.glob(f"{prefix}*.jar"))]
@@ -99,8 +99,8 @@ def _javac(spark: SparkHome, classes: Path, sources: list[Path]) -> str:
         return f"javac took longer than {_COMPILE_S} s"
     if done.returncode == 0:
         return ""
-    complaints = [line for line in done.stderr.splitlines() if "error:" in line]
-    return complaints[0].strip() if complaints else f"javac ended with {done.returncode}"
+    errors = [line for line in done.stderr.splitlines() if "error:" in line]
+    return errors[0].strip() if errors else f"javac ended with {done.returncode}"
 
 
 def _pack(classes: Path, jar: Path) -> None:

@@ -31,7 +31,7 @@ def spark_conf(
     Args:
         handshake: A file in a folder that exists; the driver writes port and token into it.
         plugin: The jar that `build_plugin` made.
-        lease_s: The driver gives everything back when nothing is heard for so long.
+        lease_s: After that long without a heartbeat the driver releases everything.
         port: The port on loopback; 0 takes a free one.
         decommission: Executors above a quota leave gracefully, with their blocks moved away.
         disable: Capabilities to do without.
@@ -47,7 +47,7 @@ def spark_conf(
     settings = {
         "spark.plugins": PLUGIN_CLASS,
         "spark.driver.extraClassPath": os.pathsep.join(filter(None, (jar, class_path))),
-        # Executors load every plugin's class, also of one that does nothing there.
+        # Executors load the class of every plugin, also of one for the driver only.
         "spark.jars": ",".join(filter(None, (jar, jars))),
         "spark.gnomon.handshake": str(Path(handshake).resolve()),
         "spark.gnomon.lease": f"{lease_s * 1000:.0f}ms",

@@ -1,4 +1,4 @@
-"""Talking to the plugin in a driver: one request, one answer, in lines of JSON on loopback."""
+"""The protocol of the plugin in a driver: requests and answers, lines of JSON on loopback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gnomon.errors import ActuationError, InputError
 __all__ = ["Applied", "DriverGone", "SparkDriver"]
 
 _PROTOCOL = 1
-_LONGEST_ANSWER = 64 << 20
+_MAX_ANSWER_BYTES = 64 << 20
 T = TypeVar("T")
 
 
@@ -28,22 +28,22 @@ class DriverGone(ActuationError):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """What became of a plan.
+    """The result of a plan.
 
     Attributes:
-        items: Each item of the plan, with "" where it was done and why not otherwise.
+        items: Each item of the plan, with "" where it was applied, and otherwise why not.
     """
 
     items: dict[str, str] = {}
 
     @property
     def refused(self) -> dict[str, str]:
-        """Items that were not done, and why."""
+        """Items that were not applied, and why."""
         return {item: why for item, why in self.items.items() if why}
 
 
 class _Handshake(msgspec.Struct, frozen=True):
-    """What the driver leaves in its file."""
+    """The file that the driver writes."""
 
     host: str
     port: int
@@ -53,7 +53,7 @@ class _Handshake(msgspec.Struct, frozen=True):
 
 
 class _Outcome(msgspec.Struct, frozen=True):
-    """Whether a request went well."""
+    """Whether a request succeeded."""
 
     ok: bool
     error: str = ""
@@ -62,15 +62,15 @@ class _Outcome(msgspec.Struct, frozen=True):
 class SparkDriver:
     """A connection to the plugin in a driver.
 
-    Every request renews the lease, unless it only watches. When an answer is late or the
-    connection breaks, nothing is assumed to have happened; what was applied is given back by the
-    driver itself once the lease runs out.
+    Every request renews the lease, unless it only watches. After a timeout or a broken connection
+    nothing is assumed to have happened; the driver releases what was applied when the lease runs
+    out.
     """
 
     def __init__(
-        self, handshake: _Handshake, place: Path, *, timeout_s: float, watch: bool
+        self, handshake: _Handshake, path: Path, *, timeout_s: float, watch: bool
     ) -> None:
-        self._facts, self._place = handshake, place
+        self._handshake, self._path = handshake, path
         self._timeout_s, self._watch = timeout_s, watch
         self._socket: socket.socket | None = None
         self._rest = b""
@@ -81,13 +81,13 @@ class SparkDriver:
             raise
 
     def _greet(self) -> Hello:
-        hello = self._ask({"op": "hello"}, Hello)
+        hello = self._request({"op": "hello"}, Hello)
         if hello.protocol != _PROTOCOL:
             raise ActuationError(
-                f"the driver's plugin speaks version {hello.protocol}, gnomon {_PROTOCOL}: "
+                f"the driver's plugin has protocol {hello.protocol}, gnomon {_PROTOCOL}: "
                 "build the plugin again"
             )
-        return msgspec.structs.replace(hello, spark=self._facts.spark)
+        return msgspec.structs.replace(hello, spark=self._handshake.spark)
 
     @classmethod
     def connect(
@@ -99,25 +99,25 @@ class SparkDriver:
 
         Args:
             handshake_path: The file that `spark.gnomon.handshake` names.
-            wait_s: How long an application may take to write it; one that an application which is
-                gone has left there is not waited for less.
+            wait_s: How long an application may take to write it, also over the file of one that
+                has ended.
             timeout_s: How long an answer may take.
-            watch: Only look on: requests do not renew the lease of whoever acts.
+            watch: Read only: requests do not renew the lease of the agent that acts.
             clock: Seconds that pass.
             sleep: Waits seconds.
 
         Raises:
-            InputError: There is no such file, or others could have written it.
-            DriverGone: Nobody answers where it points to.
+            InputError: There is no such file, or another user could have written it.
+            DriverGone: No driver listens at its address.
         """
-        place = Path(handshake_path)
+        path = Path(handshake_path)
         deadline = clock() + wait_s
         while True:
             try:
-                return cls(_read_handshake(place), place, timeout_s=timeout_s, watch=watch)
+                return cls(_read_handshake(path), path, timeout_s=timeout_s, watch=watch)
             except (DriverGone, InputError) as error:
-                # What a dead driver left behind says no more than no file at all.
-                may_come = isinstance(error, DriverGone) or not place.exists()
+                # The file of a dead driver counts as none.
+                may_come = isinstance(error, DriverGone) or not path.exists()
                 if not may_come or clock() >= deadline:
                     raise
             sleep(0.1)
@@ -128,33 +128,26 @@ class SparkDriver:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def quota_only(self) -> bool:
-        """True when this driver can scale executors, and neither hold nor order stages."""
-        return self.hello.capabilities.quota_only
-
     def state(self) -> DriverState:
         """The application as it is now."""
-        return self._ask({"op": "state"}, DriverState)
+        return self._request({"op": "state"}, DriverState)
 
     def apply(self, plan: SparkPlan) -> Applied:
-        """Carries a plan out. The same plan again changes nothing.
+        """Applies a plan. The same plan again changes nothing.
 
         Raises:
             ActuationError: The driver refused it as a whole, or did not answer.
         """
-        wishes: dict[str, Any] = msgspec.to_builtins(plan, str_keys=True)
-        for told in ("reasons", "notes"):
-            wishes.pop(told, None)
-        return self._ask({"op": "apply", **wishes}, Applied)
+        sent = msgspec.structs.replace(plan, reasons={}, notes=())
+        return self._request({"op": "apply", **msgspec.to_builtins(sent, str_keys=True)}, Applied)
 
     def release(self) -> None:
-        """Gives everything back, at once."""
-        self._ask({"op": "release"}, _Outcome)
+        """Releases everything at once."""
+        self._request({"op": "release"}, _Outcome)
 
     def set_lease(self, seconds: float) -> None:
-        """Changes how long the driver waits for the next request before it gives all back."""
-        self._ask({"op": "lease", "seconds": seconds}, _Outcome)
+        """Changes how long the driver waits for a request before it releases everything."""
+        self._request({"op": "lease", "seconds": seconds}, _Outcome)
 
     def close(self) -> None:
         """Closes the connection; what was applied stays until the lease runs out."""
@@ -163,8 +156,10 @@ class SparkDriver:
                 self._socket.close()
         self._socket, self._rest = None, b""
 
-    def _ask(self, request: Mapping[str, Any], kind: type[T]) -> T:
-        line = msgspec.json.encode({**request, "token": self._facts.token, "watch": self._watch})
+    def _request(self, request: Mapping[str, Any], kind: type[T]) -> T:
+        line = msgspec.json.encode(
+            {**request, "token": self._handshake.token, "watch": self._watch}
+        )
         answer = self._exchange(line + b"\n", str(request["op"]))
         try:
             outcome = msgspec.json.decode(answer, type=_Outcome)
@@ -173,25 +168,25 @@ class SparkDriver:
             return msgspec.json.decode(answer, type=kind)
         except msgspec.DecodeError as error:
             self.close()
-            raise ActuationError(f"the driver's answer makes no sense: {error}") from None
+            raise ActuationError(f"the driver's answer is not valid: {error}") from None
 
     def _exchange(self, line: bytes, what: str) -> bytes:
         try:
             return self._send_again_if_cut(line)
         except BaseException as error:
-            # Whatever stopped it: an answer that is still to come is not that of the next request.
+            # A late answer must not be taken for that of the next request.
             self.close()
-            # One that is late is no sign of an end; yet a TimeoutError is an OSError.
+            # A timeout does not mean that the driver has ended; yet TimeoutError is an OSError.
             if isinstance(error, TimeoutError):
                 raise ActuationError(
                     f"the driver did not answer {what!r} within {self._timeout_s:g} s"
                 ) from None
             if isinstance(error, OSError):
-                raise DriverGone(self._farewell()) from None
+                raise DriverGone(self._why_gone()) from None
             raise
 
     def _send_again_if_cut(self, line: bytes) -> bytes:
-        """A connection that was good before may have been cut; requests can be sent twice."""
+        """A connection may have been cut since the last request; requests are idempotent."""
         if self._socket is not None:
             try:
                 return self._send(line)
@@ -203,7 +198,7 @@ class SparkDriver:
 
     def _send(self, line: bytes) -> bytes:
         if self._socket is None:
-            address = (self._facts.host, self._facts.port)
+            address = (self._handshake.host, self._handshake.port)
             self._socket = socket.create_connection(address, timeout=self._timeout_s)
         deadline = time.monotonic() + self._timeout_s
         self._socket.settimeout(self._timeout_s)
@@ -214,30 +209,29 @@ class SparkDriver:
             if not piece:
                 raise ConnectionResetError("closed")
             self._rest += piece
-            if len(self._rest) > _LONGEST_ANSWER or time.monotonic() > deadline:
+            if len(self._rest) > _MAX_ANSWER_BYTES or time.monotonic() > deadline:
                 raise TimeoutError
         answer, _, self._rest = self._rest.partition(b"\n")
         return answer
 
-    def _farewell(self) -> str:
-        name = self._facts.application or "the application"
-        if not self._place.exists():
-            return f"{name} has ended"
-        return f"the driver of {name} cannot be reached"
+    def _why_gone(self) -> str:
+        name = self._handshake.application or "the application"
+        is_there = self._path.exists()
+        return f"the driver of {name} cannot be reached" if is_there else f"{name} has ended"
 
 
-def _read_handshake(place: Path) -> _Handshake:
+def _read_handshake(path: Path) -> _Handshake:
     try:
-        facts = place.stat()
-        text = place.read_bytes()
+        status = path.stat()
+        text = path.read_bytes()
     except OSError as error:
         raise InputError(
-            error.strerror or str(error), where=str(place),
+            error.strerror or str(error), where=str(path),
             hint="is the application running with gnomon's plugin (spark.gnomon.handshake)?",
         ) from None  # fmt: skip
-    if facts.st_mode & 0o022 or facts.st_uid not in (os.getuid(), 0):
-        raise InputError("somebody else could have written this", where=str(place))
+    if status.st_mode & 0o022 or status.st_uid not in (os.getuid(), 0):
+        raise InputError("another user could have written this", where=str(path))
     try:
         return msgspec.json.decode(text, type=_Handshake)
     except msgspec.DecodeError as error:
-        raise InputError(f"not a driver's handshake: {error}", where=str(place)) from None
+        raise InputError(f"not a driver's handshake: {error}", where=str(path)) from None

@@ -63,7 +63,7 @@ def _folder_of_pyspark() -> Path:
     # Found, not imported: importing pyspark takes most of a second.
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise MissingExtra("pyspark", "spark", "a Spark of our own")
+        raise MissingExtra("pyspark", "spark", "a local Spark")
     return Path(spec.origin).parent
 
 

@@ -1,11 +1,10 @@
 """A standalone Spark on this machine: a master and workers, real processes on loopback.
 
-    with standalone(workers=2) as lab:
-        SparkSession.builder.master(lab.master_url)...
+    with standalone(workers=2) as master_url:
+        SparkSession.builder.master(master_url)...
 
-For trials and tests. Everything listens on loopback, the driver and the master on 127.0.0.1, the
-workers on 127.0.0.2 and on; it lives in one temporary folder, and is ended by process id when the
-block is left.
+For trials and tests. The driver and the master listen on 127.0.0.1, the workers on 127.0.0.2 and
+on. Logs and work folders are in one temporary folder, removed at the end of the block.
 """
 
 from __future__ import annotations
@@ -27,58 +26,29 @@ import msgspec
 from gnomon.act.spark.home import SparkHome, find_java, find_spark
 from gnomon.errors import ActuationError
 
-__all__ = ["Lab", "standalone"]
+__all__ = ["standalone"]
 
 _LOOPBACK = "127.0.0.1"
 _ATTEMPTS = 3
 _END_S = 10.0
 
 
-class Lab(msgspec.Struct, frozen=True):
-    """A running standalone cluster.
-
-    Attributes:
-        master_url: What a Spark session connects to.
-        home: The Spark it runs.
-        folder: Where its logs and the executors' work folders are, while it runs.
-        web_port: The port of the master's own page.
-        pids: Process ids, the master's first.
-    """
-
-    master_url: str
-    home: SparkHome
-    folder: Path
-    web_port: int
-    pids: tuple[int, ...]
-
-    def cores_used(self) -> int:
-        """Cores that the master counts as taken, over all applications."""
-        return _ask_master(self.web_port).coresused
-
-
-class _MasterPage(msgspec.Struct):
-    """What we read of the master's page."""
-
-    aliveworkers: int = 0
-    coresused: int = 0
-
-
 @contextlib.contextmanager
 def standalone(
     workers: int = 2, *, cores: int = 2, memory: str = "1g", home: Path | str | None = None,
     start_s: float = 90.0,
-) -> Iterator[Lab]:  # fmt: skip
-    """Starts a master and workers, and ends them when the block is left.
+) -> Iterator[str]:  # fmt: skip
+    """Starts a master and workers, yields the address for Spark sessions, and ends them.
 
     Args:
         workers: How many.
-        cores: Cores that each worker offers; they are counted, not bound.
+        cores: Cores that each worker offers.
         memory: Memory that each worker offers; an executor takes 512 MB at least.
-        home: The Spark to run; `find_spark` says which otherwise.
+        home: The Spark to run; that of `find_spark` otherwise.
         start_s: How long starting may take.
 
     Raises:
-        ActuationError: It did not start; the message ends with what its log says.
+        ActuationError: It did not start; the message ends with the last line of its log.
     """
     spark = find_spark(home)
     find_java()
@@ -91,7 +61,7 @@ def standalone(
         for number in range(workers):
             running.append(_start_worker(spark, folder, number, url, cores, memory))
         _wait_for_workers(web_port, workers, running, folder, deadline)
-        yield Lab(url, spark, folder, web_port, tuple(process.pid for process in running))
+        yield url
     finally:
         _end(running)
         shutil.rmtree(folder, ignore_errors=True)
@@ -100,7 +70,7 @@ def standalone(
 def _start_master(
     spark: SparkHome, folder: Path, running: list[subprocess.Popen[bytes]], deadline: float
 ) -> tuple[int, int]:
-    """A master on ports that were free a moment ago; on others when somebody was quicker."""
+    """A master on free ports; on others where they were taken meanwhile."""
     for _ in range(_ATTEMPTS):
         port, web_port = _free_ports(2)
         master = _start(
@@ -134,14 +104,14 @@ def _start(
     environment = os.environ | {
         "SPARK_HOME": str(spark.path), "SPARK_LOCAL_IP": host,
         "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_DIRS": str(folder / "local"),
-        # Little to do, and many of them: what starts quickly beats what runs fast.
+        # They have little to do: a quick start counts more than speed.
         "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     }  # fmt: skip
     with (folder / f"{name}.log").open("ab") as log:
         return subprocess.Popen(
             [str(spark.path / "bin" / "spark-class"), main_class, *arguments],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd=folder,
-            start_new_session=True,  # a terminal's interrupt is ours to answer, in order
+            start_new_session=True,  # a terminal's interrupt is not for them
         )  # fmt: skip
 
 
@@ -151,50 +121,50 @@ def _wait_for_workers(
 ) -> None:  # fmt: skip
     while time.monotonic() < deadline and all(process.poll() is None for process in running):
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            if _ask_master(web_port).aliveworkers >= workers:
+            if _alive_workers(web_port) >= workers:
                 return
         time.sleep(0.1)
     logs = sorted(folder.glob("worker*.log"))
     raise ActuationError(f"Spark's workers did not start: {_last_line(logs[-1]) if logs else ''}")
 
 
-def _ask_master(web_port: int) -> _MasterPage:
+def _alive_workers(web_port: int) -> int:
     # No proxy of the environment leads to loopback.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(f"http://{_LOOPBACK}:{web_port}/json/", timeout=5) as answer:
-        return msgspec.json.decode(answer.read(), type=_MasterPage)
+        return int(msgspec.json.decode(answer.read())["aliveworkers"])
 
 
 def _end(running: list[subprocess.Popen[bytes]]) -> None:
-    """Workers before their master; whoever is deaf is killed, with the executors it started."""
+    """Ends workers before their master; kills what does not end, with its executors."""
     for process in reversed(running):
         process.terminate()
     deadline = time.monotonic() + _END_S
     for process in reversed(running):
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(max(0.1, deadline - time.monotonic()))
-        # Each leads a group of its own, so this reaches only what it started itself.
+        # Each leads a process group of its own.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
 def _host(number: int) -> str:
-    """An address of loopback for each worker: to Spark they are machines of their own.
+    """A loopback address for each worker: to Spark they are hosts of their own.
 
-    Blocks that move away from an executor count as saved only on another machine.
+    Blocks that move away from an executor count as saved only on another host.
     """
     address = f"127.0.0.{2 + number}"
     with socket.socket() as probe:
         try:
             probe.bind((address, 0))
-        except OSError:  # a system that has the one address only
+        except OSError:  # a system with one loopback address
             return _LOOPBACK
     return address
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody uses now, all different."""
+    """Free ports, all different."""
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:

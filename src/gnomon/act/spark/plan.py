@@ -1,4 +1,4 @@
-"""What shall be, and what has to be done for it: pure, printable, nothing happens here."""
+"""The desired state, and the changes that lead to it: pure and printable."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from gnomon.act.spark.state import DriverState
 
 __all__ = ["SparkDecision", "SparkPlan", "plan"]
 
-#: Priorities that order gives begin here: before any that Spark gives, which counts jobs from 0.
+#: The first priority of an order: before all of Spark's own, which are job ids from 0 on.
 _FIRST_PRIORITY = -1_000_000
 
 
 class SparkDecision(msgspec.Struct, frozen=True):
-    """How an application should stand now, whatever it is like at the moment.
+    """The desired state of an application, whatever it is now.
 
     Attributes:
         quota: Executors at most, from 1 on; None sets no limit.
-        hold: Stages that shall wait. What runs of them runs on.
-        order: Stages by importance, the first first; those left out follow as Spark has them.
+        hold: Stages to hold. Their running tasks run on.
+        order: Stages, the most important first; others follow in Spark's own order.
         reasons: Why, in words: by stage, or by `"quota"`.
     """
 
@@ -35,12 +35,12 @@ class SparkPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """Changes to an application, as the driver's plugin takes them.
 
     Attributes:
-        target: Executors to ask for; None gives back what was before; unset leaves it as it is.
+        target: Executors to ask for; None restores what was before; unset changes nothing.
         hold: Stages to hold, further attempts included.
-        release: Stages to let go.
-        priority: The first is served first: lower numbers before higher ones. None is Spark's own.
+        release: Stages to release.
+        priority: Lower is served first; None is Spark's own.
         reasons: Why, in words.
-        notes: What was wished and cannot be done.
+        notes: What was decided and is not supported.
     """
 
     target: int | UnsetType | None = UNSET
@@ -65,7 +65,7 @@ class SparkPlan(msgspec.Struct, frozen=True, omit_defaults=True):
         """
         lines = []
         if self.target is None:
-            lines.append(self._with_reason("give the number of executors back", "quota"))
+            lines.append(self._with_reason("restore the number of executors", "quota"))
         elif not isinstance(self.target, UnsetType):
             noun = "executor" if self.target == 1 else "executors"
             lines.append(self._with_reason(f"ask for {self.target} {noun}", "quota"))
@@ -74,15 +74,15 @@ class SparkPlan(msgspec.Struct, frozen=True, omit_defaults=True):
             self._with_reason(f"release stage {stage}", str(stage)) for stage in self.release
         ]
         if self.priority:
-            lines.append(f"serve {_in_words(self.priority)}")
-        lines += [f"cannot: {note}" for note in self.notes]
+            lines.append(f"serve {_describe_order(self.priority)}")
+        lines += [f"unsupported: {note}" for note in self.notes]
         return "\n".join(lines) or "nothing to change"
 
     def _with_reason(self, text: str, key: str) -> str:
         return f"{text}: {self.reasons[key]}" if key in self.reasons else text
 
 
-def _in_words(priority: Mapping[int, int | None]) -> str:
+def _describe_order(priority: Mapping[int, int | None]) -> str:
     ordered = sorted((rank, stage) for stage, rank in priority.items() if rank is not None)
     parts = [f"stage {stage}" for _, stage in ordered]
     parts += [f"stage {stage} as Spark would" for stage, rank in priority.items() if rank is None]
@@ -90,11 +90,11 @@ def _in_words(priority: Mapping[int, int | None]) -> str:
 
 
 def plan(decision: SparkDecision, state: DriverState) -> SparkPlan:
-    """The changes that lead from what is to what shall be; nothing where it is so already.
+    """The changes that lead from a state to the desired one; empty where it is reached.
 
     Args:
-        decision: What shall be. Stages that the application does not know are left out.
-        state: What is, as the driver told.
+        decision: The desired state. Stages that the application does not have are ignored.
+        state: The state now.
     """
     notes: list[str] = []
     target = _target(decision, state, notes)
@@ -144,7 +144,7 @@ def _priorities(
     changes: dict[int, int | None] = {
         stage: priority for stage, priority in wanted.items() if now[stage] != priority
     }
-    # Ranked before and no longer: Spark's own place again.
+    # No longer ordered: Spark's own priority again.
     for stage, priority in now.items():
         if stage not in wanted and priority is not None and priority < 0:
             changes[stage] = None

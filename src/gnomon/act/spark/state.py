@@ -1,4 +1,4 @@
-"""What a driver tells of itself: its executors, its jobs and their stages, and what it can do."""
+"""The state of a driver: its executors, its jobs and their stages, and its capabilities."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ __all__ = ["Capabilities", "DriverState", "ExecutorState", "Hello", "JobState", 
 
 
 class Capabilities(msgspec.Struct, frozen=True):
-    """What can be done to this application; what it is missing is told by `missing`.
+    """What can be done to this application.
 
     Attributes:
         set_target: The number of executors can be set.
-        decommission: A busy executor can be told to leave after its tasks.
-        dynamic_ceiling: Spark scales by itself, and its ceiling can be moved.
+        decommission: A busy executor can be decommissioned after its tasks.
+        dynamic_ceiling: Dynamic allocation is on, and its maximum can be set.
         priority: Stages can be served in another order.
-        hold: Stages can be made to wait.
-        barrier: Jobs that wait for the slots of a barrier stage can be seen, and a quota leaves
-            them executors enough.
+        hold: Stages can be held.
+        barrier: Jobs that wait for the slots of a barrier stage are known, and a quota leaves
+            them enough executors.
     """
 
     set_target: bool = False
@@ -29,7 +29,7 @@ class Capabilities(msgspec.Struct, frozen=True):
 
     @property
     def can_scale(self) -> bool:
-        """True when the number of executors can be moved at all."""
+        """True when the number of executors can be set at all."""
         return self.set_target or self.dynamic_ceiling
 
     @property
@@ -39,12 +39,12 @@ class Capabilities(msgspec.Struct, frozen=True):
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """Who is there.
+    """The answer of a driver to the first request.
 
     Attributes:
         application: The application's id.
         spark: The version of Spark.
-        lease_s: Everything is given back when nothing is heard for so long.
+        lease_s: After that long without a heartbeat everything is released.
         capabilities: What can be done.
         missing: Why the rest cannot.
     """
@@ -57,7 +57,7 @@ class Hello(msgspec.Struct, frozen=True):
     spark: str = ""
 
     def describe(self) -> str:
-        """One line on what can be done here, and what not."""
+        """The capabilities in a line."""
         abilities = msgspec.structs.asdict(self.capabilities)
         can = ", ".join(name for name, able in abilities.items() if able) or "nothing"
         text = f"{self.application} on Spark {self.spark or 'of an unknown version'} can: {can}"
@@ -68,7 +68,7 @@ class Hello(msgspec.Struct, frozen=True):
 
 
 class ExecutorState(msgspec.Struct, frozen=True):
-    """An executor: where it is, and what it does."""
+    """An executor and its tasks."""
 
     id: str
     host: str
@@ -98,12 +98,12 @@ class StageState(msgspec.Struct, frozen=True):
         running: Of these, running now.
         finished: Of these, done.
         failed: Tasks that failed, over all attempts.
-        submitted: Its parents are done and its tasks have been handed to the scheduler.
+        submitted: Its parents are done and its tasks are with the scheduler.
         done: It has ended well.
-        skipped: Its output was there before, so that it will not run.
-        held: It waits because it was told to.
-        hold_requested: It was asked to wait; the driver may let it run nonetheless.
-        schedulable: It is served: its tasks start when executors are free.
+        skipped: Its output exists already: it will not run.
+        held: It waits because of a hold.
+        hold_requested: A hold was requested; the driver may run it nonetheless.
+        schedulable: Its tasks start when executors are free.
         priority: Lower is served first; None where it is not submitted.
         mean_task_ms: Mean time of its finished tasks; 0 where none has finished.
         timed_tasks: Tasks in that mean.
@@ -144,20 +144,20 @@ class DriverState(msgspec.Struct, frozen=True):
         time_ms: The driver's clock, since 1970.
         capabilities: What can be done to it.
         missing: Why the rest cannot.
-        target: Executors that we have asked for; None where we have not.
+        target: Executors that the agent has asked for; None where it has not.
         asked_for: Executors that Spark asks its cluster for; None where that is not known.
         executors: Those that are up.
         jobs: Active jobs.
         stages: Stages of active jobs, by number.
-        lease_s: Everything is given back when nothing is heard for so long.
+        lease_s: After that long without a heartbeat everything is released.
         lease_expiries: How often that has happened.
-        let_go: How often a held stage was let go because nothing else ran.
-        degraded: What failed in the driver, where something did; all was given back then.
+        let_go: How often a held stage was released because nothing else ran.
+        degraded: What failed in the driver, if anything; everything was released then.
         finished_tasks: Tasks that ended well, since the application began.
         failed_tasks: Tasks that failed.
-        above_target: Why more executors than the target are left, where it is so.
-        owed: No target stands any more, but what was before it has yet to be given back: the
-            cluster takes its time, or has refused and is asked again.
+        above_target: Why there are more executors than the target, if there are.
+        owed: There is no target any more, and the one before it is not yet restored: the cluster
+            manager has not answered, or has refused and is asked again.
     """
 
     application: str
@@ -179,5 +179,5 @@ class DriverState(msgspec.Struct, frozen=True):
     owed: bool = False
 
     def why_missing(self, capability: str) -> str:
-        """Why something cannot be done, in the driver's words."""
-        return self.missing.get(capability, "this driver cannot")
+        """Why a capability is missing, in the driver's words."""
+        return self.missing.get(capability, "this driver does not support it")

@@ -41,7 +41,7 @@ def spark_conf(
 
     Args:
         handshake: A file that the driver will write its port and a secret into.
-        lease: Everything is given back when the agent is not heard for so long.
+        lease: After that long without a heartbeat of the agent everything is released.
         decommission: Executors above a quota leave once their tasks are done.
         spark_home: Where Spark is; PySpark's own, or SPARK_HOME, unless given.
         properties: As lines of spark-defaults.conf in place of options.
@@ -82,26 +82,26 @@ def spark_agent(
     """Run a policy beside a Spark application: executors and stages follow the grid.
 
     `gnomon batch spark-agent --policy cap:fifo --zone DE --handshake /run/app.json --executors 8
-    --apply`. Without --apply it only says what it would do. With it, one line of JSON a change
-    goes to stdout. If it dies, or the grid is not known, Spark goes on as if it had never been
+    --apply`. Without --apply it only prints what it would do. With it, each change is a line of
+    JSON on stdout. If it dies, or the grid is not known, Spark goes on as if it had never been
     there.
 
     Args:
         policy: cap:..., pcaps:..., pcaps+:..., suspend:..., guard:... around them.
         zone: The grid: DE, CAISO ...
         handshake: The file that the application's driver writes (`gnomon batch spark-conf`).
-        executors: The most that the application may have; cap needs it, with Kubernetes too.
-        drivers: With --kubernetes, pods of the namespace that are no executors.
-        signal: A file of hours to come, or past ones to forecast from.
+        executors: The maximum for the application; cap needs it, with Kubernetes too.
+        drivers: With --kubernetes, other pods in the namespace.
+        signal: A file with a forecast, or with past hours to forecast from.
         provider: A live forecast: electricitymaps, watttime, uk, carbon-aware-sdk.
         scope: Life-cycle or direct intensity of the zone.
         hour: How long an hour of the grid takes: 1h; less plays a signal faster.
-        start: With --signal, the time in it to start at; its begin unless given, where --hour
-            is not an hour.
+        start: With --signal, the time in it to start at; where --hour is not 1h, its first hour
+            unless given.
         period: Time between two looks, such as 5s.
         for: End after so long; with the application unless given.
         wait: How long to wait for the handshake.
-        apply: Do it, and not only say it.
+        apply: Apply it; otherwise only print it.
         kubernetes: NAMESPACE/NAME of a ResourceQuota whose pods follow CAP, in place of a driver.
     """
     from gnomon.systems.batch.live.policy import LivePolicy
@@ -140,13 +140,13 @@ def _on_spark(
     try:
         attached = SparkDriver.connect(handshake, wait_s=wait_s, watch=not apply)
     except DriverGone as error:
-        hint = "has the application ended? A later one writes the file anew"
+        hint = "has the application ended? The next one writes the file again"
         raise InputError(str(error), where=str(handshake), hint=hint) from None
     with attached as driver:
         if period_s > driver.hello.lease_s / 2:
             raise InputError(
-                f"--period {period_s:g}s: the driver gives all back after "
-                f"{driver.hello.lease_s:g}s of silence", hint="look at least twice in that time",
+                f"--period {period_s:g}s: the driver releases everything after "
+                f"{driver.hello.lease_s:g}s without a heartbeat", hint="at most half of that",
             )  # fmt: skip
         _log(f"{driver.hello.describe()}; {policy.describe()}")
         if not apply:
@@ -155,7 +155,7 @@ def _on_spark(
         run = run_agent(driver, policy, period_s=period_s, until=until, emit=_print_line)
     summary = f"{run.ended}; {run.looks} looks, {run.changes} changes"
     if run.undecided:
-        summary += f", {run.undecided} times everything was given back"
+        summary += f", {run.undecided} times everything was released"
     _log(summary)
     return 0
 
@@ -174,7 +174,7 @@ def _dry_run(driver: SparkDriver, policy: LivePolicy, period_s: float, until: fl
             planned: SparkPlan = policy(state, time.time())
             text = planned.describe()
         except InputError as error:
-            text = f"everything stays with Spark: {error}"
+            text = f"everything released: {error}"
         if text != last:
             print(text, flush=True)
             last = text
@@ -213,7 +213,7 @@ def _grid(
     zone: str | None, signal: Path | None, provider: str | None,
     scope: Literal["lifecycle", "direct"], hour_s: float, start: str | None,
 ) -> LiveGrid:  # fmt: skip
-    """Where the grid's hours come from, asked for again as they grow old."""
+    """The source of the grid's hours."""
     from gnomon.ingest.intensity.grid import read_grid_file
     from gnomon.ingest.intensity.live import provider as known_provider
     from gnomon.ingest.intensity.outlook import Outlook, expected_grid, file_outlook, live_outlook
@@ -222,7 +222,7 @@ def _grid(
 
     check_input(signal, "batch spark-agent --signal")
     if hour_s <= 0:
-        raise InputError("--hour: an hour of the grid takes time")
+        raise InputError("--hour: more than nothing")
     start_ns: int | None = parse_instant(start) if start is not None else None
     if signal is not None and (hour_s != 3600.0 or start_ns is not None):
         line, _ = read_grid_file(signal, zone=zone, scope=scope)

@@ -1,4 +1,4 @@
-"""The grid beside a running application: what it does now, and what is expected of it."""
+"""The grid beside a running application: its intensity now, and the forecast."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _PATIENCE_S = 60.0
 
 
 class LiveGrid:
-    """What the grid does now, from forecasts that are asked for again as they grow old.
+    """The grid now, from forecasts that are refreshed.
 
-    It asks on a thread of its own, as a provider may take its time: hours that are known serve
-    until the answer is there.
+    A thread of its own fetches them, as a provider may be slow: known hours are used until it
+    answers.
 
     Args:
-        ask: The hours between two times, as a provider, a file or a profile has them.
-        refresh_s: After how long to ask again.
-        hour_s: How long an hour of the grid takes here: a signal can be played faster.
+        ask: The hours between two times, of a provider, a file or a profile.
+        refresh_s: After how long to fetch again.
+        hour_s: How long an hour of the grid takes: a signal can be played faster.
         start_ns: Where in the signal it begins, if it is not played at the clock's own time.
     """
 
@@ -58,10 +58,10 @@ class LiveGrid:
 
         Args:
             now_s: Seconds since 1970.
-            wait_s: How long to wait for an answer, where no hour that is known serves.
+            wait_s: How long to wait for an answer, where the hour is not known.
 
         Raises:
-            InputError: Nobody knows.
+            InputError: The grid is not known.
         """
         at = self._time_in_signal(now_s)
         self._take_answer()
@@ -84,11 +84,11 @@ class LiveGrid:
         return self._known is not None and self._known.start_ns <= at < self._known.end_ns
 
     def _take_answer(self) -> None:
-        """What was asked for, if it has come; raises where it is an error."""
+        """Takes the answer, if there is one; raises where it is an error."""
         if self._pending is None or not self._pending.done():
             return
-        # After an error nothing is known until somebody answers again: else what is decided would
-        # be given back at each error, and be done again while the next question is under way.
+        # After an error nothing is known until the next answer: otherwise decisions would be
+        # released at each error, and applied again during the next request.
         answered, self._pending, self._known = self._pending, None, None
         outlook = answered.result()
         self.basis = outlook.basis
@@ -114,7 +114,7 @@ class LiveGrid:
 def _in_background(
     ask: Callable[[int, int], Outlook], start_ns: int, end_ns: int
 ) -> concurrent.futures.Future[Outlook]:
-    """Asks on a thread that does not keep the process from ending, as those of a pool would."""
+    """Asks on a daemon thread: those of a pool would keep the process from ending."""
     answer: concurrent.futures.Future[Outlook] = concurrent.futures.Future()
 
     def run() -> None:

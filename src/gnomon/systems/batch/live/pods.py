@@ -1,4 +1,4 @@
-"""CAP as a limit on pods: what runs goes on, and no more start."""
+"""CAP as a limit on pods: running ones run on, new ones wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gnomon.systems.batch.live.policy import DRY_RUN, LivePolicy
 
 __all__ = ["limit_pods"]
 
-#: What happened ("planned", "applied", "given back") with which quota.
+#: What happened ("planned", "applied", "restored") with which quota.
 OnChange = Callable[[str, QuotaPlan], None]
 
 
@@ -24,13 +24,13 @@ def limit_pods(
     """Keeps a ResourceQuota at what the grid allows, until a time or an interrupt.
 
     Args:
-        drivers: Pods of the namespace that are no executors.
+        drivers: Other pods in the namespace.
         apply: Set it; otherwise only report what would be set.
 
     Raises:
         ActuationError: It could not be set even once.
     """
-    # Refused before anything is set: names, a policy that is no quota, no cluster to reach.
+    # Refused before anything is set: names, a policy without a quota, no cluster.
     quota_patch(namespace, name, pods=drivers)
     policy.pods(time.time())
     if apply:
@@ -60,7 +60,7 @@ def limit_pods(
 
 
 class _PodLimit:
-    """A quota that is set when it changes, and restored to what it was."""
+    """A quota that is set when it changes, and restored at the end."""
 
     def __init__(self, apply: bool, on_change: OnChange, log: Callable[[str], None]) -> None:
         self._held = HeldQuota() if apply else None
@@ -69,7 +69,7 @@ class _PodLimit:
         self.was_set = False
 
     def set(self, plan: QuotaPlan) -> None:
-        """Sets it, unless it stands so already."""
+        """Sets it, unless it is set already."""
         if (text := plan.describe()) == self._last:
             return
         if self._held is not None:
@@ -84,7 +84,7 @@ class _PodLimit:
         if self._held is None:
             return
         try:
-            if restored := self._held.give_back():
-                self._on_change("given back", restored)
+            if restored := self._held.restore():
+                self._on_change("restored", restored)
         except ActuationError as error:
             self._log(f"the quota was not restored: {error}")

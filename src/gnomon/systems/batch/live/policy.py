@@ -13,7 +13,7 @@ from gnomon.systems.batch.live.stages import live_cluster
 
 __all__ = ["DRY_RUN", "LivePolicy"]
 
-DRY_RUN = "only saying what would be done; --apply does it"
+DRY_RUN = "dry run: --apply applies it"
 
 _UNKNOWN = GridNow(0.0, np.zeros(0), np.zeros(0))
 
@@ -23,8 +23,8 @@ class LivePolicy:
 
     Args:
         spec: A carbon-aware policy by name: cap:..., pcaps:..., guard:... around them.
-        grid: Where the grid's hours come from.
-        executors: The most that the application may have, which a quota is a share of.
+        grid: The source of the grid's hours.
+        executors: The maximum for the application, which a quota is a share of.
 
     Raises:
         InputError: The policy has no live form, or its quota is a share of an unknown number.
@@ -44,13 +44,12 @@ class LivePolicy:
         self._held_since: dict[int, float] = {}
 
     def __call__(self, state: DriverState, now_s: float) -> SparkPlan:
-        """The plan that brings the application to where it should be."""
+        """The changes that lead to the desired state."""
         return plan(self.decide(state, now_s), state)
 
     def decide(self, state: DriverState, now_s: float) -> SparkDecision:
-        """How the application should stand now."""
-        # Nothing is set while the grid is not known, so that there is no lease to lose; yet an
-        # agent that only waits does not see the application end.
+        """The desired state of the application."""
+        # Not the whole lease: an agent that waits for the grid must still see the application end.
         grid = self.grid.now(now_s, wait_s=state.lease_s / 4)
         cluster = live_cluster(
             state, grid, now_s=now_s, hour_s=self.grid.hour_s, executors=self._executors
@@ -59,12 +58,12 @@ class LivePolicy:
         hold = self._bounded(decision, cluster)
         reasons = {"quota": decision.quota_reason} if decision.quota_reason else {}
         reasons |= {str(stage): why for stage, why in hold.items()}
-        # All executors are no quota: Spark has what it would have without us.
+        # All executors are no quota: Spark has what it would have without gnomon.
         quota = None if decision.quota == self._executors else decision.quota
         return SparkDecision(quota, frozenset(hold), decision.order, reasons)
 
     def pods(self, now_s: float) -> tuple[int, str]:
-        """Executors that the grid allows now, and why, where no driver is asked.
+        """Executors that the grid allows now, and why, without a driver.
 
         Raises:
             InputError: The policy sets no quota, or the grid is not known.
