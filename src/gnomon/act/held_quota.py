@@ -33,8 +33,6 @@ from gnomon.act.kubernetes import (
 )
 from gnomon.errors import ActuationError, GnomonError, InputError
 
-__all__ = ["ANNOTATION", "HeldQuota"]
-
 #: The annotation with the record of a held quota, as JSON.
 ANNOTATION = "gnomon/held"
 _READY, _DONE = b"ready\n", b"done\n"

@@ -27,17 +27,6 @@ from gnomon.errors import ActuationError, InputError, MissingExtra
 if TYPE_CHECKING:
     from kr8s.asyncio import Api
 
-__all__ = [
-    "REQUEST_TIMEOUT_S",
-    "Cluster",
-    "Quota",
-    "QuotaGone",
-    "QuotaPlan",
-    "QuotaRefused",
-    "find_cluster",
-    "quota_patch",
-]
-
 #: Names of namespaces and objects, as Kubernetes has them (RFC 1123).
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 #: How long a request may take, the login included.

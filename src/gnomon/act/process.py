@@ -14,8 +14,6 @@ import msgspec
 
 from gnomon.errors import InputError
 
-__all__ = ["Ran", "interrupted_by_signals", "run_command", "sleep_until"]
-
 #: A sleeping machine's clock may jump: look again at least this often.
 _LOOK_S = 30.0
 

@@ -19,8 +19,6 @@ from gnomon.act.spark.plan import SparkPlan
 from gnomon.act.spark.state import DriverState
 from gnomon.errors import ActuationError
 
-__all__ = ["AgentRun", "run_agent"]
-
 #: Timeouts in a row that are tolerated: a long garbage collection is no end.
 _MAX_TIMEOUTS = 10
 #: Looks for one plan: the first decision may take long, where something has to be loaded for it.

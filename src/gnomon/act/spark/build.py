@@ -17,8 +17,6 @@ from gnomon.act.spark.home import SparkHome, find_java, find_spark
 from gnomon.errors import ActuationError
 from gnomon.ingest.cache import cache_folder
 
-__all__ = ["PLUGIN_CLASS", "build_plugin"]
-
 #: What `spark.plugins` names.
 PLUGIN_CLASS = "gnomon.spark.GnomonPlugin"
 

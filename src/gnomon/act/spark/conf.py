@@ -8,8 +8,6 @@ from pathlib import Path
 from gnomon.act.spark.build import PLUGIN_CLASS
 from gnomon.errors import InputError
 
-__all__ = ["spark_conf"]
-
 #: Executors leave gracefully, and what other stages still need moves to those that stay. Spark
 #: looks for such blocks every 30 s by default, and an executor would not leave before.
 _DECOMMISSION = {

@@ -16,8 +16,6 @@ from gnomon.act.spark.plan import SparkPlan
 from gnomon.act.spark.state import DriverState, Hello
 from gnomon.errors import ActuationError, InputError
 
-__all__ = ["Applied", "DriverGone", "SparkDriver"]
-
 _PROTOCOL = 1
 _MAX_ANSWER_BYTES = 64 << 20
 T = TypeVar("T")

@@ -12,8 +12,6 @@ import msgspec
 
 from gnomon.errors import InputError, MissingExtra
 
-__all__ = ["SparkHome", "find_java", "find_spark"]
-
 _CORE_JAR = re.compile(r"spark-core_(\d+\.\d+)-(.+)\.jar")
 
 

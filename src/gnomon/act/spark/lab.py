@@ -26,8 +26,6 @@ import msgspec
 from gnomon.act.spark.home import SparkHome, find_java, find_spark
 from gnomon.errors import ActuationError
 
-__all__ = ["standalone"]
-
 _LOOPBACK = "127.0.0.1"
 _ATTEMPTS = 3
 _END_S = 10.0

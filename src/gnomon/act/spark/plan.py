@@ -9,8 +9,6 @@ from msgspec import UNSET, UnsetType
 
 from gnomon.act.spark.state import DriverState
 
-__all__ = ["SparkDecision", "SparkPlan", "plan"]
-
 #: The first priority of an order: before all of Spark's own, which are job ids from 0 on.
 _FIRST_PRIORITY = -1_000_000
 

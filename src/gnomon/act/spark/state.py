@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Capabilities", "DriverState", "ExecutorState", "Hello", "JobState", "StageState"]
-
 
 class Capabilities(msgspec.Struct, frozen=True):
     """What can be done to this application.

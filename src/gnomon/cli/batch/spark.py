@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from gnomon.systems.batch.live.grid import LiveGrid
     from gnomon.systems.batch.live.policy import LivePolicy
 
-__all__ = ["spark_agent", "spark_conf"]
-
 _Flag = Annotated[bool, Parameter(negative=())]
 
 

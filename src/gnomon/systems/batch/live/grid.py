@@ -16,8 +16,6 @@ from gnomon.series import Signal
 from gnomon.systems.batch.grids import HORIZON_H
 from gnomon.units import HOUR_NS
 
-__all__ = ["LiveGrid"]
-
 #: How long to wait for the first hours: longer than a provider's attempts take together.
 _PATIENCE_S = 60.0
 

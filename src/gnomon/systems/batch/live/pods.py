@@ -11,8 +11,6 @@ from gnomon.act.process import interrupted_by_signals
 from gnomon.errors import ActuationError, InputError
 from gnomon.systems.batch.live.policy import DRY_RUN, LivePolicy
 
-__all__ = ["limit_pods"]
-
 #: What happened ("planned", "applied", "restored") with which quota.
 OnChange = Callable[[str, QuotaPlan], None]
 

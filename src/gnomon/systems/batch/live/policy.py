@@ -11,8 +11,6 @@ from gnomon.errors import InputError
 from gnomon.systems.batch.live.grid import LiveGrid
 from gnomon.systems.batch.live.stages import live_cluster
 
-__all__ = ["DRY_RUN", "LivePolicy"]
-
 DRY_RUN = "dry run: --apply applies it"
 
 _UNKNOWN = GridNow(0.0, np.zeros(0), np.zeros(0))

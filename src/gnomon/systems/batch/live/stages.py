@@ -6,8 +6,6 @@ from gnomon.act.spark import DriverState
 from gnomon.act.spark.state import StageState
 from gnomon.decide.cluster.live import GridNow, LiveCluster, LiveStage
 
-__all__ = ["live_cluster"]
-
 #: Assumed for the tasks of an application while none has finished.
 _UNSEEN_TASK_S = 1.0
 
