@@ -155,7 +155,7 @@ def _figures(answer: Answer, replayed: Replayed | None) -> list[Figure]:
         )
         if replayed.error_pct is not None and replayed.recorded_s is not None:
             figures.append(Figure("recorded_s", "Recorded", replayed.recorded_s, "s"))
-            figures.append(Figure("replay_error_pct", "Replay is off by", replayed.error_pct, "%"))
+            figures.append(Figure("replay_error_pct", "Replay error", replayed.error_pct, "%"))
     best = min(answer.overall, key=lambda own: own.figures["carbon_pct"].mid)
     cleaner = min(answer.overall, key=lambda own: own.figures["intensity_pct"].mid)
     figures += [
@@ -163,10 +163,10 @@ def _figures(answer: Answer, replayed: Replayed | None) -> list[Figure]:
                note=f"{best.figures['work_pct'].mid:+.0f} % work, "
                f"{best.figures['intensity_pct'].mid:+.0f} % per unit of it, time of a job "
                f"{best.figures['jct_pct'].mid:+.0f} %"),
-        Figure("least_carbon_pct", "change against the first policy",
+        Figure("least_carbon_pct", "Change against the first policy",
                best.figures["carbon_pct"], "%", better="lower"),
         Figure("cleanest", "Cleanest hours", cleaner.policy),
-        Figure("cleanest_pct", "carbon per unit of energy", cleaner.figures["intensity_pct"], "%",
+        Figure("cleanest_pct", "Carbon per unit of energy", cleaner.figures["intensity_pct"], "%",
                better="lower"),
         Figure("trials", "Trials", len(answer.outcomes)),
     ]  # fmt: skip

@@ -155,8 +155,8 @@ def _metrics(a: Accounts, metrics: Sequence[str]) -> Table:
             {
                 "metric": TITLES[name],
                 "median": float(np.median(values.mid)),
-                "least": float(values.mid.min()),
-                "most": float(values.mid.max()),
+                "min": float(values.mid.min()),
+                "max": float(values.mid.max()),
                 "unit": unit,
                 "sum_kg": "" if name == "cdp" else format_value(whole.total().mid * 1e-3),
                 "range_kg": "" if name == "cdp" else _range(whole.total() * 1e-3),
