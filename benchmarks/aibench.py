@@ -87,7 +87,7 @@ def measure_size(data: Path) -> dict[str, Any]:
                  "bench_kb": made.nbytes / 1e3, "traces_gz_kb": packed / 1e3,
                  "coverage_ops_pct": made.coverage_ops_pct,
                  "coverage_time_pct": made.coverage_time_pct,
-                 "stand_ins": sum(made.stand_ins.values())}
+                 "placeholders": sum(made.placeholders.values())}
             )  # fmt: skip
             print(_line(rows[-1]), flush=True)
     largest = max(rows, key=lambda row: row["nodes"])
@@ -121,7 +121,7 @@ def measure_param(data: Path, *, with_largest: bool = True) -> dict[str, Any]:
             build(Path(path), bench, options=options)
             answer = run_bench(bench, "--device", "cpu", "--steps", "1", *more)
             rows.append(
-                {"trace": name, **{k: answer[k] for k in ("ops", "replayed", "stand_ins", "skipped")},
+                {"trace": name, **{k: answer[k] for k in ("ops", "replayed", "placeholders", "skipped")},
                  "differing": answer["differing"], "median_ms": answer["median_ms"],
                  "peak_gib": answer["peak_bytes"] / 2**30}
             )  # fmt: skip
@@ -129,7 +129,7 @@ def measure_param(data: Path, *, with_largest: bool = True) -> dict[str, Any]:
     return {
         "rows": rows,
         "skipped": sum(row["skipped"] for row in rows),
-        "stand_ins": sum(row["stand_ins"] for row in rows),
+        "placeholders": sum(row["placeholders"] for row in rows),
         "differing": sum(row["differing"] for row in rows),
     }
 

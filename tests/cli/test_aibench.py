@@ -28,7 +28,7 @@ def test_build_gives_scripts_what_it_promises(tmp_path, capsys):
     found = answer(capsys, "aibench", "build", "bundled:cpu-gpt-mini", "-o", tmp_path / "b")
     assert found["coverage_ops_pct"] == 100.0
     assert found["coverage_time_pct"] == pytest.approx(100.0)
-    assert found["stand_ins"] == {}
+    assert found["placeholders"] == {}
     assert found["ops"] == 270
     assert found["bytes"] == sum(p.stat().st_size for p in (tmp_path / "b").rglob("*"))
     assert {p.name for p in (tmp_path / "b").iterdir()} >= {

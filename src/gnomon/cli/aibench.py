@@ -48,16 +48,16 @@ def build(
         out: The folder of the benchmark.
         kineto: A profiler trace of the same job: streams, host time, device time.
         kernels: The folder of compiled kernels, where it does not lie beside the trace. Their
-            code goes along; `--kernels none` gives them stand-ins instead.
+            code goes along; `--kernels none` gives them placeholder kernels instead.
         keep: Only phase:backward, family:product,attention, layers:0-3, communication. Repeatable.
         drop: All but these, in the same words. Repeatable.
         weight: FAMILY=N or OPERATOR=N: such calls run N times. Repeatable.
         take: Recorded steps, first:2 or 0,2-4.
         repeat: How often everything runs in a step of the benchmark.
         scale_batch: Multiply the batch, by 2, 0.5 or 3/2.
-        batch: The recorded batch, where it cannot be told.
+        batch: The recorded batch, where it cannot be inferred.
         emulate_world: Turn collectives into waits, as in a job of so many ranks.
-        network: The network between its nodes, where no kernels tell the times (ib-ndr, ...).
+        network: The network between its nodes, where no kernels show the times (ib-ndr, ...).
         constructors: A file that makes operators torch does not have. Repeatable.
         keep_scalars: Keep floating-point arguments as recorded instead of neutral ones.
         force: Replace a benchmark that is there.
@@ -77,8 +77,8 @@ def build(
         emulate_world=emulate_world, network=network,
     )  # fmt: skip
     made = make(path, out, kineto=kineto, kernels=kernels, options=options, force=force)
-    told = [f"--kineto {shlex.quote(kineto.name)}"] if kineto else []
-    command = spell("gnomon aibench build", path, *told, f"-o {shlex.quote(out.name)}")
+    options_given = [f"--kineto {shlex.quote(kineto.name)}"] if kineto else []
+    command = spell("gnomon aibench build", path, *options_given, f"-o {shlex.quote(out.name)}")
     show(to_result(made, command), output, extra=to_script(made))
 
 
@@ -164,7 +164,7 @@ def mix(
     force: Annotated[bool, Parameter(negative=())] = False,
     output: Output = Output(),  # noqa: B008
 ) -> None:
-    """Make one benchmark of several: each step of it runs each as often as its weight says.
+    """Make one benchmark of several: each step of it runs each as often as its weight.
 
     Args:
         benches: The benchmarks.

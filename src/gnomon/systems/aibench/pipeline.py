@@ -30,7 +30,7 @@ __all__ = ["Built", "Options", "build_program"]
 
 #: Products of matrices, which may be allowed to use fewer bits than their data has.
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "addbmm", "mv", "addmv")
-#: Numbers that profilers give to the stream that everything is on unless told otherwise.
+#: Numbers that profilers give to the stream that everything is on by default.
 _DEFAULT_STREAMS = (7, 0)
 #: Parts of names of kernels that did.
 _FEWER_BITS = ("tf32", "s1688", "1688gemm")
@@ -43,10 +43,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         keep_scalars: Whether floating-point arguments stay what they were.
         constructors: Files of functions that make operators torch does not have.
         emulate_world: Ranks of the job whose collectives become waits; None keeps them real.
-        network: The network between its nodes, where no kernels say how long they took.
+        network: The network between its nodes, where no kernels show how long they took.
         selection: Which calls stay, and how often each runs.
         scale_batch: What the batch is multiplied with.
-        batch: The recorded batch, where it cannot be told.
+        batch: The recorded batch, where it cannot be inferred.
     """
 
     keep_scalars: bool = False
@@ -59,14 +59,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Built(msgspec.Struct, frozen=True, eq=False):
-    """A program and what the build has to say.
+    """A program and the report of its build.
 
     Attributes:
-        program: What runs.
         calls: Its calls, in the order they started.
-        alignment: How the profiler trace fitted, None without one.
         modules: What it needs beside `run.py`: sources by name.
-        notes: What the reader should know.
     """
 
     program: Program
@@ -80,14 +77,7 @@ def build_program(
     trace: ExecutionTrace, kineto: KinetoTrace | None = None, *,
     kernels: KernelFiles | None = None, options: Options | None = None,
 ) -> Built:  # fmt: skip
-    """The program of a trace.
-
-    Args:
-        trace: The execution trace.
-        kineto: A profiler trace of the same job: times, streams, host gaps.
-        kernels: Files of compiled kernels.
-        options: What of the trace, and how; all of it unless given.
-    """
+    """The program of a trace."""
     options = options or Options()
     library = gather({node.name for node in trace.nodes}, options.constructors)
     chosen = choose(trace, library.names)
@@ -120,7 +110,7 @@ def build_program(
     weigh(calls, composed.times)
     _pin(calls, lowered.flow, alignment)
     gpu = kineto.gpus[0] if kineto is not None and kineto.gpus else None
-    told = emulate(calls, trace, options.emulate_world, options.network, gpu=_known_gpu(gpu))
+    emulated = emulate(calls, trace, options.emulate_world, options.network, gpu=_known_gpu(gpu))
     by_step: dict[int, list[Call]] = defaultdict(list)
     steps = steps_of(trace)
     for call in calls:
@@ -140,7 +130,7 @@ def build_program(
     )  # fmt: skip
     modules = _modules({call.does for call in calls}, library)
     return Built(
-        program, tuple(calls), alignment, modules, (*notes, *_notes(trace, alignment), *told)
+        program, tuple(calls), alignment, modules, (*notes, *_notes(trace, alignment), *emulated)
     )
 
 
@@ -185,7 +175,7 @@ def _spans(alignment: Alignment | None) -> dict[int, tuple[int, int]]:
 
 
 def _with_times(trace: ExecutionTrace, calls: list[Call], alignment: Alignment) -> list[Call]:
-    """The calls with their times and streams, and stand-ins for kernels that none of them made."""
+    """The calls with times and streams, and placeholders for kernels that none of them made."""
     numbers = _streams(alignment)
     extra: dict[int | None, list[Uncovered]] = defaultdict(list)
     for one in alignment.uncovered:
@@ -198,7 +188,7 @@ def _with_times(trace: ExecutionTrace, calls: list[Call], alignment: Alignment) 
             call.stream = now.get(call.thread, 0)
             done.append(call)
             continue
-        done += [_stand_in(trace, one, numbers, call.at) for one in extra.pop(call.at, [])]
+        done += [_placeholder(trace, one, numbers, call.at) for one in extra.pop(call.at, [])]
         own = [numbers[stream] for stream in timing.streams]
         call.host_ns, call.device_ns, call.blocks = timing.host_ns, timing.device_ns, timing.blocks
         if call.role == "collective":  # runs beside its caller, whose stream stays what it was
@@ -223,7 +213,7 @@ def _with_tails(
     for one in left:
         beside = calls[-1].at if one.beside is None else one.beside
         at = last.get((one.step, trace.nodes[beside].thread), len(calls) - 1)
-        behind[at].append(_stand_in(trace, one, numbers, calls[at].at))
+        behind[at].append(_placeholder(trace, one, numbers, calls[at].at))
     return [item for at, call in enumerate(calls) for item in (call, *behind[at])]
 
 
@@ -256,7 +246,7 @@ def _streams(alignment: Alignment) -> dict[int, int]:
     return {stream: number for number, stream in enumerate(busiest)}
 
 
-def _stand_in(trace: ExecutionTrace, one: Uncovered, numbers: dict[int, int], at: int) -> Call:
+def _placeholder(trace: ExecutionTrace, one: Uncovered, numbers: dict[int, int], at: int) -> Call:
     thread = trace.nodes[one.beside if one.beside is not None else at].thread
     call = Call("", [], {}, None, [], at, thread, "missing", one.name, numbers[one.stream])
     call.device_ns = one.device_ns
@@ -302,7 +292,7 @@ def _settings(trace: ExecutionTrace, alignment: Alignment | None) -> dict[str, o
 
 
 def _used_fewer_bits(trace: ExecutionTrace, alignment: Alignment) -> bool:
-    """Whether products of 32-bit numbers ran on units that round them first."""
+    """Whether float32 GEMMs ran with TF32."""
     return any(
         any(part in name.lower() for name in timing.kernels for part in _FEWER_BITS)
         for at, timing in alignment.timings.items()
@@ -320,8 +310,8 @@ def _notes(trace: ExecutionTrace, alignment: Alignment | None) -> tuple[str, ...
         )
     if alignment is None:
         notes.append(
-            "without a profiler trace: no streams, no host time, no device time, and stand-ins "
-            "take none"
+            "without a profiler trace: no streams, no host time, no device time, and placeholder "
+            "kernels take none"
         )
     if alignment is not None:
         notes += alignment.notes

@@ -259,7 +259,7 @@ def test_the_shortest_kernel_of_each_size_counts():
     notes = emulate(calls, trace, 8)
     assert [call.args[TENTHS] for call in calls] == [500, 500, 800, 700]
     assert notes == [
-        "a world of 8 is emulated: 4 collectives a round are waits, "
+        "a world of 8 is emulated: 4 collectives per round are waits, "
         "4 as long as their shortest recorded kernels"
     ]
 

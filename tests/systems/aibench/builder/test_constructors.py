@@ -191,7 +191,7 @@ def test_modules_bring_what_they_import():
 
 def tiny_program(does, outs):
     """Two tensors made beforehand, and a call of one operator on both of them."""
-    metas = [Meta("float32", (3, 4), None, True), Meta("float32", (4,), None, True)]
+    metas = [Meta("float32", (3, 4), None, 1), Meta("float32", (4,), None, 1)]
     args = [["x", 0], ["x", 1], 1e-5]
     call = Call(does, args, {}, outs, [0], 0, 1, "constructor", "", extra={"y": 1})
     return Program(
@@ -229,7 +229,7 @@ def test_a_benchmark_runs_a_users_function(user_file, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert (result["ops"], result["replayed"], result["stand_ins"]) == (1, 1, 0)
+    assert (result["ops"], result["replayed"], result["placeholders"]) == (1, 1, 0)
 
 
 # -- jagged data ----------------------------------------------------------------------------------

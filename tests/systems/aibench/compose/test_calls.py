@@ -247,7 +247,7 @@ def test_what_stays_runs(gpt, tmp_path, asked):
     calls = make_bench(gpt, tmp_path / "bench", selection)
     answer = run(tmp_path / "bench")
     assert answer["ops"] == answer["replayed"] == sum(not call.extra.get("g") for call in calls)
-    assert answer["stand_ins"] == answer["differing"] == 0
+    assert answer["placeholders"] == answer["differing"] == 0
     program = program_of(tmp_path / "bench")
     assert program["order"] == [[0] * selection.repeat]
     if selection.weights:

@@ -28,7 +28,7 @@ def call(does="aten.relu.default", args=(), outs=None, metas=(), frees=(), **mor
 
 def program(size=4, steps=1, **settings) -> Program:
     """Each step makes something of what is there, beside a second thread, and of the step before."""
-    meta = Meta("float32", (size, size), None, True)
+    meta = Meta("float32", (size, size), None, 1)
     rows = [
         [
             [
@@ -43,7 +43,7 @@ def program(size=4, steps=1, **settings) -> Program:
     ]
     return Program(
         [Storage(4 * size * size, 1, [])], [Made(0, 0, 0)],
-        [meta, Meta("float32", (2 * size, size), None, True)], rows,
+        [meta, Meta("float32", (2 * size, size), None, 1)], rows,
         [[number] for number in range(steps)], {"device": "cpu", **settings}, 2, 1, 0,
     )  # fmt: skip
 
@@ -355,7 +355,7 @@ def test_a_mix_runs(tmp_path):
     mix([tmp_path / "gpt", tmp_path / "cnn"], [3, 1], tmp_path / "both")
     answer = run(tmp_path / "both")
     assert answer["ops"] == sum(one["ops"] for one in alone)
-    assert answer["stand_ins"] == sum(one["stand_ins"] for one in alone) == 0
+    assert answer["placeholders"] == sum(one["placeholders"] for one in alone) == 0
     assert answer["differing"] == 0
     # A mix is a benchmark like others: it can be mixed again.
     again = mix([tmp_path / "both", tmp_path / "gpt"], [1, 0.5], tmp_path / "again")
@@ -371,7 +371,7 @@ def test_a_mix_of_users_files_and_of_precisions_runs(tmp_path):
     c = bench(tmp_path / "c", program(7, steps=2, tf32=1))
     mix([a, b, c], [1, 2, 1], tmp_path / "all")
     answer = run(tmp_path / "all")
-    assert answer["stand_ins"] == 0
+    assert answer["placeholders"] == 0
     assert answer["differing"] == 0
     # Five calls in each of the first two, four in each step of the last; settings are none.
     assert answer["ops"] == 5 + 5 + 2 * 4

@@ -121,7 +121,7 @@ def test_a_scaled_benchmark_runs(traces, tmp_path, name):
     calls = make_bench(traces(name, 4), tmp_path / "bench", factor=Fraction(2), batch=4)
     answer = run(tmp_path / "bench")
     assert answer["ops"] == sum(not call.extra.get("g") for call in calls)
-    assert answer["stand_ins"] == 0
+    assert answer["placeholders"] == 0
     # Results that are not as the scaled trace says would be counted.
     assert answer.get("differing", 0) == 0
 

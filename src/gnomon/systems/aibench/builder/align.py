@@ -36,17 +36,17 @@ _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _CALLS = ("cuda_runtime", "cuda_driver")
 #: Host time that passes in waiting for others; the benchmark waits by itself.
 _WAITS = ("sync", "blocked")
-#: Waits that were told from times count from this confidence on.
+#: Waits that were inferred from times count from this confidence on.
 _LIKELY = 0.5
 #: Of a trace without marks so many repeats are used.
 _MOST_WINDOWS = 16
 #: A process that records an execution trace calls a second observer at every operator, also while
-#: it is profiled: told from five recordings whose steps were measured without either.
+#: it is profiled: fitted to five recordings whose steps were measured without either.
 _OBSERVER = 1.25
 
 
 class Timing(msgspec.Struct):
-    """What is known of one chosen node, a step on average."""
+    """What is known of one chosen node, mean per step."""
 
     device_ns: float = 0.0
     streams: tuple[int, ...] = ()
@@ -61,12 +61,9 @@ class Uncovered(msgspec.Struct, frozen=True):
     """Kernels of one launch that none of the chosen made.
 
     Attributes:
-        step: The step of the execution trace.
         beside: A chosen node of the same thread, None where it has none.
         before: The chosen node that comes next on that thread, None at the end.
         name: The longest of the kernels.
-        device_ns: All of them together.
-        stream: Where they ran.
     """
 
     step: int
@@ -82,7 +79,7 @@ class Alignment(msgspec.Struct, frozen=True):
 
     Attributes:
         timings: By place of the chosen node.
-        uncovered: Kernels of nobody.
+        uncovered: Kernels of no chosen node.
         matched: Share of the execution trace's calls that have a partner.
         known: Share of the profiler's calls, on the same threads, that have one.
         steps: Steps of the profiler trace that were used.
@@ -114,13 +111,7 @@ def steps_of(trace: ExecutionTrace) -> list[int]:
 
 
 def align(trace: ExecutionTrace, kineto: KinetoTrace, chosen: Sequence[int]) -> Alignment:
-    """Lays two traces of one job side by side.
-
-    Args:
-        trace: The execution trace.
-        kineto: The profiler trace.
-        chosen: Places of the nodes that are replayed, in order.
-    """
+    """Lays two traces of one job side by side."""
     side = _ProfilerSide(kineto, _called(trace))
     pairs, notes = _pair(trace, side)
     return _Timer(trace, side, chosen, pairs, notes).run()
@@ -187,7 +178,7 @@ def _windows(kineto: KinetoTrace, operators: NDArray[np.int64], called: list[str
     """Where steps begin, and where the last ends."""
     marks = step_marks(kineto)
     if len(marks):
-        # Marks are repeated on the device's side: one a name, the earliest.
+        # Marks are repeated on the device's side: one per name, the earliest.
         first: dict[str, int] = {}
         last = 0
         for mark in marks.tolist():
@@ -369,7 +360,7 @@ class _Timer:
         return partners / max(seen, 1)
 
     def _note_unlaunched(self) -> None:
-        """Kernels whose launch is not in the trace belong to nobody."""
+        """Kernels whose launch is not in the trace belong to no call."""
         side = self.side
         known = sum(len(kernels) for kernels in side.launched.values())
         if known < len(side.device):

@@ -1,9 +1,9 @@
 """What a node of a trace communicates: which collective, on which tensors, among which ranks.
 
 Operators of `c10d` write into tensors they are given, those of `_c10d_functional` return new ones;
-which is which is told by the names of their arguments, which have changed less over the years than
-their order. Ranks and sequence numbers stand in a node of their own below, `record_param_comms`,
-whose list of inputs has only ever grown around the name of the collective:
+which is which is inferred from the names of their arguments, which have changed less over the
+years than their order. Ranks and sequence numbers are in a node of their own below,
+`record_param_comms`, whose list of inputs has only ever grown around the name of the collective:
 
     [tensors,] sequence, group, rank, NAME, in splits, out splits [, first, stride, size [, async]]
 """
@@ -23,7 +23,7 @@ __all__ = ["DETAILS", "IN_PLACE", "Collective", "Group", "Groups", "describe", "
 DETAILS = "record_param_comms"
 #: Kinds whose result lies where the input lay.
 IN_PLACE = ("all_reduce", "broadcast", "reduce")
-#: Parts of names without underscores, the telling ones first.
+#: Parts of names without underscores, the specific ones first.
 _KINDS = (
     ("allreduce", "all_reduce"), ("reducescatter", "reduce_scatter"), ("allgather", "all_gather"),
     ("alltoall", "all_to_all"), ("broadcast", "broadcast"), ("barrier", "barrier"),
@@ -75,7 +75,7 @@ class Collective(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: `all_reduce`, `all_gather`, ..., `send`, `recv`, `barrier`, `wait`, or `alias` for
-            what only hands a tensor on.
+            what only passes a tensor on.
         ins: What is sent.
         outs: What is received.
         makes: Whether the outs are new tensors, not given ones.
@@ -112,7 +112,7 @@ class Collective(msgspec.Struct, frozen=True):
 
 
 class _Details(msgspec.Struct, frozen=True):
-    """What a `record_param_comms` node says."""
+    """The fields of a `record_param_comms` node."""
 
     name: str
     sequence: object
@@ -144,7 +144,7 @@ class Groups:
             if node.name == DETAILS and (details := _details_of(node)) is not None:
                 self._note(details)
         highest = max((rank for ranks in self._ranks.values() for rank in ranks), default=0)
-        #: Ranks of the recorded job, as far as its groups tell.
+        #: Ranks of the recorded job, as far as its groups show.
         self.world = max(highest + 1, *self._sizes.values(), 1)
 
     def _note(self, details: _Details) -> None:
@@ -159,20 +159,14 @@ class Groups:
                 self._ranks[details.key] = tuple(range(details.first, end, stride))
 
     def of(self, key: object) -> Group:
-        """The group that goes by a key; the whole job where the trace does not tell."""
+        """The group that goes by a key; the whole job where the trace does not name it."""
         ranks = tuple(sorted(self._ranks.get(key, ())))
         size = len(ranks) or self._sizes.get(key, 0) or self.world
         return Group(key, ranks, size, size == self.world)
 
 
 def describe(trace: ExecutionTrace, at: int, groups: Groups) -> Collective | None:
-    """What a node communicates; None where its name does not tell.
-
-    Args:
-        trace: The trace.
-        at: The place of the node.
-        groups: The groups of the trace.
-    """
+    """What a node communicates; None where its name is unknown."""
     node = trace.nodes[at]
     details = next(filter(None, (_details_of(n) for n in _down(trace, at))), None)
     name = details.name if node.name == DETAILS and details else node.name
@@ -184,12 +178,12 @@ def describe(trace: ExecutionTrace, at: int, groups: Groups) -> Collective | Non
     splits = given.get("input_split_sizes") or (details.in_splits if details else ())
     how = given.get("reduce_op")
     roots = [root for name in _ROOTS if isinstance(root := given.get(name), int)]
-    told = [given[name] for name in _ASYNC if name in given]
+    is_async = [given[name] for name in _ASYNC if name in given]
     return Collective(
         kind, ins, outs, makes, groups.of(_key(given, details)),
         _shares(splits, ins, details.rank if details else 0) if kind == "all_to_all" else (),
         how.upper() if isinstance(how, str) else "SUM", roots[0] if roots else 0,
-        not told or told[0] is not False, details.sequence if details else None,
+        not is_async or is_async[0] is not False, details.sequence if details else None,
     )  # fmt: skip
 
 
@@ -274,7 +268,7 @@ def _down(trace: ExecutionTrace, at: int) -> Iterator[Node]:
 
 
 def _details_of(node: Node) -> _Details | None:
-    """What a `record_param_comms` node says; None for another, or one in an unknown form."""
+    """The fields of a `record_param_comms` node; None for another, or one in an unknown form."""
     if node.name != DETAILS:
         return None
     values = node.inputs

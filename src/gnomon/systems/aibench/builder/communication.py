@@ -25,19 +25,19 @@ from gnomon.systems.aibench.program import Call
 __all__ = ["PREFIX", "TENTHS", "Communication"]
 
 PREFIX = "collective."
-#: The argument that says how long an emulated collective takes, in tenths of a microsecond;
+#: The argument for how long an emulated collective takes, in tenths of a microsecond;
 #: below zero for a real one.
 TENTHS = 5
 #: Return a view where they can, and copy elsewhere.
 _MAY_COPY = ("reshape", "contiguous", "to", "flatten", "reshape_as", "unflatten")
-#: Where collectives run when no profiler trace says on which stream they did.
+#: Where collectives run when no profiler trace shows their stream.
 _STREAM = 1
 
 Emit = Callable[[Call], None]
 
 
 class _Pending(msgspec.Struct, eq=False):
-    """A collective nobody has waited for yet."""
+    """A collective that nothing has waited for yet."""
 
     collective: Collective
     register: int
@@ -58,12 +58,7 @@ class Communication:
         self._tokens = 0
 
     def encode(self, call: Call, emit: Emit) -> None:
-        """Fills a call from its node, and binds what the node returned.
-
-        Args:
-            call: With its place in the trace, and nothing else.
-            emit: Takes calls that have to come before.
-        """
+        """Fills a call from its node, and binds what the node returned."""
         node = self.trace.nodes[call.at]
         collective = describe(self.trace, call.at, self.groups)
         if collective is None:
@@ -167,7 +162,7 @@ class Communication:
         self._pending.append(_Pending(collective, register, token, received, set(call.reads)))
 
     def _wait(self, collective: Collective, call: Call, emit: Emit) -> None:
-        """A recorded wait; for nobody where it belongs to a step that was not recorded."""
+        """A recorded wait; for nothing where it belongs to a step that was not recorded."""
         call.does, call.args = PREFIX + "wait", [None]
         memories = {self.flow.memory_of(tensor).number for tensor in collective.outs}
         for one in self._pending:
@@ -194,7 +189,7 @@ class Communication:
         wait.reads |= {one.token, *one.received}
 
     def _alias(self, collective: Collective, call: Call, emit: Emit) -> None:
-        """A wrapper around a tensor, under another name: whoever touches it touches the tensor."""
+        """A wrapper around a tensor, under another name: using it uses the tensor."""
         before = self.flow.memory_of(collective.ins[0]).number
         call.does = "aten.alias.default"
         call.args = [self._take(collective.ins[0], call, emit, call.reads)]

@@ -51,8 +51,6 @@ OPERATORS = {{
 
 
 def ready(bench):
-    for function in OPERATORS.values():
-        function.first = False
     return OPERATORS
 """
 
@@ -61,10 +59,7 @@ class Constructor(msgspec.Struct, frozen=True):
     """Who makes an operator.
 
     Attributes:
-        operator: The operator, as a trace names it.
         key: How the program names it.
-        module: The module beside `run.py` that has the function.
-        function: The function.
         takes: The arguments it takes, by name; None for all that were recorded, in order.
     """
 
@@ -77,7 +72,7 @@ class Constructor(msgspec.Struct, frozen=True):
     def arguments(
         self, recorded: Sequence[Value], operator: Operator | None
     ) -> list[tuple[Value, Argument | None]]:
-        """What the function is given: recorded values, and what the schema says of each."""
+        """What the function is given: recorded values, and what the schema has for each."""
         described = list(operator.arguments) if operator is not None else []
         described += [None] * (len(recorded) - len(described))
         given = list(zip(recorded, described))
@@ -125,12 +120,7 @@ def builtin_constructors() -> dict[str, str]:
 
 
 def gather(operators: Collection[str], files: Sequence[Path] = ()) -> Constructors:
-    """Constructors for some of these operators.
-
-    Args:
-        operators: Names of operators, or of other nodes, of a trace.
-        files: Files of the user.
-    """
+    """Constructors for some of these operators."""
     known: dict[str, Constructor] = {}
     users: dict[str, str] = {}
     for path in [*files, *_brought(operators)]:

@@ -1,9 +1,9 @@
 """A job of many ranks on few devices: collectives become waits that take as long.
 
-How long is told by the trace's own kernels where a profiler trace was given. A collective's kernel
-also waits for ranks that are late, so the shortest of all that move the same among the same counts
-for each of them; where the world is another, what the cost model says that more or fewer ranks
-take is added or taken off. Without kernels the cost model says it all.
+How long is taken from the trace's own kernels where a profiler trace was given. A collective's
+kernel also waits for ranks that are late, so the shortest of all that move the same among the same
+counts for each of them; where the world is another, the difference that the cost model gives for
+more or fewer ranks is added. Without kernels the cost model gives all of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gnomon.systems.aibench.program import Call
 
 __all__ = ["USUAL_GPU", "emulate", "model_ns"]
 
-#: Where the trace does not say which GPU it was.
+#: Where the trace does not name the GPU.
 USUAL_GPU = "H100"
 _POINT_TO_POINT = ("send", "recv")
 #: The cost model's word for each kind, or for one that moves the same bytes.
@@ -97,7 +97,7 @@ def _stretched_ns(
 
 
 def model_ns(times: CollectiveTimes, collective: Collective, size: int) -> float:
-    """What the cost model says of a collective among so many ranks."""
+    """The cost model's time of a collective among so many ranks."""
     kind = collective.kind
     if kind in _POINT_TO_POINT:
         size = max(size, 2)
@@ -142,11 +142,9 @@ def _notes(
         parts = [f"{by_kernel} as long as their shortest recorded kernels"] if by_kernel else []
         parts += [f"{model} by the cost model ({network})"] if model else []
         notes.append(
-            f"a world of {world} is emulated: {len(found)} collectives a round are waits, "
+            f"a world of {world} is emulated: {len(found)} collectives per round are waits, "
             + " and ".join(parts)
         )
     if pairs:
-        notes.append(
-            f"{pairs} messages from one rank to another are waits: nobody is there to answer"
-        )
+        notes.append(f"{pairs} messages from one rank to another are waits: there is no peer")
     return notes

@@ -2,7 +2,7 @@
 
 A trace names tensors by the addresses of their objects and of their memory, and addresses are used
 again. So memory has generations: it begins one when an operator returns a tensor in it that was
-not given one, and whoever reads it later reads the newest. A tensor that is read is, in this
+not given one, and a later read is of the newest. A tensor that is read is, in this
 order: the register that holds this very tensor; another register with the same view of the same
 memory (autograd unpacks what it saved under new names); a new view of memory that is known; or
 something from outside, that is made before the first step and stays.
@@ -82,7 +82,7 @@ class Flow:
         return operand
 
     def memory_of(self, tensor: TensorValue) -> _Memory:
-        """The memory that a tensor is read from; from outside where nobody made it."""
+        """The memory that a tensor is read from; from outside where no call made it."""
         memory = self._live.get(tensor.storage) if tensor.elements else None
         needed = extent_bytes(tensor)
         on_cpu = _on_cpu(tensor)
@@ -101,7 +101,7 @@ class Flow:
 
     def _storage_for(self, tensor: TensorValue, needed: int) -> int:
         # What lay at the same address one after the other need not lie side by side, unless
-        # whole numbers are among it, which may be indices that nobody may overwrite.
+        # whole numbers are among it, which may be indices that must not be overwritten.
         key = (tensor.storage, _on_cpu(tensor))
         is_plain = tensor.dtype.startswith(("float", "bfloat", "complex"))
         number = self._outside.get(key) if tensor.elements and is_plain else None
@@ -174,7 +174,7 @@ class Flow:
         if memory is None or memory.number not in call.reads or memory.on_cpu != _on_cpu(value):
             memory = self._begin(value, extent_bytes(value), None)
             memory.made_by = call
-            call.writes.add(memory.number)  # a view writes nothing; who does says so itself
+            call.writes.add(memory.number)  # a view writes nothing; others mark what they write
         if memory.base is None:
             memory.base, memory.base_dtype = operand, value.dtype
         view = _view(value)
@@ -190,10 +190,6 @@ class Flow:
         """Ends what memory held when a call that is left out made something new in it.
 
         Whoever reads it later reads something from outside, not what lay there before.
-
-        Args:
-            inputs: What the call was given.
-            outputs: What it returned.
         """
         given = {tensor.storage for tensor in _tensors(inputs)}
         for tensor in _tensors(outputs):
@@ -210,7 +206,7 @@ class Flow:
     # -- numbers ---------------------------------------------------------------------------
 
     def register(self) -> int:
-        """A register nobody has."""
+        """An unused register."""
         self._registers += 1
         return self._registers - 1
 
@@ -219,7 +215,7 @@ class Flow:
         strides = tensor.strides
         if strides == natural_strides(tensor.shape):
             strides = None
-        meta = Meta(tensor.dtype, tensor.shape, strides, _on_cpu(tensor))
+        meta = Meta(tensor.dtype, tensor.shape, strides, int(_on_cpu(tensor)))
         number = self._meta_numbers.setdefault(meta, len(self.metas))
         if number == len(self.metas):
             self.metas.append(meta)

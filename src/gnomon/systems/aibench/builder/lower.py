@@ -86,7 +86,7 @@ class Lowering:
             if chosen.role == "kernel":
                 call.does = self.kernels.key_of(node)
             self._operands(node, call)
-            call.writes |= call.reads  # which of its arguments it writes is not told
+            call.writes |= call.reads  # which of its arguments it writes is not known
         self.flow.give(node.outputs, call)
         self.calls += self.communication.due(call)
         self.calls.append(call)
@@ -122,7 +122,7 @@ class Lowering:
         )
 
     def _operands(self, node: Node, call: Call) -> None:
-        """Arguments of what is not an operator of torch; of a stand-in, tensors alone."""
+        """Arguments of what is not an operator of torch; of a placeholder, tensors alone."""
         for value in node.inputs:
             if call.does or isinstance(value, TensorValue | tuple):
                 encoded = self._encode(value, _ANY, call)
@@ -190,16 +190,7 @@ def lower(
     kernels: KernelFiles | None = None, constructors: Constructors | None = None,
     keep_scalars: bool = False,
 ) -> Lowering:  # fmt: skip
-    """The calls of the chosen nodes, and the data they need.
-
-    Args:
-        trace: The trace.
-        chosen: All nodes that could be replayed, in order.
-        kept: Places of those that are; None for all.
-        kernels: Files of compiled kernels.
-        constructors: Who makes operators that torch does not have.
-        keep_scalars: Whether floating-point arguments stay what they were.
-    """
+    """The calls of the chosen nodes, and the data they need."""
     lowering = Lowering(
         trace, kernels=kernels, constructors=constructors, keep_scalars=keep_scalars
     )

@@ -2,7 +2,7 @@
 
 Threads run side by side, as they did. One waits for another where it reads what the other made,
 or overwrites what the other still reads, and where it was seen to wait: without times, at every
-change of threads. Streams wait for one another only where data says so: for the call that made
+change of threads. Streams wait for one another only where data requires it: for the call that made
 the data, or for a later one where the recording shows that it was the later one. Every wait is
 written once: what is implied by an earlier one is left out.
 """
@@ -220,12 +220,9 @@ def _seen_to_wait(
 
 
 def number_registers(calls: list[Call]) -> None:
-    """Drops results nobody uses, says when registers are free, and numbers them anew.
+    """Drops unused results, sets when registers are free, and renumbers them.
 
     A thread uses the numbers again that it freed itself: no other may still mean the old one.
-
-    Args:
-        calls: All calls, in the order in which they started.
     """
     last: dict[int, int] = {}
     for at, call in enumerate(calls):
@@ -259,7 +256,7 @@ def _registers(outs: Any) -> list[int]:
 
 
 def _kept(outs: Any, numbers: dict[int, int]) -> Any:
-    """Results with new numbers; None where nobody uses any of them."""
+    """Results with new numbers; None where all are unused."""
     if isinstance(outs, list):
         kept = [_kept(out, numbers) for out in outs]
         return kept if any(part is not None for part in kept) else None

@@ -9,7 +9,7 @@ judged in its place, where running it whole would not be what was recorded:
 - it chose an implementation by settings that the trace does not show;
 - this torch does not have it, or an argument cannot be made.
 
-What cannot be opened either gets a stand-in. Compiled kernels and collectives are leaves.
+What cannot be opened either gets a placeholder. Compiled kernels and collectives are leaves.
 """
 
 from __future__ import annotations
@@ -67,12 +67,7 @@ def is_collective(node: Node) -> bool:
 
 
 def choose(trace: ExecutionTrace, constructors: Collection[str] = ()) -> list[Chosen]:
-    """The nodes to replay, in the order in which they started.
-
-    Args:
-        trace: The trace.
-        constructors: Names of operators that somebody knows how to make.
-    """
+    """The nodes to replay, in the order in which they started."""
     return _Selection(trace, frozenset(constructors)).run()
 
 

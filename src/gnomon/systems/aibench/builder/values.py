@@ -2,8 +2,8 @@
 
 Most floating-point data may be anything that stays in range; some has to be positive, and whole
 numbers are mostly indices, which decide what memory an operator touches, and whether it crashes.
-Who reads a tensor says what it has to be, by the name of the argument; a demand on something that
-was only copied goes back to where it was copied from.
+What a tensor has to be follows from the arguments it is passed as, by name; a demand on something
+that was only copied goes back to where it was copied from.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gnomon.systems.aibench.program import Call
 
 __all__ = ["Demands"]
 
-#: How many an index may choose from, told from the arguments by name.
+#: How many an index may choose from, by the named arguments.
 _Bound = Callable[[dict[str, Value]], int]
 
 
@@ -94,7 +94,7 @@ _INDICES: dict[str, dict[str, _Bound]] = {
 }  # fmt: skip
 #: Arguments that begin with zero, never fall and end at the number of indices.
 _OFFSETS = {"offsets": "indices"}
-#: Operators whose `indices` are one tensor a dimension.
+#: Operators whose `indices` are one tensor per dimension.
 _ADVANCED = ("index", "index_put", "_index_put_impl", "_unsafe_index", "_unsafe_index_put")
 _POSITIVE = {"sqrt", "rsqrt", "log", "log2", "log10", "_foreach_rsqrt", "_foreach_log"}
 _POSITIVE_NAMES = {
@@ -252,7 +252,7 @@ class Demands:
             self._trues.setdefault(self.flow.memory_of(mask).number, found.shape[0])
 
     def settle(self, calls: Iterable[Call]) -> None:
-        """Hands demands back through copies, then says what each storage is filled with."""
+        """Passes demands back through copies, then sets what each storage is filled with."""
         for memory in reversed(self.flow.memories):
             call = memory.made_by
             if call is None:

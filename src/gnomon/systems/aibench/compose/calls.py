@@ -5,7 +5,7 @@
 
 What is kept of one kind is united, what is kept of several kinds has to be all of them; what is
 dropped goes in any case. A call that reads what a dropped one made finds data from outside.
-Whoever lowers the calls has to be told of the dropped ones too (`Flow.forget`), so that memory
+Lowering has to know the dropped calls too (`Flow.forget`), so that memory
 which they used again is not taken for what it was before.
 """
 
@@ -117,10 +117,8 @@ class Composed(msgspec.Struct, frozen=True):
     """The calls that stay, by place in the trace, and how often those run that run more than once.
 
     Attributes:
-        kept: Places of the nodes.
         times: By place; one for the others.
         repeat: How often all of it runs in a step of the benchmark.
-        dropped: How many calls went.
     """
 
     kept: frozenset[int]
@@ -136,7 +134,7 @@ def parse_selection(
     keep: Sequence[str] = (), drop: Sequence[str] = (), weights: Sequence[str] = (),
     take: str | None = None, repeat: int = 1,
 ) -> Selection:  # fmt: skip
-    """Reads what the command line says.
+    """Reads the options of the command line.
 
     Args:
         keep: `phase:backward`, `family:product,attention`, `layers:0-3`, `communication`.
@@ -146,7 +144,7 @@ def parse_selection(
         repeat: How often everything runs in a step of the benchmark.
 
     Raises:
-        InputError: A word that is not known; the message says which are.
+        InputError: An unknown word; the message lists the known ones.
     """
     if repeat < 1:
         raise InputError(f"--repeat {repeat}: it has to run at least once")
@@ -226,12 +224,6 @@ def compose(
 ) -> Composed:  # fmt: skip
     """Which of the chosen nodes stay, and how often each runs.
 
-    Args:
-        trace: The trace.
-        chosen: The nodes that could be replayed.
-        parts: What each of them is part of, by place.
-        selection: What is asked for.
-
     Raises:
         InputError: Something is asked for that the trace does not have, or nothing is left.
     """
@@ -310,7 +302,7 @@ def _check_layers(asked: Numbers | None, layers: Collection[int], source: str) -
 def narrow(alignment: Alignment, kept: Collection[int]) -> Alignment:
     """What is known of the times of all calls, for those that stay.
 
-    Host time stays with the call that it followed. Kernels that nobody made stay with the call
+    Host time stays with the call that it followed. Kernels of no call stay with the call
     that they ran before.
     """
     uncovered = tuple(
@@ -326,15 +318,10 @@ def narrow(alignment: Alignment, kept: Collection[int]) -> Alignment:
 
 
 def weigh(calls: Iterable[Call], times: Mapping[int, int]) -> None:
-    """Makes calls run several times; they take as many times as long on host and device.
-
-    Args:
-        calls: With their times.
-        times: How often, by place in the trace.
-    """
+    """Makes calls run several times; they take as many times as long on host and device."""
     for call in calls:
         number = times.get(call.at, 1)
-        # What cuts a view for it or waits for it is not it; nor is a kernel that nobody made.
+        # What cuts a view for it or waits for it is not it; nor is a kernel of no call.
         if number == 1 or call.role == "view" or not (call.does or call.args or call.metas):
             continue
         call.times = number

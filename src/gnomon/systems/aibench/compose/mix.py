@@ -1,4 +1,4 @@
-"""One benchmark of several: each of them as often as its weight says.
+"""One benchmark of several: each of them as often as its weight.
 
 The programs do not touch one another: each keeps its own data and registers. They run one after
 the other, spread evenly, so that a step of the mix is one round through all of them. Where a
@@ -17,7 +17,7 @@ import msgspec
 
 from gnomon.errors import InputError
 from gnomon.report import Figure, Manifest, Result
-from gnomon.systems.aibench.folder import describe, read_template, templates, write_bench
+from gnomon.systems.aibench import folder as folders
 from gnomon.systems.aibench.program import Call, Made, Program, Signal
 from gnomon.systems.aibench.stored import Stored, read_bench
 from gnomon.table import Table
@@ -38,10 +38,8 @@ class Mixed(msgspec.Struct, frozen=True, eq=False):
     """What was made.
 
     Attributes:
-        folder: Where it is.
-        times: How often each benchmark runs in a step of the mix.
-        rounds: After how many steps the mix begins anew.
-        calls: How many calls a step makes, on average.
+        rounds: After how many steps the mix repeats.
+        calls: How many calls there are per step, on average.
     """
 
     folder: Path
@@ -71,12 +69,6 @@ def mix(
 ) -> Mixed:
     """Writes a benchmark that runs several.
 
-    Args:
-        benches: Folders of benchmarks.
-        weights: How often each runs, beside the others.
-        out: The new folder.
-        force: Whether an older benchmark is replaced.
-
     Raises:
         InputError: A folder is no benchmark, or they do not fit together.
     """
@@ -91,12 +83,12 @@ def mix(
     facts = {
         "a mix of": f"{len(parts)} recorded workloads",
         "of which a step runs": ", ".join(f"{n} x the {_place(at)}" for at, n in enumerate(times)),
-        "operators, a step": round(calls),
-        "memory before the first step":
-            f"{sum(s.nbytes for s in program.storages) / 2**20:,.0f} MiB",
-        "recorded on": "a GPU" if program.settings["device"] == "cuda" else "a CPU",
-    }  # fmt: skip
-    write_bench(out, program, describe(facts), kernels=kernels, modules=modules, force=force)
+        "operators per step": round(calls),
+        **folders.memory_and_device(program),
+    }
+    folders.write_bench(
+        out, program, folders.describe(facts), kernels=kernels, modules=modules, force=force
+    )
     return Mixed(out, times, len(program.order), calls)
 
 
@@ -106,7 +98,7 @@ def to_result(made: Mixed, command: str = "") -> Result:
     return Result(
         "aibench", "mix", f"Mix {made.folder.name}", "What does a step of the mix run?",
         figures=[
-            Figure("calls", "Operators, a step", round(made.calls)),
+            Figure("calls", "Operators per step", round(made.calls)),
             Figure("rounds", "Different steps", made.rounds),
         ],
         tables=[Table.from_rows("A step runs", rows)],
@@ -200,13 +192,7 @@ def _turns(times: Sequence[int]) -> Iterator[int]:
 def merge(
     parts: Sequence[Stored], times: Sequence[int], names: Sequence[str]
 ) -> tuple[Program, dict[str, str], list[str]]:
-    """One program of several, with the sources of its modules and kernels.
-
-    Args:
-        parts: The benchmarks.
-        times: How often each runs in a step of the mix.
-        names: What they are called in messages.
-    """
+    """One program of several, with the sources of its modules and kernels."""
     sources = _Sources()
     settings = _settings([part.program for part in parts], names)
     mixed = Program([], [], [], [], [], settings, 1, 0, 0)
@@ -326,13 +312,13 @@ def _peak_bytes(programs: Sequence[Program]) -> int:
 
 
 def _set_precision(mixed: Program, programs: Sequence[Program], modules: dict[str, str]) -> None:
-    """Says how products are rounded: once where all agree, else at the start of every step."""
+    """Sets whether GEMMs use TF32: once where all agree, else at the start of every step."""
     wanted = [bool(program.settings.get("tf32")) for program in programs]
     if all(wanted):
         mixed.settings["tf32"] = 1
     if len(set(wanted)) == 1:
         return
-    modules["precision"] = read_template("precision.py")
+    modules["precision"] = folders.read_template("precision.py")
     numbers = [number for number, program in enumerate(programs) for _ in program.steps]
     for step, number in zip(mixed.steps, numbers):
         for thread, items in enumerate(step):
@@ -351,16 +337,16 @@ class _Sources:
         self._known_kernels: dict[str, int] = {}
         self._users: dict[str, dict[str, str]] = {}
         self._customs = 0
-        self._templates = templates()
+        self._templates = folders.templates()
 
     def add(self, part: Stored) -> dict[str, str]:
-        """Takes in the sources of a benchmark; says what its operators are called now."""
+        """Takes in the sources of a benchmark; returns the new names of its operators."""
         renamed: dict[str, str] = {}
         for number, source in enumerate(part.kernels):
             renamed[f"kernel.{number}"] = f"kernel.{self._kernel(number, source)}"
         for name, source in part.modules.items():
             if f"{name}.py" in self._templates:
-                # The program's format says that this version can run it.
+                # By the program's format this version can run it.
                 self.modules[name] = self._templates[f"{name}.py"]
             else:
                 renamed |= self._user(source)

@@ -25,7 +25,7 @@ _MOST_OPTIONS = 8
 
 
 class NotWhole(ValueError):
-    """A size that cannot be multiplied; the message says which."""
+    """A size that cannot be multiplied; the message names it."""
 
 
 class Factor(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class Layout(msgspec.Struct, frozen=True):
         shape: Its sizes.
         strides: Its strides.
         offset: Where it begins in its memory.
-        factors: Where the batch is in each dimension; None where it is not, or nobody knows.
+        factors: Where the batch is in each dimension; None where it is not, or is not known.
     """
 
     shape: tuple[int, ...]
@@ -226,12 +226,6 @@ def restride(
     shape: Sequence[int], strides: Sequence[int] | None, offset: int, region: Region
 ) -> Layout:
     """A view of memory in which the batch is, after the change.
-
-    Args:
-        shape: Its shape, as recorded.
-        strides: Its strides; None for contiguous.
-        offset: Where it begins.
-        region: Where the batch is in the memory.
 
     Raises:
         NotWhole: The view cuts through the batch in a way that has no counterpart.

@@ -31,7 +31,7 @@ _Key = tuple[Any, ...]
 class _Memory(msgspec.Struct, eq=False):
     """Memory that is shown in which the batch is.
 
-    `region` says where in the memory the batch is, None where nobody knows. Memory that is only
+    `region` is where in the memory the batch is, None where not known. Memory that is only
     expanded along the batch (`is_same`) is itself what it was.
     """
 
@@ -54,7 +54,7 @@ class Memories:
         return memory in self._known
 
     def is_decided(self, memory: int) -> bool:
-        """Whether anything was said of some memory."""
+        """Whether anything was decided about some memory."""
         return memory in self._taint
 
     def taint(self, memories: Sequence[int]) -> Taint:
@@ -98,7 +98,7 @@ class Memories:
     # -- writing ---------------------------------------------------------------------------------
 
     def begin(self, memory: int, taint: Taint) -> None:
-        """Memory that somebody makes, as recorded until something else is said."""
+        """New memory, as recorded until something else is decided."""
         self._taint[memory] = taint
         self._known.pop(memory, None)
 
@@ -136,9 +136,6 @@ class Memories:
         """A tensor in new memory.
 
         Args:
-            memory: Its number.
-            tensor: As recorded.
-            layout: How it looks now.
             tried: How the recorded one came out when it was tried, None where it did not.
         """
         if layout.shape == tensor.shape:

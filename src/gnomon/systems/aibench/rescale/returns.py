@@ -1,4 +1,4 @@
-"""Where the batch is in what a call returns, told from its arguments."""
+"""Where the batch is in what a call returns, inferred from its arguments."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _stacked(step: Step, layouts: Sequence[Layout], dim: int, size: int) -> Fact
 def layout_like(
     step: Step, tensor: TensorValue, layouts: Sequence[Layout], change: Change
 ) -> Layout:
-    """How a result looks that torch cannot tell: sizes in common with arguments grow with them.
+    """How a result looks that torch cannot infer: sizes in common with arguments grow with them.
 
     Raises:
         NotWhole: A size may be the batch's or not.

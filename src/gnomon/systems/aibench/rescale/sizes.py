@@ -2,7 +2,7 @@
 
 Most sizes follow from the tensors that an operator is given. A few do not: how long a new tensor
 is, how far one is expanded. For those there are several options, the likeliest first, and what
-becomes of the tensor later tells which is right.
+becomes of the tensor later shows which is right.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gnomon.systems.aibench.rescale.layout import (
 
 __all__ = ["Change", "Option", "Sized", "base_name", "options_for", "shape_options"]
 
-#: Views that show all elements in their order: where the batch goes is told by the sizes.
+#: Views that show all elements in their order: where the batch goes follows from the sizes.
 IN_ORDER = ("view", "reshape", "_unsafe_view", "_reshape_alias", "flatten", "unflatten", "squeeze",
             "unsqueeze", "view_as", "reshape_as")  # fmt: skip
 _END = 2**62
@@ -52,13 +52,7 @@ class Option(msgspec.Struct, frozen=True):
 
 
 class Sized(msgspec.Struct, frozen=True):
-    """A call with what is known of its arguments.
-
-    Attributes:
-        node: The call, as recorded.
-        operator: Its operator.
-        layouts: The arguments that are tensors, after the change, by place.
-    """
+    """A call with what is known of its arguments."""
 
     node: Node
     operator: Operator
@@ -411,7 +405,7 @@ def _backward(call: Sized, change: Change) -> list[Option]:
 
 
 def _groups_of(call: Sized, change: Change) -> list[Option]:
-    """Normalisation by groups is told the size of the batch."""
+    """Normalisation by groups takes the size of the batch."""
     at, source = call.place("N"), call.place("input")
     if at < 0 or source not in call.layouts:
         return [Option()]

@@ -2,7 +2,7 @@
 
 The tensors that came from outside and carry the batch get another size, and every call is tried
 out, in order, on tensors that have a shape and no data: what comes out is what the job would have
-made. Sizes that were recorded as numbers are rewritten (`batch_sizes`). Where nothing tells
+made. Sizes that were recorded as numbers are rewritten (`batch_sizes`). Where nothing shows
 whether a size is the batch's or only equals it, the likelier is taken, and taken back when a later
 call does not work with it. What cannot be resolved is an error that names the call: a program that
 is wrong in silence would be worse.
@@ -52,9 +52,6 @@ class Rescaled(msgspec.Struct, frozen=True, eq=False):
     """A trace with another batch.
 
     Attributes:
-        trace: The trace; only chosen nodes are changed.
-        batch: The batch that was recorded.
-        now: What it is now.
         carriers: How many tensors from outside carry it.
         others: How many have a first size that only equals it.
         twice: How many tensors have its size in two dimensions, of which the first was taken.
@@ -82,7 +79,7 @@ class Rescaled(msgspec.Struct, frozen=True, eq=False):
 
 
 def stretch(calls: Iterable[Call], rescaled: Rescaled) -> None:
-    """Lets the recorded device time grow with the batch: stand-ins take it.
+    """Lets the recorded device time grow with the batch: placeholder kernels take it.
 
     Host time stays: a larger batch is no more calls.
     """
@@ -97,13 +94,10 @@ def scale_batch(
     """The trace of the same job with a batch of another size.
 
     Args:
-        trace: The trace.
         chosen: All nodes that are replayed, in order; also those that are left out later.
-        factor: What the batch is multiplied with.
-        batch: The recorded batch; found where it is not given.
 
     Raises:
-        InputError: The batch cannot be told, or a call does not say how its sizes follow it.
+        InputError: The batch cannot be inferred, or a call does not show how its sizes follow it.
     """
     if factor <= 0:
         raise InputError(f"the batch cannot be multiplied with {factor}")
@@ -111,7 +105,7 @@ def scale_batch(
     size = batch if batch is not None else find_batch(sources.values(), trace.source)
     if size < 2:
         raise InputError(
-            "a batch of 1 cannot be told from other sizes of 1", where=trace.source,
+            "a batch of 1 cannot be distinguished from other sizes of 1", where=trace.source,
             hint="record the job with a batch of two or more",
         )  # fmt: skip
     if (size * factor).denominator != 1:
@@ -135,7 +129,7 @@ class _Guess(msgspec.Struct, eq=False):
 class _Conflict(Exception):
     """A call that does not work with what was taken before.
 
-    `is_opaque` says that nobody can know: the call does not tell what it does with sizes.
+    `is_opaque`: it cannot be known, because the call does not show what it does with sizes.
     """
 
     def __init__(self, step: Step, why: str, taint: Taint, *, is_opaque: bool = False) -> None:
@@ -202,7 +196,7 @@ class _Search:
             if memory not in carriers and source.tensor.shape[0] == self.batch
         ]  # fmt: skip
         for memory in others:
-            # It works without, but only because nobody knows whether it works with.
+            # It works without, but only because it is not known whether it works with.
             if (doubt := self.doubts.get(self.brought.get(memory, -1))) is not None:
                 raise self._error(doubt)
         if not carriers:
@@ -230,7 +224,7 @@ class _Search:
     def _error(self, conflict: _Conflict) -> InputError:
         node = conflict.step.node
         return InputError(
-            f"node {node.id} ({node.name}) does not say how its sizes follow the batch: "
+            f"node {node.id} ({node.name}) does not show how its sizes follow the batch: "
             f"{conflict.why}",
             where=self.trace.source,
         )
@@ -288,7 +282,7 @@ class _Attempt:
         self._count_twice(tensor.shape, shape)
 
     def _count_twice(self, recorded: Sequence[int], now: Sequence[int]) -> None:
-        """Counts shapes that do not tell which of their dimensions is the batch."""
+        """Counts shapes that do not show which of their dimensions is the batch."""
         grown = [at for at, (a, b) in enumerate(zip(recorded, now)) if a != b]
         if len(grown) == 1 and list(recorded).count(recorded[grown[0]]) > 1:
             self.twice += 1
@@ -332,14 +326,14 @@ class _Attempt:
     def _fault(
         self, step: Step, option: Option, layouts: Sequence[Layout], changed: Mapping[int, Layout]
     ) -> str:
-        """Why a call does not work with an option; "" where it does, or nobody can tell."""
+        """Why a call does not work with an option; "" where it does, or it is not known."""
         assert step.chosen.operator is not None
         if uneven_bags(step, layouts):
             return "its bags would have another size"
         outcome = self.trials.of(step.node, step.chosen.operator, option.values, changed)
         if not outcome.error:
             return ""
-        # What does not work as it was recorded either says nothing.
+        # What does not work as it was recorded either proves nothing.
         return "" if self.trials.of(step.node, step.chosen.operator).error else outcome.error
 
     def _bind(
@@ -351,12 +345,12 @@ class _Attempt:
         now = self.trials.of(step.node, step.chosen.operator, option.values, changed)
         then = self.trials.of(step.node, step.chosen.operator)
         nothing = (None,) * len(step.outs)
-        told = nothing if now.error else now.layouts
+        after = nothing if now.error else now.layouts
         before = nothing if then.error else then.layouts
         for at, (tensor, memory) in enumerate(step.outs):
             if not tensor.elements:
                 continue
-            layout, tried = told[at], before[at]
+            layout, tried = after[at], before[at]
             if layout is None or tried is None or tried.shape != tensor.shape:
                 layout = layout_like(step, tensor, layouts, self.change)
             if at == 0 and option.factors and len(option.factors) == len(layout.shape):

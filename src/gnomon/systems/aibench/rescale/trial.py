@@ -79,7 +79,7 @@ class Trials:
             if argument is not None and argument.kind == "device" and argument.by_name
             and (argument.name, "meta") not in kwargs
         ]  # fmt: skip
-        # Types are recorded by number; what comes out says which one was meant.
+        # Types are recorded by number; the result shows which one was meant.
         dtype = next((tensor.dtype for tensor in tensors_in(node.outputs)), "float32")
         key = operator.key, tuple(args), tuple(kwargs), dtype
         if key not in self._known:
@@ -89,7 +89,7 @@ class Trials:
     def _argument(
         self, value: Value, argument: Argument, layouts: Mapping[int, Layout], counter: Any
     ) -> Any:
-        """An argument as something that can be told from others."""
+        """An argument as something hashable."""
         if isinstance(value, tuple):
             return tuple(self._argument(part, argument, layouts, counter) for part in value)
         if isinstance(value, TensorValue):

@@ -1,6 +1,6 @@
 """Lookups in tables of embeddings that lie in one flat tensor, and their backward passes.
 
-A trace does not tell how such a tensor is divided, nor which rows are looked up: where what is
+A trace does not record how such a tensor is divided, nor which rows are looked up: where what is
 given cannot be true, tables have the same number of rows, and rows are drawn, as many as recorded.
 The backward pass, which updates the tables, is not an operator; a trace knows its gradient alone.
 The rest it takes from the last lookup of its kind whose backward pass has not been.
@@ -8,6 +8,7 @@ The rest it takes from the last lookup of its kind whose backward pass has not b
 
 import itertools
 from collections import defaultdict, deque
+from functools import partial
 
 import torch
 from jagged import can_be_offsets, even_offsets, hand_over, part_of, rehearsal
@@ -30,7 +31,7 @@ class Group:
 
 
 def _widths(D_offsets, total_D, count):
-    """How wide each table is: as told, else all the same."""
+    """How wide each table is: as given, else all the same."""
     ends = D_offsets.tolist()
     if ends[0] == 0 and ends[-1] == total_D and all(a < b for a, b in itertools.pairwise(ends)):
         return [b - a for a, b in itertools.pairwise(ends)]
@@ -38,7 +39,7 @@ def _widths(D_offsets, total_D, count):
 
 
 def _begins(weights_offsets, widths, size):
-    """Where each table begins: as told, else with as many rows as the others."""
+    """Where each table begins: as given, else with as many rows as the others."""
     begins = weights_offsets.tolist()
     inside = [begin >= 0 and begin + width <= size for begin, width in zip(begins, widths)]
     if all(inside) and len(set(begins)) == len(begins):
@@ -91,7 +92,7 @@ class Tables:
         ]  # fmt: skip
 
     def made_up(self, indices, bags):
-        """Lookups of as many rows, drawn anew, in bags of the same size."""
+        """Lookups of as many rows, drawn at random, in bags of the same size."""
         total = indices.numel()
         offsets = even_offsets(self.count * bags, total, indices.device)
         ends = offsets[::bags].tolist()
@@ -199,7 +200,7 @@ def sgd(matrix, group, rows, grads, is_real, rate, **_):
 
 
 def adagrad(matrix, group, rows, grads, is_real, rate, first, eps, **_):
-    """By element or by row: the state's size says which."""
+    """By element or by row, by the size of the state."""
     sums = _state(first, group, matrix.shape[0])
     rows_of_sums = rows.remainder(sums.shape[0])
     squares = grads.square()
@@ -227,7 +228,7 @@ def _add(into, rows, what):
     into.index_add_(0, rows, what.to(into.dtype))
 
 
-def backward(optimizer, update, grad):
+def backward(optimizer, update, grad, *_):
     """The backward pass of the last lookup, which also updates the tables."""
     if not waiting[optimizer]:
         raise RuntimeError("its forward pass is not part of the program")
@@ -296,24 +297,11 @@ def lookup_adam(dev_weights, uvm_weights, host_weights, weights_offsets, D_offse
                    rate=_rate(learning_rate, learning_rate_tensor))  # fmt: skip
 
 
-def dense_backward(*grads):
-    backward("dense", dense, grads[0])
-
-
-def none_backward(*grads):
-    backward("none", dense, grads[0])
-
-
-def sgd_backward(*grads):
-    backward("sgd", sgd, grads[0])
-
-
-def adagrad_backward(*grads):
-    backward("adagrad", adagrad, grads[0])
-
-
-def adam_backward(*grads):
-    backward("adam", adam, grads[0])
+dense_backward, none_backward, sgd_backward, adagrad_backward, adam_backward = (
+    partial(backward, name, update)
+    for name, update in zip(("dense", "none", "sgd", "adagrad", "adam"),
+                            (dense, dense, sgd, adagrad, adam))
+)  # fmt: skip
 
 
 #: By their names in a trace. Arguments are found by the names that they have above.

@@ -2,7 +2,7 @@
 
 What is searched for are the distinct strings of the trace files, wherever in their JSON they
 stand, paths taken apart too; where, is every file of the benchmark, unpacked, and its name. Words
-that say nothing about a job (`vocabulary`) are let through and counted.
+that reveal nothing about a job (`vocabulary`) are let through and counted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WORD = frozenset(b"0123456789_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVW
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something of the trace that stands in the benchmark.
+    """Something of the trace that appears in the benchmark.
 
     `kind` is one of name, annotation, path, kernel, group and value.
     """
@@ -50,15 +50,15 @@ class Finding(msgspec.Struct, frozen=True):
         """In words.
 
         >>> Finding("SecretNet", "README.md", "annotation").text
-        "annotation 'SecretNet' stands in README.md"
+        "annotation 'SecretNet' appears in README.md"
         """
-        return f"{self.kind} {self.string!r} stands in {self.file}"
+        return f"{self.kind} {self.string!r} appears in {self.file}"
 
 
 class Audit(msgspec.Struct, frozen=True):
     """What was searched, and what was found.
 
-    `searched` counts distinct strings and numbers of the trace, `allowed` those that stand in
+    `searched` counts distinct strings and numbers of the trace, `allowed` those that appear in
     the benchmark and are public; `bytes` are of the unpacked files.
     """
 
@@ -105,10 +105,10 @@ def audit(
     texts = list(_read_bench(bench))
     original = read_strings(traces)
     vocabulary = Vocabulary(templates, original.texts)
-    standing = _standing(original.texts, texts)
-    public = {text for text in standing if vocabulary.has(text)}
+    present = _present(original.texts, texts)
+    public = {text for text in present if vocabulary.has(text)}
     found = [
-        *_find_strings(sorted(standing - public), texts, original, vocabulary),
+        *_find_strings(sorted(present - public), texts, original, vocabulary),
         *_find_numbers(original, texts, neutral),
     ]
     return Audit(
@@ -173,7 +173,7 @@ def _floats_in(data: object) -> Iterator[float]:
 # --- searching -------------------------------------------------------------------------------
 
 
-def _standing(strings: Collection[str], texts: Sequence[_Text]) -> set[str]:
+def _present(strings: Collection[str], texts: Sequence[_Text]) -> set[str]:
     """Which of the strings stand anywhere in the files, or in their names."""
     whole = b"\0".join(each for text in texts for each in (text.file.encode(), text.content))
     long = [text for text in strings if len(text.encode(errors="replace")) >= _SHORTEST]
@@ -194,7 +194,7 @@ def _possible(strings: Sequence[str], whole: bytes) -> Iterator[str]:
     encoded = [text.encode(errors="replace") for text in strings]
     starts = np.cumsum([0, *(len(text) for text in encoded)])
     known = seen[_grams(b"".join(encoded))]
-    # Four letters that reach into the next string say nothing.
+    # Four letters that reach into the next string do not count.
     for text, start, end in zip(strings, starts[:-1], starts[1:] - _GRAM + 1, strict=True):
         if known[start:end].all():
             yield text

@@ -117,7 +117,7 @@ def check_bench(
             "what the clone printed was given, but not its profile", where=str(clone_json),
             hint="run.py --profile FILE writes one",
         )  # fmt: skip
-    # First, so that a wrong trace is told before the benchmark has run for minutes.
+    # First, so that a wrong trace is reported before the benchmark has run for minutes.
     original = original_profile(trace_path, step_ms)
     inputs = [hash_input(path) for path in (bench, trace_path, clone_trace, clone_json) if path]
     if clone_trace is not None:

@@ -13,7 +13,7 @@ from gnomon.estimate import Estimate
 from gnomon.report import InputFile
 from gnomon.systems.aibench.verify.clone_run import CloneRun
 from gnomon.systems.aibench.verify.operator_family import FRAMEWORK
-from gnomon.systems.aibench.verify.profile import STAND_IN, UNNAMED, Profile
+from gnomon.systems.aibench.verify.profile import PLACEHOLDER, UNNAMED, Profile
 
 __all__ = ["Basis", "Check", "Row", "Tolerance", "Verdict", "compare_profiles"]
 
@@ -47,14 +47,9 @@ class Row(msgspec.Struct, frozen=True):
     """One quantity of both.
 
     Attributes:
-        name: What it is.
-        original: Its value; None where it is not known.
-        clone: Likewise.
-        unit: Its unit.
         tolerance_pct: How far the clone may be off; None where that is not judged.
         decides: Whether the verdict on the clone hangs on it.
         original_range: Where the original's value lies, where that is an estimate.
-        clone_range: Likewise the clone's.
     """
 
     name: str
@@ -100,16 +95,8 @@ class Check(msgspec.Struct, frozen=True):
     """A clone set beside its original.
 
     Attributes:
-        original: The original's profile.
-        clone: The clone's.
-        basis: What they ran on.
-        tolerance: How far the clone may be off.
-        rows: What was compared.
-        families: Time by family, heaviest first.
         counts: Number by family, in the same order.
-        run: What the clone says of itself; None where only its profile is there.
-        notes: What to know about it.
-        inputs: What was read.
+        run: What the clone reported; None where only its profile is there.
     """
 
     original: Profile
@@ -130,7 +117,7 @@ class Check(msgspec.Struct, frozen=True):
 
     @property
     def agrees(self) -> bool | None:
-        """Whether step and families are within tolerance; None where nothing can be said."""
+        """Whether step and families are within tolerance; None where it is not judged."""
         if self.basis != "same device":
             return None
         return all(row.verdict == "agrees" for row in self.every_row if row.decides)
@@ -151,7 +138,7 @@ def compare_profiles(
     """Sets two profiles side by side.
 
     Only what can be compared is: between a GPU and a CPU the host's operators; between two GPUs
-    everything, but there a difference says something about them and is not judged.
+    everything, but there a difference is one of the devices and is not judged.
     """
     basis = _basis(original, clone)
     rows, families, counts = list(_rows(original, clone, tolerance)), [], []
@@ -175,7 +162,7 @@ def _basis(original: Profile, clone: Profile) -> Basis:
     return "same device" if len(names) < 2 else "another device"
 
 
-_HOST_OPS = "host operators a step"
+_HOST_OPS = "host operators per step"
 
 
 def _rows(original: Profile, clone: Profile, tolerance: Tolerance) -> Iterator[Row]:
@@ -185,9 +172,9 @@ def _rows(original: Profile, clone: Profile, tolerance: Tolerance) -> Iterator[R
         _guessed(original), _guessed(clone),
     )  # fmt: skip
     known = [
-        ("device time a step", _total(original.kernel_ms), _total(clone.kernel_ms), "ms"),
-        ("operator time a step", _total(original.operator_ms), _total(clone.operator_ms), "ms"),
-        ("kernels a step", original.kernels, clone.kernels, ""),
+        ("device time per step", _total(original.kernel_ms), _total(clone.kernel_ms), "ms"),
+        ("operator time per step", _total(original.operator_ms), _total(clone.operator_ms), "ms"),
+        ("kernels per step", original.kernels, clone.kernels, ""),
         ("streams", len(original.stream_pct), len(clone.stream_pct), ""),
         ("busiest stream", _first(original.stream_pct), _first(clone.stream_pct), "%"),
         ("device busy, profiled", original.busy_pct, clone.busy_pct, "%"),
@@ -225,7 +212,7 @@ def _families(original: Profile, clone: Profile, tolerance: Tolerance) -> list[R
     return [
         Row(
             name, one.get(name, 0.0), two.get(name, 0.0), "ms", tolerance.family_pct,
-            # Autograd's own frames are the host's: a clone need not have them, the step tells.
+            # Autograd's own frames are the host's: a clone need not have them.
             share[name] >= tolerance.share_pct and name != FRAMEWORK,
         )
         for name in sorted(share, key=lambda name: (-one.get(name, 0.0), -two.get(name, 0.0)))
@@ -272,8 +259,6 @@ def _notes(original: Profile, clone: Profile, basis: Basis) -> Iterator[str]:
             yield f"the {who}'s step is that of its profile, the profiler's own time included"
         for note in profile.notes:
             yield f"{who}: {note}"
-    if STAND_IN in clone.kernel_ms and basis != "another kind of device":
-        yield (
-            f"{clone.kernel_ms[STAND_IN]:.4g} ms of the clone's step are stand-ins, which count "
-            "as a family of their own"
-        )
+    if PLACEHOLDER in clone.kernel_ms and basis != "another kind of device":
+        spent = f"{clone.kernel_ms[PLACEHOLDER]:.4g} ms of the clone's step"
+        yield f"{spent} are placeholder kernels, which count as a family of their own"

@@ -19,13 +19,13 @@ from gnomon.sim.trace.marks import asked_at, step_of_device_events
 from gnomon.sim.trace.steps import steady_window, step_periods_ms
 from gnomon.systems.aibench.verify.operator_family import FRAMEWORK, operator_family
 
-__all__ = ["STAND_IN", "UNNAMED", "Profile", "StepSource", "profile_of"]
+__all__ = ["PLACEHOLDER", "UNNAMED", "Profile", "StepSource", "profile_of"]
 
 #: How a step's time is known.
 StepSource: TypeAlias = Literal["measured", "given", "estimated", "profiled"]
 
 #: Kernels that hold the device for a time in place of others (`torch.cuda._sleep`).
-STAND_IN = "stand-in"
+PLACEHOLDER = "placeholder"
 #: What a GPU is called that the trace does not name.
 UNNAMED = "a GPU"
 _SPINS = "spin_kernel"
@@ -36,25 +36,16 @@ class Profile(msgspec.Struct, frozen=True):
     """A step of one run; what is counted by step is the median of the steps that are whole.
 
     Attributes:
-        source: The trace.
-        device: The GPU's name, or "CPU".
-        on_gpu: Whether anything ran on a GPU.
-        step_ms: Milliseconds a step, and in which range.
         step_from: How they are known; "profiled": from the trace, the profiler's time included.
-        steps: The steps that were counted.
-        kernels: Kernels a step.
-        kernel_ms: Device time a step by family; copies are one.
-        kernel_count: Kernels and copies a step by family.
-        operator_ms: Of a run on a CPU: the operators' own time a step by family, of exchanges
-            with other ranks their whole.
-        operator_count: Of a run on a CPU: operators a step by family.
+        kernel_ms: Device time per step by family; copies are one.
+        operator_ms: On a CPU: the operators' own time per step by family; of communication with
+            other ranks the whole.
+        operator_count: Of a run on a CPU: operators per step by family.
         stream_pct: The share of device time on each stream, largest first.
-        busy_ms: Milliseconds a step in which the device did anything; None on a CPU.
+        busy_ms: Milliseconds per step in which the device did anything; None on a CPU.
         busy_pct: Their share of the steps' span in the trace, the profiler's time included.
         host_ops: Operators that the host calls in a step, those called by others included.
-        peak_bytes: The allocator's peak, where known.
         power_w: The device's median power, where known.
-        notes: What was left out, and why.
     """
 
     source: str
@@ -78,7 +69,7 @@ class Profile(msgspec.Struct, frozen=True):
 
     @property
     def family_ms(self) -> dict[str, float]:
-        """Time a step by family, where the work is done: of kernels, or of operators on a CPU."""
+        """Time per step by family: of kernels, or of operators on a CPU."""
         return self.kernel_ms if self.on_gpu else self.operator_ms
 
     @property
@@ -94,7 +85,7 @@ class Profile(msgspec.Struct, frozen=True):
 
     @property
     def family_count(self) -> dict[str, int]:
-        """How many a step by family: kernels, or operators on a CPU."""
+        """How many per step by family: kernels, or operators on a CPU."""
         return self.kernel_count if self.on_gpu else self.operator_count
 
 
@@ -118,14 +109,6 @@ def profile_of(
 
     Kernels belong to the step that launched them, wherever they ran. Where no step is marked the
     whole trace is one.
-
-    Args:
-        trace: The trace.
-        graph: Its graph, where it was built already.
-        step_ms: The step as it is known otherwise; as recorded unless given.
-        step_from: How it is known.
-        peak_bytes: The allocator's peak.
-        power_w: The device's median power.
     """
     laid = lay_out(trace)
     graph = graph or build_graph(trace, laid=laid)
@@ -180,7 +163,7 @@ def _device_steps(
         return _Steps(step, np.arange(1))
     asked = asked_at(trace, laid)
     if on_device.any() and not (asked[on_device] >= 0).any():
-        # Without runtime calls nothing says who launched what; then where it ran has to do.
+        # Without runtime calls it is not known what launched which; where it ran is used.
         asked = trace.start_ns
         notes.append("the trace has no launches: kernels count in the step in which they ran")
     step[on_device] = step_of_device_events(trace, asked, marks)[on_device]
@@ -236,7 +219,7 @@ def _step_at(
 def _kernel_families(trace: KinetoTrace, on_device: NDArray[np.bool_]) -> dict[int, str]:
     """The family of each name that stands for something on the device."""
     return {
-        code: STAND_IN if _SPINS in trace.names[code] else classify_kernel(trace.names[code])
+        code: PLACEHOLDER if _SPINS in trace.names[code] else classify_kernel(trace.names[code])
         for code in np.unique(trace.name[on_device]).tolist()
     }
 
@@ -244,7 +227,7 @@ def _kernel_families(trace: KinetoTrace, on_device: NDArray[np.bool_]) -> dict[i
 def _by_family(
     trace: KinetoTrace, steps: _Steps, families: dict[int, str]
 ) -> tuple[dict[str, float], dict[str, int]]:
-    """Milliseconds and number of events a step, by the family of their names."""
+    """Milliseconds and number of events per step, by the family of their names."""
     rows = np.flatnonzero((steps.step >= 0) & np.isin(trace.name, list(families)))
     family = [families[code] for code in trace.name[rows].tolist()]
     return _medians(family, steps.step[rows], trace.duration_ns[rows], steps.whole)
@@ -274,12 +257,12 @@ def _on_cpu(
 ) -> tuple[dict[str, float], dict[str, int]]:
     """Operators' own time by family, and how many there are."""
     families = {code: operator_family(name) for code, name in enumerate(trace.names)}
-    exchanges = [exchange for exchange, _ in laid.exchanges]
+    collectives = [collective for collective, _ in laid.exchanges]
     rows = np.flatnonzero(trace.is_category("cpu_op"))
-    rows = np.union1d(rows, np.asarray(exchanges, np.int64))
+    rows = np.union1d(rows, np.asarray(collectives, np.int64))
     rows = rows[steps.step[rows] >= 0]
     own_ns = _own_ns(trace, graph)
-    own_ns[exchanges] = trace.duration_ns[exchanges]
+    own_ns[collectives] = trace.duration_ns[collectives]
     family = [families[code] for code in trace.name[rows].tolist()]
     return _medians(family, steps.step[rows], own_ns[rows], steps.whole)
 

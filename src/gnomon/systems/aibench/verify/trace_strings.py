@@ -1,4 +1,4 @@
-"""Everything a trace says in words: each distinct string, and the numbers that are arguments."""
+"""The strings of a trace: each distinct string, and the numbers that are arguments."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ class _Trace(msgspec.Struct, gc=False):
 
 
 def _decode(raw: bytes) -> _Trace:
-    # Kinds are told as far as the file is of a known shape; strings are searched in any case.
+    # Kinds are known as far as the file is of a known shape; strings are searched in any case.
     try:
         if raw.lstrip()[:1] == b"[":
             return _Trace(traceEvents=msgspec.json.decode(raw, type=list[_Event]))

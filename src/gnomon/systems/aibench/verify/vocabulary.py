@@ -1,7 +1,7 @@
 """Words that everybody knows: of torch's operators, of trace formats, of our own templates.
 
-A benchmark has to name the operators it calls. What torch itself registers says nothing about the
-job; everything else that stands in a trace might.
+A benchmark has to name the operators it calls. What torch itself registers reveals nothing about
+the job; everything else that appears in a trace might.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _TYPE_TEXT = re.compile(r"[\w\[\](),<>: ]+")
 
 
 class Vocabulary:
-    """Tells whether a text says nothing about a job.
+    """Whether a text reveals nothing about a job.
 
     >>> words = Vocabulary({"run.py": "def step(): ..."}, ["aten::mm(Tensor self) -> Tensor"])
     >>> [words.has(text) for text in ("aten::mm", "def step", "tep", "bfloat16", "MyModel")]
