@@ -50,7 +50,7 @@ def test_a_clone_calls_what_the_original_called(recorded, tmp_path):
 def test_the_same_seed_gives_the_same_data(recorded, tmp_path):
     build(recorded("mlp"), tmp_path / "a")
     build(recorded("mlp"), tmp_path / "b")
-    for name in ("run.py", "data.py", "program.json.gz", "README.md"):
+    for name in ("run.py", "data.py", "measure.py", "program.json.gz", "README.md"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
@@ -283,7 +283,7 @@ def test_under_the_profiler_the_host_is_as_slow_as_in_the_recording(monkeypatch,
         machine=machine, program={"settings": {"profiler": 3.0}},
         step=lambda _: scales.append(machine.scale),
     )  # fmt: skip
-    runner(monkeypatch).profile(bench, str(tmp_path / "trace.json"))
+    runner(monkeypatch).measure.profile(bench, str(tmp_path / "trace.json"))
     assert scales == [1.5] * 6
 
 
@@ -310,7 +310,7 @@ def test_a_stream_waits_for_events_itself(monkeypatch):
     ]
     lines = script(module, rows, ["a", "b"])
     assert lines == [
-        "anew0()", "on(1)", "r0 = o0()", "mark(0)", "on(0)", "hold(0)", "o1(r0)", "keep(r0)",
+        "restart0()", "on(1)", "r0 = o0()", "mark(0)", "on(0)", "hold(0)", "o1(r0)", "keep(r0)",
         "del r0",
     ]  # fmt: skip
 
@@ -321,8 +321,8 @@ def test_host_time_passes_in_portions_and_before_signals(monkeypatch):
             [0, [], None, [], [], 40, 0], ["need", 4], [0, [], None, [], [], 7, 0]]  # fmt: skip
     lines = script(module, rows, ["a"])
     assert lines == [
-        "anew0()", "o0()", "o0()", "pace0(210)", "post3()", "o0()", "pace0(40)", "need4()",
-        "anew0()", "o0()", "pace0(7)",
+        "restart0()", "o0()", "o0()", "pace0(210)", "post3()", "o0()", "pace0(40)", "need4()",
+        "restart0()", "o0()", "pace0(7)",
     ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from gnomon.ingest.execution.trace import ExecutionTrace
 from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.model.accelerator.gpu import find_gpu
 from gnomon.systems.aibench.builder.align import Alignment, Uncovered, align, steps_of
-from gnomon.systems.aibench.builder.constructors import Constructors, gather
+from gnomon.systems.aibench.builder.constructors import gather
 from gnomon.systems.aibench.builder.emulation import emulate
 from gnomon.systems.aibench.builder.flow import Flow
 from gnomon.systems.aibench.builder.kernels import KernelFiles
@@ -115,8 +116,7 @@ def build_program(
     steps = steps_of(trace)
     for call in calls:
         by_step[steps[call.at]].append(call)
-    times = _spans(alignment)
-    seen = alignment.waits if alignment is not None else {}
+    times, seen = (alignment.spans, alignment.waits) if alignment is not None else ({}, {})
     ordered = [order(own, times, seen) for _, own in sorted(by_step.items())]
     number_registers(calls)
     flow = lowered.flow
@@ -128,18 +128,13 @@ def build_program(
         1 + max(call.stream for call in calls),
         max(signals for _, signals, _ in ordered), max(events for _, _, events in ordered),
     )  # fmt: skip
-    modules = _modules({call.does for call in calls}, library)
+    keys = {call.does for call in calls}
+    modules = sources_of(modules_for(keys)) | library.sources_for(keys)
+    if any(key.startswith("collective.") for key in keys):
+        modules |= sources_of(["collectives"])
     return Built(
         program, tuple(calls), alignment, modules, (*notes, *_notes(trace, alignment), *emulated)
     )
-
-
-def _modules(keys: set[str], library: Constructors) -> dict[str, str]:
-    """What has to lie beside `run.py` for these operators."""
-    modules = sources_of(modules_for(keys)) | library.sources_of(library.modules_for(keys))
-    if any(key.startswith("collective.") for key in keys):
-        modules |= sources_of(["collectives"])
-    return modules
 
 
 def _known_gpu(name: str | None) -> str | None:
@@ -151,27 +146,15 @@ def _known_gpu(name: str | None) -> str | None:
 
 
 def _check_fit(alignment: Alignment, trace: ExecutionTrace, kineto: KinetoTrace) -> None:
-    same = f"is it of the same job as {trace.source}?"
-    if alignment.matched < 0.5:
-        share = f"{100 * alignment.matched:.0f} %"
-        raise InputError(
-            f"only {share} of the operators of the execution trace are in it, in this order",
-            where=kineto.source, hint=same,
-        )  # fmt: skip
-    if alignment.known < 0.7:
-        share = f"{100 * alignment.known:.0f} %"
-        raise InputError(
-            f"only {share} of its operators are in the execution trace, in this order",
-            where=kineto.source, hint=same,
-        )  # fmt: skip
-
-
-def _spans(alignment: Alignment | None) -> dict[int, tuple[int, int]]:
-    return {
-        at: (timing.start_ns, timing.end_ns)
-        for at, timing in (alignment.timings.items() if alignment else ())
-        if timing.start_ns is not None and timing.end_ns is not None
-    }
+    for share, least, what in (
+        (alignment.matched, 0.5, "the operators of the execution trace are in it"),
+        (alignment.known, 0.7, "its operators are in the execution trace"),
+    ):
+        if share < least:
+            raise InputError(
+                f"only {100 * share:.0f} % of {what}, in this order", where=kineto.source,
+                hint=f"is it of the same job as {trace.source}?",
+            )  # fmt: skip
 
 
 def _with_times(trace: ExecutionTrace, calls: list[Call], alignment: Alignment) -> list[Call]:
@@ -191,15 +174,14 @@ def _with_times(trace: ExecutionTrace, calls: list[Call], alignment: Alignment) 
         done += [_placeholder(trace, one, numbers, call.at) for one in extra.pop(call.at, [])]
         own = [numbers[stream] for stream in timing.streams]
         call.host_ns, call.device_ns, call.blocks = timing.host_ns, timing.device_ns, timing.blocks
+        done.append(call)
         if call.role == "collective":  # runs beside its caller, whose stream stays what it was
             call.stream = own[0] if own else now.get(call.thread, 0)
-            done.append(call)
             continue
         # A library may spread its work over streams of its own; that is not the caller's stream.
         if own and now.get(call.thread, 0) not in own:
             now[call.thread] = own[0]
         call.stream = now.get(call.thread, 0)
-        done.append(call)
     return _with_tails(trace, done, [one for left in extra.values() for one in left], numbers)
 
 
@@ -241,8 +223,7 @@ def _streams(alignment: Alignment) -> dict[int, int]:
     for timing in alignment.timings.values():
         counts.update(dict.fromkeys(timing.streams, 0))
     counts.update({one.stream: 1 for one in alignment.uncovered})
-    busiest = [stream for stream, _ in counts.most_common()]
-    busiest.sort(key=lambda stream: stream not in _DEFAULT_STREAMS)
+    busiest = sorted(counts, key=lambda stream: (stream not in _DEFAULT_STREAMS, -counts[stream]))
     return {stream: number for number, stream in enumerate(busiest)}
 
 
@@ -301,21 +282,18 @@ def _used_fewer_bits(trace: ExecutionTrace, alignment: Alignment) -> bool:
     )
 
 
-def _notes(trace: ExecutionTrace, alignment: Alignment | None) -> tuple[str, ...]:
-    notes = []
+def _notes(trace: ExecutionTrace, alignment: Alignment | None) -> Iterator[str]:
     if trace.adopted:
-        notes.append(
+        yield (
             f"{trace.adopted} operators were called from one that was aborted, as activation "
             "recompute does; they count for themselves"
         )
     if alignment is None:
-        notes.append(
+        yield (
             "without a profiler trace: no streams, no host time, no device time, and placeholder "
             "kernels take none"
         )
-    if alignment is not None:
-        notes += alignment.notes
-    if alignment is not None and alignment.matched < 1.0:
-        share = 100 * alignment.matched
-        notes.append(f"{share:.1f} % of the calls were found in the profiler trace")
-    return tuple(notes)
+        return
+    yield from alignment.notes
+    if alignment.matched < 1.0:
+        yield f"{100 * alignment.matched:.1f} % of the calls were found in the profiler trace"

@@ -10,7 +10,6 @@ years than their order. Ranks and sequence numbers are in a node of their own be
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 
 import msgspec
@@ -101,14 +100,12 @@ class Collective(msgspec.Struct, frozen=True):
     @property
     def bytes_in(self) -> int:
         """Bytes that this rank puts in."""
-        tensors = self.ins or self.outs
-        return sum(tensor.elements * tensor.item_bytes for tensor in tensors)
+        return sum(tensor.elements * tensor.item_bytes for tensor in self.ins or self.outs)
 
     @property
     def bytes_out(self) -> int:
         """Bytes that this rank gets out."""
-        tensors = self.outs or self.ins
-        return sum(tensor.elements * tensor.item_bytes for tensor in tensors)
+        return sum(tensor.elements * tensor.item_bytes for tensor in self.outs or self.ins)
 
 
 class _Details(msgspec.Struct, frozen=True):
@@ -152,11 +149,12 @@ class Groups:
             return
         size = max(details.size, len(details.in_splits))
         self._sizes[details.key] = max(size, self._sizes.get(details.key, 0))
-        if details.key not in self._ranks and details.size > 0 and details.first >= 0:
-            stride = details.stride
-            if stride > 0:
-                end = details.first + stride * details.size
-                self._ranks[details.key] = tuple(range(details.first, end, stride))
+        if (
+            details.key not in self._ranks
+            and min(details.size, details.stride) > 0 <= details.first
+        ):
+            end = details.first + details.stride * details.size
+            self._ranks[details.key] = tuple(range(details.first, end, details.stride))
 
     def of(self, key: object) -> Group:
         """The group that goes by a key; the whole job where the trace does not name it."""
@@ -168,7 +166,10 @@ class Groups:
 def describe(trace: ExecutionTrace, at: int, groups: Groups) -> Collective | None:
     """What a node communicates; None where its name is unknown."""
     node = trace.nodes[at]
-    details = next(filter(None, (_details_of(n) for n in _down(trace, at))), None)
+    details, waiting = None, [at]
+    while waiting and details is None:  # at the node, or below it
+        details = _details_of(trace.nodes[place := waiting.pop()])
+        waiting += reversed(trace.children_at[place])
     name = details.name if node.name == DETAILS and details else node.name
     kind = kind_of(name)
     if kind is None:
@@ -179,19 +180,15 @@ def describe(trace: ExecutionTrace, at: int, groups: Groups) -> Collective | Non
     how = given.get("reduce_op")
     roots = [root for name in _ROOTS if isinstance(root := given.get(name), int)]
     is_async = [given[name] for name in _ASYNC if name in given]
+    key: object = details.key if details else None
+    if key is None and isinstance(given.get("group_name"), str):
+        key = given["group_name"]
     return Collective(
-        kind, ins, outs, makes, groups.of(_key(given, details)),
+        kind, ins, outs, makes, groups.of(key),
         _shares(splits, ins, details.rank if details else 0) if kind == "all_to_all" else (),
         how.upper() if isinstance(how, str) else "SUM", roots[0] if roots else 0,
         not is_async or is_async[0] is not False, details.sequence if details else None,
     )  # fmt: skip
-
-
-def _key(given: dict[str, Value], details: _Details | None) -> object:
-    if details is not None and details.key is not None:
-        return details.key
-    name = given.get("group_name")
-    return name if isinstance(name, str) else None
 
 
 def _sides(
@@ -206,7 +203,8 @@ def _sides(
     else:
         by_side: dict[str, list[TensorValue]] = {"in": [], "out": [], "both": []}
         for name, value in given.items():
-            by_side[_side(name)] += tensors_in((value,))
+            side = "in" if name.startswith("input") else "both"
+            by_side["out" if name.startswith("out") else side] += tensors_in((value,))
         both = tuple(by_side["both"])
         ins, outs = (*by_side["in"], *both), (*by_side["out"], *both)
         makes = not outs and node.name.startswith("_c10d_functional")
@@ -218,17 +216,9 @@ def _sides(
         return (), (), False
     if kind == "send":
         return ins or outs, (), False
-    if kind == "recv":
-        return (), outs or ins, False
-    if kind in IN_PLACE and not makes:
+    if kind == "recv" or (kind in IN_PLACE and not makes):
         return (), outs or ins, False
     return ins, outs, makes
-
-
-def _side(argument: str) -> str:
-    if argument.startswith("out"):
-        return "out"
-    return "in" if argument.startswith("input") else "both"
 
 
 @lru_cache(maxsize=256)
@@ -256,15 +246,6 @@ def _shares(splits: Value, ins: tuple[TensorValue, ...], rank: int) -> tuple[int
     if len(set(counts)) < 2 or sum(counts) != sum(tensor.elements for tensor in ins):
         return ()
     return tuple(counts[(rank + distance) % len(counts)] for distance in range(len(counts)))
-
-
-def _down(trace: ExecutionTrace, at: int) -> Iterator[Node]:
-    """A node and those below it, in order."""
-    waiting = [at]
-    while waiting:
-        place = waiting.pop()
-        yield trace.nodes[place]
-        waiting += reversed(trace.children_at[place])
 
 
 def _details_of(node: Node) -> _Details | None:

@@ -17,7 +17,7 @@ import msgspec
 
 from gnomon.ingest.execution.trace import ExecutionTrace, TensorValue
 from gnomon.systems.aibench.builder.collectives import IN_PLACE, Collective, Groups, describe
-from gnomon.systems.aibench.builder.flow import Flow, natural_strides
+from gnomon.systems.aibench.builder.flow import Flow, strides_of
 from gnomon.systems.aibench.builder.operators import load_torch
 from gnomon.systems.aibench.builder.select import tensors_in
 from gnomon.systems.aibench.program import Call
@@ -77,11 +77,12 @@ class Communication:
         if not self._pending or _only_looks(call.does):
             return []
         touched = call.reads | call.writes
-        found = [
-            one for one in self._pending
-            if one.received & touched or one.sent & call.writes
-        ]  # fmt: skip
-        return [self._wait_before(one, call) for one in found]
+        waits = []
+        for one in list(self._pending):
+            if one.received & touched or one.sent & call.writes:
+                waits.append(_helper(PREFIX + "wait", [], call))
+                self._end(one, waits[-1])
+        return waits
 
     # -- collectives -----------------------------------------------------------------------
 
@@ -89,13 +90,18 @@ class Communication:
         ins, outs = self._operands(collective, call, emit)
         kind = collective.kind
         call.does = PREFIX + kind
+        group = collective.group
+        number = self._numbers.setdefault(group.key, len(self._numbers))
         call.args = [
-            ["L", *ins], ["L", *outs], self._group(collective), _detail(collective),
+            ["L", *ins], ["L", *outs], [number, *group.runs()], _detail(collective),
             list(collective.shares), -1, int(not collective.is_async),
         ]  # fmt: skip
         for wait in self.due(call):
             emit(wait)
-        call.writes.add(self._order(collective.group.key))
+        # All collectives of a group write one token, so that they keep their order.
+        if group.key not in self._orders:
+            self._orders[group.key] = self._token()
+        call.writes.add(self._orders[group.key])
         if collective.is_async:
             self._promise(collective, call)
             call.stream = _STREAM
@@ -130,25 +136,16 @@ class Communication:
             helper = _helper("aten.clone.default", [source], call)
             helper.reads = set(call.reads)
         else:
-            strides = tensor.strides or natural_strides(tensor.shape)
-            helper = _helper(
-                "aten.empty_strided.default", [list(tensor.shape), list(strides)], call
-            )
-            helper.kwargs = {
-                "dtype": ["d", tensor.dtype],
-                "device": ["v", int(tensor.device != "cpu")],
-            }
+            args = [list(tensor.shape), list(strides_of(tensor))]
+            helper = _helper("aten.empty_strided.default", args, call)
+            device = ["v", int(tensor.device != "cpu")]
+            helper.kwargs = {"dtype": ["d", tensor.dtype], "device": device}
         self.flow.give((tensor,), helper)
         for wait in self.due(helper):
             emit(wait)
         emit(helper)
         call.writes.add(self.flow.memory_of(tensor).number)
         return ["r", helper.outs]
-
-    def _group(self, collective: Collective) -> list[int]:
-        """A number of its own for each group, and who is in it."""
-        number = self._numbers.setdefault(collective.group.key, len(self._numbers))
-        return [number, *collective.group.runs()]
 
     # -- waiting ---------------------------------------------------------------------------
 
@@ -178,11 +175,6 @@ class Communication:
                 self.flow.give((tensor,), helper)
                 emit(helper)
 
-    def _wait_before(self, one: _Pending, call: Call) -> Call:
-        wait = _helper(PREFIX + "wait", [], call)
-        self._end(one, wait)
-        return wait
-
     def _end(self, one: _Pending, wait: Call) -> None:
         self._pending.remove(one)
         wait.args = [["r", one.register]]
@@ -197,12 +189,6 @@ class Communication:
         for one in self._pending:
             if before in one.received and collective.outs:
                 one.received.add(self.flow.memory_of(collective.outs[0]).number)
-
-    def _order(self, key: object) -> int:
-        """A number that all collectives of a group write, so that they keep their order."""
-        if key not in self._orders:
-            self._orders[key] = self._token()
-        return self._orders[key]
 
     def _token(self) -> int:
         """A number of no memory, for what has to wait for something else than data."""

@@ -36,7 +36,7 @@ from gnomon.systems.aibench.builder.provided import (
     sources_of,
 )
 
-__all__ = ["Constructor", "Constructors", "builtin_constructors", "gather", "packages"]
+__all__ = ["Constructor", "Constructors", "gather", "packages"]
 
 #: Files that other packages bring, by namespace.
 packages: Registry[Path] = Registry("file of constructors", group="gnomon.aibench.constructors")
@@ -93,37 +93,21 @@ class Constructors(msgspec.Struct, frozen=True):
         """The operators that can be made."""
         return frozenset(self.by_operator)
 
-    def modules_for(self, keys: Iterable[str]) -> tuple[str, ...]:
-        """The modules that a program needs that does these."""
-        wanted = set(keys)
-        used = {c.module: None for c in self.by_operator.values() if c.key in wanted}
-        return tuple(used)
-
-    def sources_of(self, modules: Iterable[str]) -> dict[str, str]:
-        """What has to lie beside `run.py`, by module."""
+    def sources_for(self, keys: Collection[str]) -> dict[str, str]:
+        """What has to lie beside `run.py` for a program that calls these, by module."""
         files: dict[str, str] = {}
-        for module in modules:
-            if module in self.users:
-                files[module] = self.users[module]
-            else:
-                files |= sources_of([module])
+        for module in {c.module: None for c in self.by_operator.values() if c.key in keys}:
+            files |= {module: self.users[module]} if module in self.users else sources_of([module])
         return files
-
-
-def builtin_constructors() -> dict[str, str]:
-    """Operators that are known without a user's help, and the module that has them.
-
-    >>> builtin_constructors()["fbgemm::asynchronous_complete_cumsum"]
-    'jagged'
-    """
-    return {name: module for name, (module, _) in provided_constructors().items()}
 
 
 def gather(operators: Collection[str], files: Sequence[Path] = ()) -> Constructors:
     """Constructors for some of these operators."""
     known: dict[str, Constructor] = {}
     users: dict[str, str] = {}
-    for path in [*files, *_brought(operators)]:
+    namespaces = {name.split("::")[0] for name in operators if "::" in name}
+    brought = [packages.create(name) for name in packages.names() if name in namespaces]
+    for path in [*files, *brought]:
         module = f"user_ops_{len(users) + 1}" if users else "user_ops"
         own, source = _read(path, module, set(operators) - set(known), len(known))
         if own:
@@ -134,11 +118,6 @@ def gather(operators: Collection[str], files: Sequence[Path] = ()) -> Constructo
             key = f"{name.replace('::', '.')}.default"
             known[name] = Constructor(name, key, module, row.function, row.takes)
     return Constructors(known, users)
-
-
-def _brought(operators: Collection[str]) -> list[Path]:
-    namespaces = {name.split("::")[0] for name in operators if "::" in name}
-    return [packages.create(name) for name in packages.names() if name in namespaces]
 
 
 def _read(

@@ -65,7 +65,11 @@ def emulate(
         return []
     on_gpu = any(t.device != "cpu" for _, one in found for t in (*one.ins, *one.outs))
     times = CollectiveTimes.of((gpu or USUAL_GPU) if on_gpu else None, network)
-    least = _least_ns(found) if on_gpu else {}
+    least: dict[tuple[object, ...], float] = {}
+    for call, collective in found if on_gpu else []:
+        if call.device_ns > 0.0:
+            key = _signature(collective)
+            least[key] = min(call.device_ns, least.get(key, call.device_ns))
     own_stream = 1 + max((call.stream for call in calls), default=0)
     has_times = any(call.device_ns for call in calls)
     by_kernel = 0
@@ -77,7 +81,10 @@ def emulate(
         call.args[TENTHS] = round((model_ns(times, collective, size) if ns is None else ns) / 100)
         if has_times and on_gpu and not call.device_ns:
             call.stream, call.device_ns = own_stream, call.args[TENTHS] * 100.0
-    return _notes(found, by_kernel, world, _network_words(on_gpu, network, gpu))
+    model = f"network {network or 'gloo-loopback'}"
+    if on_gpu:
+        model = f"{gpu or USUAL_GPU}, network {network or USUAL_NETWORK}"
+    return _notes(found, by_kernel, world, model)
 
 
 def _stretched_ns(
@@ -115,21 +122,6 @@ def model_ns(times: CollectiveTimes, collective: Collective, size: int) -> float
 
 def _signature(collective: Collective) -> tuple[object, ...]:
     return (collective.kind, collective.bytes_in, collective.bytes_out, collective.group.key)
-
-
-def _least_ns(found: list[tuple[Call, Collective]]) -> dict[tuple[object, ...], float]:
-    least: dict[tuple[object, ...], float] = {}
-    for call, collective in found:
-        if call.device_ns > 0.0:
-            key = _signature(collective)
-            least[key] = min(call.device_ns, least.get(key, call.device_ns))
-    return least
-
-
-def _network_words(on_gpu: bool, network: str | None, gpu: str | None) -> str:
-    if not on_gpu:
-        return f"network {network or 'gloo-loopback'}"
-    return f"{gpu or USUAL_GPU}, network {network or USUAL_NETWORK}"
 
 
 def _notes(

@@ -10,15 +10,16 @@ something from outside, that is made before the first step and stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from gnomon.ingest.execution.trace import TensorValue, Value
+from gnomon.systems.aibench.builder.select import tensors_in
 from gnomon.systems.aibench.program import Call, Made, Meta, Storage
 
-__all__ = ["Flow", "extent_bytes", "natural_strides"]
+__all__ = ["Flow", "extent_bytes", "natural_strides", "strides_of"]
 
 
 class _Memory(msgspec.Struct, eq=False):
@@ -127,34 +128,29 @@ class Flow:
     ) -> list[Any]:
         """A view of memory that some call made."""
         assert memory.base is not None
+        dtype = None if memory.base_dtype == tensor.dtype else tensor.dtype
+        return self._view(memory.base, tensor, memory.number, emit, call, dtype)
+
+    def _view(
+        self, base: list[Any], tensor: TensorValue, memory: int, emit: Callable[[Call], None],
+        call: Call, dtype: str | None = None,
+    ) -> list[Any]:  # fmt: skip
+        where = [list(tensor.shape), list(strides_of(tensor)), tensor.offset]
+        does, args = "aten.as_strided.default", [base, *where]
+        if dtype is not None:
+            does, args = "view_as", [base, ["d", dtype], *where]
         register = self.register()
-        meta = self.meta(tensor)
-        strides = tensor.strides or natural_strides(tensor.shape)
-        where = [list(tensor.shape), list(strides), tensor.offset]
-        if memory.base_dtype == tensor.dtype:
-            view = Call("aten.as_strided.default", [memory.base, *where], {}, register, [meta],
-                        call.at, call.thread, "view", "view")  # fmt: skip
-        else:
-            args = [memory.base, ["d", tensor.dtype], *where]
-            view = Call("view_as", args, {}, register, [meta], call.at, call.thread,
-                        "view", "view")  # fmt: skip
-        view.reads = {memory.number}
-        view.extra = {"g": 1}  # glue: the recording did without
-        emit(view)
+        emit(Call(
+            does, args, {}, register, [self.meta(tensor)], call.at, call.thread, "view", "view",
+            reads={memory}, extra={"g": 1},  # glue: the recording did without
+        ))  # fmt: skip
         return ["r", register]
 
     def alias(
         self, operand: list[Any], tensor: TensorValue, emit: Callable[[Call], None], call: Call
     ) -> list[Any]:
         """Another tensor on the same memory, which a call may reshape."""
-        register = self.register()
-        strides = tensor.strides or natural_strides(tensor.shape)
-        args = [operand, list(tensor.shape), list(strides), tensor.offset]
-        view = Call("aten.as_strided.default", args, {}, register, [self.meta(tensor)], call.at,
-                    call.thread, "view", "view")  # fmt: skip
-        view.reads, view.extra = {self.memory_of(tensor).number}, {"g": 1}
-        emit(view)
-        return ["r", register]
+        return self._view(operand, tensor, self.memory_of(tensor).number, emit, call)
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -191,8 +187,8 @@ class Flow:
 
         Whoever reads it later reads something from outside, not what lay there before.
         """
-        given = {tensor.storage for tensor in _tensors(inputs)}
-        for tensor in _tensors(outputs):
+        given = {tensor.storage for tensor in tensors_in(inputs)}
+        for tensor in tensors_in(outputs):
             if tensor.elements and tensor.storage not in given:
                 self._live.pop(tensor.storage, None)
 
@@ -235,12 +231,16 @@ def natural_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def strides_of(tensor: TensorValue) -> tuple[int, ...]:
+    """The strides of a tensor; older traces have none, and it counts as contiguous."""
+    return tensor.strides or natural_strides(tensor.shape)
+
+
 def extent_bytes(tensor: TensorValue) -> int:
     """How far into its memory a tensor reaches."""
     if not tensor.elements:
         return 0
-    strides = tensor.strides or natural_strides(tensor.shape)
-    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, strides))
+    reach = sum((size - 1) * step for size, step in zip(tensor.shape, strides_of(tensor)))
     return (tensor.offset + reach + 1) * tensor.item_bytes
 
 
@@ -251,14 +251,6 @@ def _view(tensor: TensorValue) -> tuple[Any, ...]:
 def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     """Whether two views are the same; older traces do not know strides."""
     return one[:3] == other[:3] and (one[3] == other[3] or one[3] is None or other[3] is None)
-
-
-def _tensors(values: tuple[Value, ...]) -> Iterator[TensorValue]:
-    for value in values:
-        if isinstance(value, TensorValue):
-            yield value
-        elif isinstance(value, tuple):
-            yield from _tensors(value)
 
 
 def _on_cpu(tensor: TensorValue) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from typing import Any, TypeGuard
 
@@ -32,15 +33,8 @@ _DTYPES = (
     "quint2x4", "bits1x8", "bits2x4", "bits4x2", "bits8", "bits16", "float8_e5m2",
     "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz", "uint16", "uint32", "uint64",
 )  # fmt: skip
-_LAYOUTS = (
-    "strided",
-    "sparse_coo",
-    "sparse_csr",
-    "_mkldnn",
-    "sparse_csc",
-    "sparse_bsr",
-    "sparse_bsc",
-)
+_LAYOUTS = ("strided", "sparse_coo", "sparse_csr", "_mkldnn", "sparse_csc", "sparse_bsr",
+            "sparse_bsc")  # fmt: skip
 _FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
 _NAMED = {"dtype": ("d", _DTYPES), "layout": ("l", _LAYOUTS), "memory_format": ("m", _FORMATS)}
 
@@ -151,10 +145,10 @@ class Lowering:
             return None
         if argument.kind == "stream":
             return ["q"]
-        if isinstance(value, DeviceValue):
-            return ["v", 0 if value.name == "cpu" else 1]
         if isinstance(value, OpaqueValue):
             return None
+        if isinstance(value, DeviceValue):
+            return ["v", int(value.name != "cpu")]
         if argument.kind in _NAMED and isinstance(value, int):
             letter, names = _NAMED[argument.kind]
             return [letter, names[value]] if 0 <= value < len(names) else None
@@ -163,7 +157,8 @@ class Lowering:
         if isinstance(value, float):
             if value == 0.0 and keeps_from_zero(call.does, argument.name):
                 return GUARD
-            return _encode_float(value if self.keep_scalars else neutral(value))
+            value = value if self.keep_scalars else neutral(value)
+            return value if abs(value) < math.inf else ["f", str(value)]  # not in JSON
         if isinstance(value, str):
             is_equation = argument.name == "equation"
             return ["s", plain_equation(value) if is_equation else value]
@@ -172,17 +167,12 @@ class Lowering:
 
 #: What plain numbers become, by the type they were wrapped in.
 _ONES = {"float64": 1.0, "int64": 1, "bool": True}
-_ANY = Argument("", "any", False, False, False, True)
+_ANY = Argument("", "any", False, False, True)
 #: Change how a tensor looks, in place.
 _RESHAPES = (
     "t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_",
     "resize_", "resize_as_", "set_", "detach_",
 )  # fmt: skip
-
-
-def _encode_float(value: float) -> Any:
-    """JSON has no infinity."""
-    return value if abs(value) < float("inf") else ["f", str(value)]
 
 
 def lower(

@@ -18,8 +18,8 @@ import msgspec
 from gnomon.errors import InputError
 
 __all__ = [
-    "Function", "modules_for", "provided_constructors", "read_table", "sources_of",
-    "substituted",
+    "Function", "find_table", "modules_for", "provided_constructors", "read_table", "sources_of",
+    "substitutes",
 ]  # fmt: skip
 
 _RUNTIME = resources.files("gnomon.systems.aibench.runtime")
@@ -59,7 +59,9 @@ def read_table(source: str, table: str, where: str) -> tuple[Function, ...]:
                 f"a key of {table} is not a name in quotes", where=f"{where}:{row.lineno}"
             )
         function = value.id if isinstance(value, ast.Name) else ""
-        takes = _takes(functions[function]) if function in functions else None
+        takes = None
+        if function in functions and functions[function].args.vararg is None:
+            takes = tuple(argument.arg for argument in functions[function].args.args)
         found.append(Function(key.value, function, takes))
     return tuple(found)
 
@@ -72,14 +74,13 @@ def find_table(tree: ast.Module, table: str) -> ast.Assign | None:
     return None
 
 
-def _takes(function: ast.FunctionDef) -> tuple[str, ...] | None:
-    if function.args.vararg is not None:
-        return None
-    return tuple(argument.arg for argument in function.args.args)
-
-
 @cache
-def _substitutes() -> dict[str, str]:
+def substitutes() -> dict[str, str]:
+    """Operators of torch, as a program names them, that have an equivalent: its module.
+
+    >>> substitutes()["aten.cudnn_batch_norm.default"]
+    'substitutes'
+    """
     return {
         f"aten.{row.name}": module
         for module in _SUBSTITUTES
@@ -97,22 +98,13 @@ def provided_constructors() -> dict[str, tuple[str, Function]]:
     }
 
 
-def substituted() -> frozenset[str]:
-    """Operators of torch, as a program names them, that have an equivalent for other devices.
-
-    >>> "aten.cudnn_batch_norm.default" in substituted()
-    True
-    """
-    return frozenset(_substitutes())
-
-
 def modules_for(keys: Iterable[str]) -> tuple[str, ...]:
     """The modules with equivalents for some of these operators of torch.
 
     >>> modules_for(["aten.mm.default", "aten._cudnn_rnn.default"])
     ('recurrent',)
     """
-    needed = {_substitutes()[key] for key in keys if key in _substitutes()}
+    needed = {substitutes()[key] for key in keys if key in substitutes()}
     return tuple(module for module in _SUBSTITUTES if module in needed)
 
 

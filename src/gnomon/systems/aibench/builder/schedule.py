@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from gnomon.systems.aibench.program import Call, Signal
 
-__all__ = ["number_registers", "order"]
+__all__ = ["number_registers", "order", "registers_in"]
 
 #: A thread that was silent for longer than this before a call had waited.
 _SILENT_NS = 30_000
@@ -239,8 +239,8 @@ def number_registers(calls: list[Call]) -> None:
         call.kwargs = {name: _renamed(arg, numbers) for name, arg in call.kwargs.items()}
         call.frees = sorted(numbers.pop(register) for register in ends[at])
         own = free[call.thread]
-        used = [register in last for register in _registers(call.outs)]
-        for register in (r for r in _registers(call.outs) if r in last):
+        used = [register in last for register in registers_in(call.outs)]
+        for register in (r for r in registers_in(call.outs) if r in last):
             numbers[register] = own.pop() if own else next(fresh)
         call.outs = _kept(call.outs, numbers)
         call.metas = [meta for meta, is_used in zip(call.metas, used) if is_used]
@@ -248,10 +248,10 @@ def number_registers(calls: list[Call]) -> None:
         own.sort(reverse=True)
 
 
-def _registers(outs: Any) -> list[int]:
+def registers_in(outs: Any) -> list[int]:
     """Registers of results, in order."""
     if isinstance(outs, list):
-        return [register for out in outs for register in _registers(out)]
+        return [register for out in outs for register in registers_in(out)]
     return [] if outs is None else [outs]
 
 

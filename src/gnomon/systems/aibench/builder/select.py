@@ -117,7 +117,8 @@ class _Selection:
         """What a node is replayed as; None to look at its children."""
         node = self.trace.nodes[at]
         if is_collective(node):
-            return "wait" if _is_wait(node) else "collective"
+            is_wait = "wait" in (*node.inputs, node.attributes.get("collective_name"))
+            return "wait" if is_wait else "collective"
         if node.kernel_backend:
             return "kernel"
         if node.name in self.constructors:
@@ -131,9 +132,7 @@ class _Selection:
             return None
         if not self.trace.children_at[at] or not _is_composite(operator.name, operator.overload):
             return "operator"
-        if node.name in _CHOOSERS or self.leaks(at):
-            return None
-        return "operator"
+        return None if node.name in _CHOOSERS or self.leaks(at) else "operator"
 
     def delegates(self, at: int) -> bool:
         """Whether an operator that this torch lacks leaves its work to operators that it has."""
@@ -172,21 +171,14 @@ class _Selection:
             waiting += self.trace.children_at[child]
 
 
-def _is_wait(node: Node) -> bool:
-    return "wait" in node.inputs or node.attributes.get("collective_name") == "wait"
-
-
 def _can_be_given(node: Node, operator: Operator) -> bool:
     """Whether every recorded argument can be made again."""
     if len(node.inputs) > len(operator.arguments):
         return False
     for value, argument in zip(node.inputs, operator.arguments):
-        if argument is None:
-            if value is not None:
-                return False  # it meant something that this torch does not know
-        elif argument.kind in ("generator", "stream"):
-            continue
-        elif _is_opaque(value):
+        if argument is None and value is not None:
+            return False  # it meant something that this torch does not know
+        if argument and argument.kind not in ("generator", "stream") and _is_opaque(value):
             return False
     return True
 

@@ -12,6 +12,7 @@ which they used again is not taken for what it was before.
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -58,17 +59,6 @@ class Numbers(msgspec.Struct, frozen=True):
                 raise InputError(f"{what}: {part.strip()!r} runs backwards")
             ranges.append((int(first), end))
         return cls(tuple(ranges))
-
-    def written(self) -> str:
-        """As it is given.
-
-        >>> Numbers.parse("0-3,7,10-", "layers").written()
-        '0-3,7,10-'
-        """
-        return ",".join(
-            str(first) if first == last else f"{first}-{'' if last is None else last}"
-            for first, last in self.ranges
-        )
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -149,14 +139,18 @@ def parse_selection(
     if repeat < 1:
         raise InputError(f"--repeat {repeat}: it has to run at least once")
     kept, dropped = _asked(keep, "--keep"), _asked(drop, "--drop")
+    kept_layers, dropped_layers = (
+        Numbers.parse(",".join(words["layers"]), "layers") if words["layers"] else None
+        for words in (kept, dropped)
+    )
     first, steps = _taken(take)
     return Selection(
         phases=frozenset(kept["phase"]) or None,
         families=frozenset(kept["family"]) or None,
-        layers=_layers(kept["layers"]),
+        layers=kept_layers,
         without_phases=frozenset(dropped["phase"]),
         without_families=frozenset(dropped["family"]),
-        without_layers=_layers(dropped["layers"]),
+        without_layers=dropped_layers,
         weights=dict(_weight(text) for text in weights),
         take=steps,
         first=first,
@@ -176,7 +170,8 @@ def _asked(texts: Sequence[str], option: str) -> dict[str, list[str]]:
             known = [*(f"{kind}:..." for kind in _KINDS), *_WORDS]
             raise InputError(f"{option} {text}: unknown", hint=f"one of {', '.join(known)}")
         if kind == "layers":
-            found[kind].append(Numbers.parse(rest, f"{option} layers").written())
+            Numbers.parse(rest, f"{option} layers")
+            found[kind].append(rest)
             continue
         known = list(PHASES if kind == "phase" else FAMILIES)
         for word in (word.strip() for word in rest.split(",")):
@@ -189,10 +184,6 @@ def _asked(texts: Sequence[str], option: str) -> dict[str, list[str]]:
                 )
             found[kind].append(word)
     return found
-
-
-def _layers(texts: Sequence[str]) -> Numbers | None:
-    return Numbers.parse(",".join(texts), "layers") if texts else None
 
 
 def _taken(text: str | None) -> tuple[int | None, Numbers | None]:
@@ -267,8 +258,17 @@ def _check(
 ) -> None:  # fmt: skip
     """Refuses what the trace does not have: a typo in a weight, a layer too many."""
     layers = {part.layer for part in parts.values() if part.layer is not None}
-    for asked in (selection.layers, selection.without_layers):
-        _check_layers(asked, layers, trace.source)
+    asked = [one.ranges for one in (selection.layers, selection.without_layers) if one]
+    if asked and not layers:
+        what = "no layers were found: no marks with numbers, and nothing that repeats"
+        raise InputError(what, where=trace.source)
+    for first, last in itertools.chain(*asked):
+        missing = {first, first if last is None else last} - layers
+        if missing:
+            raise InputError(
+                f"there is no layer {max(missing)}", where=trace.source,
+                hint=f"it has layers {min(layers)} to {max(layers)}",
+            )  # fmt: skip
     names = {trace.nodes[one.at].name for one in chosen}
     known = {*names, *(name.rpartition("::")[2] for name in names), *FAMILIES}
     for key in selection.weights:
@@ -277,22 +277,6 @@ def _check(
             raise InputError(
                 f"--weight {key}: no family, and no operator of the trace", where=trace.source,
                 hint=f"did you mean {close[0]}?" if close else f"families: {', '.join(FAMILIES)}",
-            )  # fmt: skip
-
-
-def _check_layers(asked: Numbers | None, layers: Collection[int], source: str) -> None:
-    if asked is None:
-        return
-    if not layers:
-        raise InputError(
-            "no layers were found: no marks with numbers, and nothing that repeats", where=source
-        )
-    for first, last in asked.ranges:
-        missing = {first, first if last is None else last} - set(layers)
-        if missing:
-            raise InputError(
-                f"there is no layer {max(missing)}", where=source,
-                hint=f"it has layers {min(layers)} to {max(layers)}",
             )  # fmt: skip
 
 
@@ -310,11 +294,7 @@ def narrow(alignment: Alignment, kept: Collection[int]) -> Alignment:
         if (one.before if one.before is not None else one.beside) in kept
     )  # fmt: skip
     timings = {at: timing for at, timing in alignment.timings.items() if at in kept}
-    device_ns = sum(timing.device_ns for timing in timings.values())
-    device_ns += sum(one.device_ns for one in uncovered)
-    return msgspec.structs.replace(
-        alignment, timings=timings, uncovered=uncovered, device_ns=device_ns
-    )
+    return msgspec.structs.replace(alignment, timings=timings, uncovered=uncovered)
 
 
 def weigh(calls: Iterable[Call], times: Mapping[int, int]) -> None:

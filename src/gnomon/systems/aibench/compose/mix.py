@@ -7,6 +7,7 @@ program has several recorded steps, it goes on with the next one the next time i
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ import msgspec
 from gnomon.errors import InputError
 from gnomon.report import Figure, Manifest, Result
 from gnomon.systems.aibench import folder as folders
+from gnomon.systems.aibench.builder.schedule import registers_in
 from gnomon.systems.aibench.program import Call, Made, Program, Signal
 from gnomon.systems.aibench.stored import Stored, read_bench
 from gnomon.table import Table
@@ -111,11 +113,6 @@ def to_script(made: Mixed) -> dict[str, Any]:
     return {"bench": str(made.folder), "times": list(made.times), "ops": round(made.calls)}
 
 
-def _place(at: int) -> str:
-    names = ("first", "second", "third", "fourth", "fifth", "sixth")
-    return names[at] if at < len(names) else f"{at + 1}th"
-
-
 def _calls(program: Program) -> float:
     """How many calls one round of a program makes; what only prepares them is not counted."""
     own = [
@@ -123,6 +120,11 @@ def _calls(program: Program) -> float:
         for step in program.steps
     ]
     return sum(own[step] for order in program.order for step in order) / len(program.order)
+
+
+def _place(at: int) -> str:
+    names = ("first", "second", "third", "fourth", "fifth", "sixth")
+    return names[at] if at < len(names) else f"{at + 1}th"
 
 
 # -- how often, and in which order ---------------------------------------------------------------
@@ -264,18 +266,9 @@ class _Shift(msgspec.Struct, frozen=True):
 
 def _registers(program: Program) -> int:
     """How many registers a program has."""
-    highest = -1
-    for step in program.steps:
-        for thread in step:
-            for item in thread:
-                waiting = [item.outs] if isinstance(item, Call) else []
-                while waiting:
-                    out = waiting.pop()
-                    if isinstance(out, list):
-                        waiting += out
-                    elif out is not None:
-                        highest = max(highest, out)
-    return highest + 1
+    items = itertools.chain.from_iterable(itertools.chain.from_iterable(program.steps))
+    outs = (registers_in(item.outs) for item in items if isinstance(item, Call))
+    return max(itertools.chain.from_iterable(outs), default=-1) + 1
 
 
 def _settings(programs: Sequence[Program], names: Sequence[str]) -> dict[str, Any]:
@@ -291,7 +284,10 @@ def _settings(programs: Sequence[Program], names: Sequence[str]) -> dict[str, An
         elif key == "profiler":
             settings[key] = round(sum(value or 1.0 for value in values) / len(values), 2)
         elif key == "peak_bytes":
-            settings[key] = _peak_bytes(programs)
+            # Data of all is there all the time; what lives beside it, of one program at a time.
+            data = [sum(storage.nbytes for storage in one.storages) for one in programs]
+            beside = [int(value or 0) - own for value, own in zip(values, data)]
+            settings[key] = sum(data) + max(0, *beside)
         elif all(value == values[0] for value in values):
             settings[key] = values[0]
         else:
@@ -302,13 +298,6 @@ def _settings(programs: Sequence[Program], names: Sequence[str]) -> dict[str, An
                 if key == "device" else None,
             )  # fmt: skip
     return settings
-
-
-def _peak_bytes(programs: Sequence[Program]) -> int:
-    """Data of all is there all the time; what lives beside it, of one program at a time."""
-    data = [sum(storage.nbytes for storage in program.storages) for program in programs]
-    peaks = [int(program.settings.get("peak_bytes", 0)) for program in programs]
-    return sum(data) + max(max(peak - own, 0) for peak, own in zip(peaks, data))
 
 
 def _set_precision(mixed: Program, programs: Sequence[Program], modules: dict[str, str]) -> None:

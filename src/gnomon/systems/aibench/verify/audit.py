@@ -13,13 +13,19 @@ import os
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from string import ascii_letters, digits
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.errors import InputError
-from gnomon.systems.aibench.verify.trace_strings import TraceStrings, json_strings, read_strings
+from gnomon.systems.aibench.verify.trace_strings import (
+    TraceStrings,
+    floats_in,
+    json_strings,
+    read_strings,
+)
 from gnomon.systems.aibench.verify.vocabulary import Vocabulary
 
 __all__ = ["Audit", "Finding", "audit"]
@@ -30,9 +36,7 @@ _GRAM = 4
 _HASH_BITS = 24
 #: Numbers that anybody would write.
 _PLAIN = frozenset({0.0, 0.5, 1.0, 2.0})
-_WORD = frozenset(b"0123456789_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") | frozenset(
-    range(128, 256)
-)
+_WORD = {*f"{ascii_letters}{digits}_".encode(), *range(128, 256)}
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -146,28 +150,16 @@ def _unpacked(content: bytes) -> bytes:
 
 
 def _text(file: str, content: bytes) -> _Text:
-    if ".json" not in file:
-        return _Text(file, content, len(content))
     try:
-        data = msgspec.json.decode(content)
+        data = msgspec.json.decode(content) if ".json" in file else None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        data = None
+    if data is None:
         return _Text(file, content, len(content))
     strings = frozenset(json_strings(content))
     # Escapes hide a string from a search in what is written.
     both = content + b"\n" + "\n".join(sorted(strings)).encode(errors="replace")
-    return _Text(file, both, len(content), strings, frozenset(_floats_in(data)))
-
-
-def _floats_in(data: object) -> Iterator[float]:
-    stack = [data]
-    while stack:
-        each = stack.pop()
-        if isinstance(each, float):
-            yield each
-        elif isinstance(each, list):
-            stack += each
-        elif isinstance(each, dict):
-            stack += each.values()
+    return _Text(file, both, len(content), strings, frozenset(floats_in(data)))
 
 
 # --- searching -------------------------------------------------------------------------------
@@ -211,10 +203,7 @@ def _grams(text: bytes) -> NDArray[np.uint32]:
 
 
 def _find_strings(
-    strings: Iterable[str],
-    texts: Sequence[_Text],
-    original: TraceStrings,
-    vocabulary: Vocabulary,
+    strings: Iterable[str], texts: Sequence[_Text], original: TraceStrings, vocabulary: Vocabulary
 ) -> Iterator[Finding]:
     for string in strings:
         sought = string.encode(errors="replace")
@@ -222,30 +211,25 @@ def _find_strings(
             if len(sought) < _SHORTEST:
                 is_there = string in text.strings
             else:
-                is_there = any(
-                    _stands(sought, content, vocabulary)
-                    for content in (text.file.encode(), text.content)
-                )
+                places = (text.file.encode(), text.content)
+                is_there = any(_stands(sought, place, vocabulary) for place in places)
             if is_there:
                 yield Finding(string, text.file, original.kind_of(string))
 
 
 def _stands(sought: bytes, content: bytes, vocabulary: Vocabulary) -> bool:
-    """Whether it stands there other than as a part of something public."""
+    """Whether it appears there other than as a part of something public."""
     at = content.find(sought)
     while at >= 0:
-        if not vocabulary.has(_word_around(content, at, at + len(sought))):
+        start, end = at, at + len(sought)
+        while start > 0 and content[start] in _WORD and content[start - 1] in _WORD:
+            start -= 1
+        while end < len(content) and content[end - 1] in _WORD and content[end] in _WORD:
+            end += 1
+        if not vocabulary.has(content[start:end].decode(errors="replace")):
             return True
         at = content.find(sought, at + 1)
     return False
-
-
-def _word_around(content: bytes, start: int, end: int) -> str:
-    while start > 0 and content[start] in _WORD and content[start - 1] in _WORD:
-        start -= 1
-    while end < len(content) and content[end - 1] in _WORD and content[end] in _WORD:
-        end += 1
-    return content[start:end].decode(errors="replace")
 
 
 def _find_numbers(

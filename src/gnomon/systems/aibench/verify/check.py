@@ -44,15 +44,11 @@ def original_profile(trace_path: Path, step_ms: float | None = None) -> Profile:
         if not (math.isfinite(step_ms) and step_ms > 0):
             raise InputError(f"a step of {step_ms} ms; it has to take some time")
         return _profile(trace_path, Estimate.exact(step_ms), "given", measured)
-    return _profile(trace_path, _measured_step(measured), "measured", measured)
-
-
-def _measured_step(measured: Measured) -> Estimate | None:
-    mid = measured.step_ms
-    if mid is None or not mid > 0:
-        return None
-    spread = Estimate.from_samples(measured.steps_ms or [mid])
-    return Estimate(min(spread.low, mid), mid, max(spread.high, mid))
+    step, mid = None, measured.step_ms
+    if mid is not None and mid > 0:
+        step = Estimate.from_samples(measured.steps_ms or [mid])
+        step = Estimate(min(step.low, mid), mid, max(step.high, mid))
+    return _profile(trace_path, step, "measured", measured)
 
 
 def clone_profile(trace_path: Path, run: CloneRun | None) -> Profile:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -146,9 +146,16 @@ def compare_profiles(
         rows = [row for row in rows if row.name == _HOST_OPS]
     else:
         families = _families(original, clone, tolerance)
-        counts = _counts(original, clone, tolerance, [row.name for row in families])
+        one, two = original.family_count, clone.family_count
+        counts = [
+            Row(row.name, one.get(row.name, 0), two.get(row.name, 0), "", tolerance.family_pct)
+            for row in families
+        ]
     if basis != "same device":
-        rows, families, counts = (_unjudged(part) for part in (rows, families, counts))
+        rows, families, counts = (
+            [msgspec.structs.replace(row, tolerance_pct=None, decides=False) for row in part]
+            for part in (rows, families, counts)
+        )
     notes = tuple(_notes(original, clone, basis))
     return Check(
         original, clone, basis, tolerance, tuple(rows), tuple(families), tuple(counts), run, notes
@@ -165,25 +172,29 @@ def _basis(original: Profile, clone: Profile) -> Basis:
 _HOST_OPS = "host operators per step"
 
 
+#: Name, unit, and value of what is compared beside the step and the families.
+_QUANTITIES: tuple[tuple[str, str, Callable[[Profile], float | None]], ...] = (
+    ("device time per step", "ms", lambda run: _total(run.kernel_ms)),
+    ("operator time per step", "ms", lambda run: _total(run.operator_ms)),
+    ("kernels per step", "", lambda run: run.kernels),
+    ("streams", "", lambda run: len(run.stream_pct)),
+    ("busiest stream", "%", lambda run: run.stream_pct[0] if run.stream_pct else None),
+    ("device busy, profiled", "%", lambda run: run.busy_pct),
+    ("device busy", "%", lambda run: run.unprofiled_busy_pct),
+    (_HOST_OPS, "", lambda run: run.host_ops),
+    ("peak memory", "GiB", lambda run: None if run.peak_bytes is None else run.peak_bytes / 2**30),
+    ("power", "W", lambda run: run.power_w),
+)
+
+
 def _rows(original: Profile, clone: Profile, tolerance: Tolerance) -> Iterator[Row]:
     """All but the families; what neither has is left out."""
     yield Row(
         "step", original.step_ms.mid, clone.step_ms.mid, "ms", tolerance.step_pct, True,
         _guessed(original), _guessed(clone),
     )  # fmt: skip
-    known = [
-        ("device time per step", _total(original.kernel_ms), _total(clone.kernel_ms), "ms"),
-        ("operator time per step", _total(original.operator_ms), _total(clone.operator_ms), "ms"),
-        ("kernels per step", original.kernels, clone.kernels, ""),
-        ("streams", len(original.stream_pct), len(clone.stream_pct), ""),
-        ("busiest stream", _first(original.stream_pct), _first(clone.stream_pct), "%"),
-        ("device busy, profiled", original.busy_pct, clone.busy_pct, "%"),
-        ("device busy", original.unprofiled_busy_pct, clone.unprofiled_busy_pct, "%"),
-        (_HOST_OPS, original.host_ops, clone.host_ops, ""),
-        ("peak memory", _gib(original.peak_bytes), _gib(clone.peak_bytes), "GiB"),
-        ("power", original.power_w, clone.power_w, "W"),
-    ]
-    for name, one, two, unit in known:
+    for name, unit, of in _QUANTITIES:
+        one, two = of(original), of(clone)
         if one or two:
             yield Row(name, one, two, unit, tolerance.family_pct)
 
@@ -197,18 +208,14 @@ def _total(by_family: Mapping[str, float]) -> float | None:
     return math.fsum(by_family.values()) if by_family else None
 
 
-def _first(shares: tuple[float, ...]) -> float | None:
-    return shares[0] if shares else None
-
-
-def _gib(count: float | None) -> float | None:
-    return None if count is None else count / 2**30
-
-
 def _families(original: Profile, clone: Profile, tolerance: Tolerance) -> list[Row]:
     """Time by family; one that only one of them has is there too."""
     one, two = original.family_ms, clone.family_ms
-    share = {n: max(_share_pct(one, n), _share_pct(two, n)) for n in (*one, *two)}
+    wholes = [(family, math.fsum(family.values())) for family in (one, two)]
+    share = {
+        name: max(100.0 * run.get(name, 0.0) / whole if whole else 0.0 for run, whole in wholes)
+        for name in (*one, *two)
+    }
     return [
         Row(
             name, one.get(name, 0.0), two.get(name, 0.0), "ms", tolerance.family_pct,
@@ -217,22 +224,6 @@ def _families(original: Profile, clone: Profile, tolerance: Tolerance) -> list[R
         )
         for name in sorted(share, key=lambda name: (-one.get(name, 0.0), -two.get(name, 0.0)))
     ]  # fmt: skip
-
-
-def _share_pct(by_family: Mapping[str, float], name: str) -> float:
-    whole = math.fsum(by_family.values())
-    return 100.0 * by_family.get(name, 0.0) / whole if whole else 0.0
-
-
-def _counts(
-    original: Profile, clone: Profile, tolerance: Tolerance, names: list[str]
-) -> list[Row]:
-    one, two = original.family_count, clone.family_count
-    return [Row(n, one.get(n, 0), two.get(n, 0), "", tolerance.family_pct) for n in names]
-
-
-def _unjudged(rows: list[Row]) -> list[Row]:
-    return [msgspec.structs.replace(row, tolerance_pct=None, decides=False) for row in rows]
 
 
 def _notes(original: Profile, clone: Profile, basis: Basis) -> Iterator[str]:

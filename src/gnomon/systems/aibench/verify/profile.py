@@ -119,13 +119,21 @@ def profile_of(
     if not len(marks):
         notes.append("no step marks in the trace: the whole of it counts as one step")
     kernels = _device_steps(trace, laid, on_device, marks, notes)
-    operators = _operator_steps(trace, marks)
-    kernel_ms, kernel_count = _by_family(trace, kernels, _kernel_families(trace, on_device))
+    # The step in which each event of the host begins.
+    operators = _Steps(np.zeros(len(trace), np.int32), np.arange(1))
+    if len(marks):
+        operators = _Steps(_step_at(trace, marks, trace.start_ns), np.arange(len(marks)))
+    families = [PLACEHOLDER if _SPINS in n else classify_kernel(n) for n in trace.names]
+    rows = np.flatnonzero(on_device & (kernels.step >= 0))
+    kernel_ms, kernel_count = _medians(trace, families, kernels, rows, trace.duration_ns)
     operator_ms, operator_count = ({}, {}) if on_gpu else _on_cpu(trace, graph, laid, operators)
     if step_ms is None:
         periods = step_periods_ms(graph, graph.recorded)
         step_ms, step_from = Estimate.from_samples(periods, coverage=1.0), "profiled"
-    calls = np.flatnonzero(_is_operator(trace) & (operators.step >= 0))
+    # What only wraps operators does not count: a clone has no need of it.
+    wraps = [code for code, n in enumerate(trace.names) if operator_family(n) == FRAMEWORK]
+    is_call = trace.is_category("cpu_op") & ~np.isin(trace.name, wraps)
+    calls = np.flatnonzero(is_call & (operators.step >= 0))
     launched = np.flatnonzero(trace.is_category("kernel") & (kernels.step >= 0))
     return Profile(
         trace.source, _device_name(trace, on_device), on_gpu, step_ms, step_from,
@@ -197,13 +205,6 @@ def _lost_launches(
     return np.bincount(step[step >= 0], minlength=len(marks))
 
 
-def _operator_steps(trace: KinetoTrace, marks: NDArray[np.int64]) -> _Steps:
-    """The step in which each event of the host begins."""
-    if not len(marks):
-        return _Steps(np.zeros(len(trace), np.int32), np.arange(1))
-    return _Steps(_step_at(trace, marks, trace.start_ns), np.arange(len(marks)))
-
-
 def _step_at(
     trace: KinetoTrace, marks: NDArray[np.int64], at_ns: NDArray[np.int64]
 ) -> NDArray[np.int32]:
@@ -216,38 +217,24 @@ def _step_at(
 # -- families --------------------------------------------------------------------------------
 
 
-def _kernel_families(trace: KinetoTrace, on_device: NDArray[np.bool_]) -> dict[int, str]:
-    """The family of each name that stands for something on the device."""
-    return {
-        code: PLACEHOLDER if _SPINS in trace.names[code] else classify_kernel(trace.names[code])
-        for code in np.unique(trace.name[on_device]).tolist()
-    }
-
-
-def _by_family(
-    trace: KinetoTrace, steps: _Steps, families: dict[int, str]
-) -> tuple[dict[str, float], dict[str, int]]:
-    """Milliseconds and number of events per step, by the family of their names."""
-    rows = np.flatnonzero((steps.step >= 0) & np.isin(trace.name, list(families)))
-    family = [families[code] for code in trace.name[rows].tolist()]
-    return _medians(family, steps.step[rows], trace.duration_ns[rows], steps.whole)
-
-
 def _medians(
-    family: list[str],
-    step: NDArray[np.int32],
+    trace: KinetoTrace, families: list[str], steps: _Steps, rows: NDArray[np.int64],
     spent_ns: NDArray[np.int64],
-    whole: NDArray[np.int64],
-) -> tuple[dict[str, float], dict[str, int]]:
-    """The median over the whole steps of time and number, heaviest family first."""
+) -> tuple[dict[str, float], dict[str, int]]:  # fmt: skip
+    """The median over the whole steps of time and number of events, heaviest family first.
+
+    `families` are those of the trace's names.
+    """
     time_ns: Counter[tuple[str, int]] = Counter()
     number: Counter[tuple[str, int]] = Counter()
-    for key, ns in zip(zip(family, step.tolist()), spent_ns.tolist()):
-        time_ns[key] += ns
-        number[key] += 1
-    names = sorted(set(family))
-    spent = {n: float(np.median([time_ns[n, s] for s in whole.tolist()])) / 1e6 for n in names}
-    count = {n: round(float(np.median([number[n, s] for s in whole.tolist()]))) for n in names}
+    codes, step = trace.name[rows].tolist(), steps.step[rows].tolist()
+    for code, at, ns in zip(codes, step, spent_ns[rows].tolist()):
+        time_ns[families[code], at] += ns
+        number[families[code], at] += 1
+    names = sorted({name for name, _ in number})
+    whole = steps.whole.tolist()
+    spent = {n: float(np.median([time_ns[n, s] for s in whole])) / 1e6 for n in names}
+    count = {n: round(float(np.median([number[n, s] for s in whole]))) for n in names}
     order = sorted(names, key=lambda name: -spent[name])
     return {n: spent[n] for n in order if count[n]}, {n: count[n] for n in order if count[n]}
 
@@ -256,15 +243,13 @@ def _on_cpu(
     trace: KinetoTrace, graph: TraceGraph, laid: LaidOut, steps: _Steps
 ) -> tuple[dict[str, float], dict[str, int]]:
     """Operators' own time by family, and how many there are."""
-    families = {code: operator_family(name) for code, name in enumerate(trace.names)}
     collectives = [collective for collective, _ in laid.exchanges]
     rows = np.flatnonzero(trace.is_category("cpu_op"))
     rows = np.union1d(rows, np.asarray(collectives, np.int64))
-    rows = rows[steps.step[rows] >= 0]
     own_ns = _own_ns(trace, graph)
     own_ns[collectives] = trace.duration_ns[collectives]
-    family = [families[code] for code in trace.name[rows].tolist()]
-    return _medians(family, steps.step[rows], own_ns[rows], steps.whole)
+    families = [operator_family(name) for name in trace.names]
+    return _medians(trace, families, steps, rows[steps.step[rows] >= 0], own_ns)
 
 
 def _own_ns(trace: KinetoTrace, graph: TraceGraph) -> NDArray[np.int64]:
@@ -278,12 +263,6 @@ def _own_ns(trace: KinetoTrace, graph: TraceGraph) -> NDArray[np.int64]:
         spent = graph.recorded.end_ns - graph.recorded.start_ns
         np.add.at(own, graph.event[pieces], spent[pieces])
     return own
-
-
-def _is_operator(trace: KinetoTrace) -> NDArray[np.bool_]:
-    """Calls of operators; what only wraps them is left out, a clone has no need of it."""
-    wraps = [code for code, n in enumerate(trace.names) if operator_family(n) == FRAMEWORK]
-    return trace.is_category("cpu_op") & ~np.isin(trace.name, wraps)
 
 
 # -- counts, streams, busy time --------------------------------------------------------------
