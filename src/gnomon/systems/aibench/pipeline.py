@@ -204,8 +204,7 @@ def _pin(calls: list[Call], flow: Flow, alignment: Alignment | None) -> None:
     for call in calls:
         if not call.does.startswith(("aten.copy_.", "aten._to_copy.", "aten.to.")):
             continue
-        timing = alignment.timings.get(call.at) if alignment else None
-        if timing is not None:
+        if alignment is not None and (timing := alignment.timings.get(call.at)) is not None:
             is_pinned = any("Pinned" in name for name in timing.kernels)
         else:
             is_pinned = True in call.args[1:] and call.does.startswith("aten.copy_.")
@@ -236,25 +235,20 @@ def _placeholder(trace: ExecutionTrace, one: Uncovered, numbers: dict[int, int],
 
 def _peak_bytes(calls: list[Call], flow: Flow) -> int:
     """Most memory that is needed at once: what is there before, and what lives beside it."""
-    ends: dict[int, int] = {}
-    for at, call in enumerate(calls):
-        for number in call.reads | call.writes:
-            ends[number] = at
-    outside = sum(storage.nbytes for storage in flow.storages)
+    ends = {number: at for at, call in enumerate(calls) for number in call.reads | call.writes}
     live = most = 0
     freed: dict[int, int] = defaultdict(int)
     begun: set[int] = set()
     for at, call in enumerate(calls):
         for number in call.writes - begun:
             # Negative numbers stand for order among collectives, not for memory.
-            memory = flow.memories[number] if number >= 0 else None
-            if memory is not None and memory.storage is None:
-                live += memory.nbytes
-                freed[ends[number]] += memory.nbytes
+            if number >= 0 and flow.memories[number].storage is None:
+                live += flow.memories[number].nbytes
+                freed[ends[number]] += flow.memories[number].nbytes
         begun |= call.writes
         most = max(most, live)
         live -= freed[at]
-    return outside + most
+    return most + sum(storage.nbytes for storage in flow.storages)
 
 
 def _settings(trace: ExecutionTrace, alignment: Alignment | None) -> dict[str, object]:
@@ -273,7 +267,6 @@ def _settings(trace: ExecutionTrace, alignment: Alignment | None) -> dict[str, o
 
 
 def _used_fewer_bits(trace: ExecutionTrace, alignment: Alignment) -> bool:
-    """Whether float32 GEMMs ran with TF32."""
     return any(
         any(part in name.lower() for name in timing.kernels for part in _FEWER_BITS)
         for at, timing in alignment.timings.items()

@@ -305,8 +305,6 @@ def _threads(
 
 
 class _Timer:
-    """Times of the chosen, from the pairs."""
-
     def __init__(
         self, trace: ExecutionTrace, side: _ProfilerSide, chosen: Sequence[int],
         pairs: _Pairs,
@@ -429,7 +427,6 @@ class _Timer:
         return dict(waits)
 
     def _who(self, call: int, found: dict[int, int]) -> int | None:
-        """The chosen node that a runtime call belongs to."""
         event = self.side.parent[call]
         while event >= 0:
             if event in found and (owner := self.owner[found[event]]) >= 0:
@@ -516,7 +513,6 @@ class _Pace:
         self.slowdown = max(profiled_ns / alone_ns, 1.0) if alone_ns else 1.0
 
     def between(self, thread: int, from_ns: list[int], until_ns: list[int]) -> list[float]:
-        """The work between each two instants."""
         times, work = self._lanes[thread]
         spent = np.interp(until_ns, times, work) - np.interp(from_ns, times, work)
         return [max(ns, 0.0) for ns in spent.tolist()]

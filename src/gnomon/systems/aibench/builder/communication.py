@@ -37,8 +37,6 @@ Emit = Callable[[Call], None]
 
 
 class _Pending(msgspec.Struct, eq=False):
-    """A collective that nothing has waited for yet."""
-
     collective: Collective
     register: int
     token: int
@@ -83,8 +81,6 @@ class Communication:
                 waits.append(_helper(PREFIX + "wait", [], call))
                 self._end(one, waits[-1])
         return waits
-
-    # -- collectives -----------------------------------------------------------------------
 
     def _collective(self, collective: Collective, call: Call, emit: Emit) -> None:
         ins, outs = self._operands(collective, call, emit)
@@ -147,10 +143,7 @@ class Communication:
         call.writes.add(self.flow.memory_of(tensor).number)
         return ["r", helper.outs]
 
-    # -- waiting ---------------------------------------------------------------------------
-
     def _promise(self, collective: Collective, call: Call) -> None:
-        """Gives a call a handle."""
         register, token = self.flow.register(), self._token()
         call.outs = register
         call.metas = [self.flow.meta(_NOTHING)]

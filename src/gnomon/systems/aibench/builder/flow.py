@@ -53,8 +53,6 @@ class Flow:
         self._outside: dict[tuple[int, bool], int] = {}
         self._registers = 0
 
-    # -- reading ---------------------------------------------------------------------------
-
     def take(self, tensor: TensorValue, emit: Callable[[Call], None], call: Call) -> list[Any]:
         """The operand that stands for a tensor that is read.
 
@@ -126,7 +124,6 @@ class Flow:
     def _cut(
         self, memory: _Memory, tensor: TensorValue, emit: Callable[[Call], None], call: Call
     ) -> list[Any]:
-        """A view of memory that some call made."""
         assert memory.base is not None
         dtype = None if memory.base_dtype == tensor.dtype else tensor.dtype
         return self._view(memory.base, tensor, memory.number, emit, call, dtype)
@@ -151,8 +148,6 @@ class Flow:
     ) -> list[Any]:
         """Another tensor on the same memory, which a call may reshape."""
         return self._view(operand, tensor, self.memory_of(tensor).number, emit, call)
-
-    # -- writing ---------------------------------------------------------------------------
 
     def give(self, values: tuple[Value, ...], call: Call) -> None:
         """Binds what a call returned: fills its registers and how they look."""
@@ -198,8 +193,6 @@ class Flow:
         if tensor.elements:
             self._live[tensor.storage] = memory
         return memory
-
-    # -- numbers ---------------------------------------------------------------------------
 
     def register(self) -> int:
         """An unused register."""

@@ -72,8 +72,6 @@ def choose(trace: ExecutionTrace, constructors: Collection[str] = ()) -> list[Ch
 
 
 class _Selection:
-    """One walk through a trace."""
-
     def __init__(self, trace: ExecutionTrace, constructors: frozenset[str]) -> None:
         self.trace, self.constructors = trace, constructors
         self.first, self.last = _places(trace)
@@ -172,7 +170,6 @@ class _Selection:
 
 
 def _can_be_given(node: Node, operator: Operator) -> bool:
-    """Whether every recorded argument can be made again."""
     if len(node.inputs) > len(operator.arguments):
         return False
     for value, argument in zip(node.inputs, operator.arguments):

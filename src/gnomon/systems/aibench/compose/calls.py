@@ -117,9 +117,6 @@ class Composed(msgspec.Struct, frozen=True):
     dropped: int
 
 
-# -- what is asked for ---------------------------------------------------------------------------
-
-
 def parse_selection(
     keep: Sequence[str] = (), drop: Sequence[str] = (), weights: Sequence[str] = (),
     take: str | None = None, repeat: int = 1,
@@ -159,7 +156,6 @@ def parse_selection(
 
 
 def _asked(texts: Sequence[str], option: str) -> dict[str, list[str]]:
-    """Words by kind."""
     found: dict[str, list[str]] = {kind: [] for kind in _KINDS}
     for text in texts:
         kind, colon, rest = (word.strip() for word in text.partition(":"))
@@ -204,9 +200,6 @@ def _weight(text: str) -> tuple[str, int]:
             f"--weight {text}: no whole number", hint="FAMILY=TIMES or OPERATOR=TIMES"
         )
     return name, int(number)
-
-
-# -- what stays ----------------------------------------------------------------------------------
 
 
 def compose(
@@ -278,9 +271,6 @@ def _check(
                 f"--weight {key}: no family, and no operator of the trace", where=trace.source,
                 hint=f"did you mean {close[0]}?" if close else f"families: {', '.join(FAMILIES)}",
             )  # fmt: skip
-
-
-# -- what follows from it ------------------------------------------------------------------------
 
 
 def narrow(alignment: Alignment, kept: Collection[int]) -> Alignment:

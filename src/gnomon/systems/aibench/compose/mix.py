@@ -265,14 +265,12 @@ class _Shift(msgspec.Struct, frozen=True):
 
 
 def _registers(program: Program) -> int:
-    """How many registers a program has."""
     items = itertools.chain.from_iterable(itertools.chain.from_iterable(program.steps))
     outs = (registers_in(item.outs) for item in items if isinstance(item, Call))
     return max(itertools.chain.from_iterable(outs), default=-1) + 1
 
 
 def _settings(programs: Sequence[Program], names: Sequence[str]) -> dict[str, Any]:
-    """What holds for the whole process."""
     keys = dict.fromkeys(key for program in programs for key in program.settings)
     settings: dict[str, Any] = {}
     for key in keys:

@@ -94,9 +94,6 @@ def family_of(node: Node) -> str:
     return "other" if family == FRAMEWORK else family
 
 
-# -- phases ----------------------------------------------------------------------------------
-
-
 def phases_of(trace: ExecutionTrace) -> list[Phase]:
     """The phase of every node."""
     marked: list[Phase | None] = []
@@ -159,9 +156,6 @@ def _follow_gradients(trace: ExecutionTrace, phases: list[Phase | None]) -> None
             gradients |= made
         else:
             gradients -= made
-
-
-# -- layers ----------------------------------------------------------------------------------
 
 
 def layers_of(

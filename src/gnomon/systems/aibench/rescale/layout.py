@@ -17,8 +17,8 @@ import msgspec
 from gnomon.systems.aibench.builder.flow import natural_strides
 
 __all__ = [
-    "Factor", "Layout", "NotWhole", "Region", "dense_strides", "is_dense", "multiply", "region_of",
-    "regroup", "restride", "rounded",
+    "Factor", "Layout", "NotWhole", "Region", "dense_strides", "is_dense", "multiply",
+    "region_of", "regroup", "restride", "rounded",
 ]  # fmt: skip
 
 _MOST_OPTIONS = 8
@@ -106,9 +106,6 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether a tensor has no gaps, in whichever order its dimensions lie."""
     wanted = dense_strides(shape, strides)
     return all(size == 1 or a == b for size, a, b in zip(shape, strides, wanted))
-
-
-# -- views of the same elements, in order --------------------------------------------------------
 
 
 def regroup(
@@ -209,9 +206,6 @@ def _place(target: list[int], left: int, batch: int, by: Fraction) -> list[_Dims
             found.append([grown if k == j else (other, None) for k, other in enumerate(target)])
         before = after
     return found
-
-
-# -- any view of some memory ---------------------------------------------------------------------
 
 
 def region_of(

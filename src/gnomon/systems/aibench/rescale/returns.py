@@ -8,7 +8,7 @@ from fractions import Fraction
 import msgspec
 
 from gnomon.ingest.execution.trace import TensorValue
-from gnomon.systems.aibench.builder.flow import natural_strides
+from gnomon.systems.aibench.builder.flow import strides_of
 from gnomon.systems.aibench.rescale.layout import (
     Factor,
     Layout,
@@ -90,7 +90,7 @@ def layout_like(
             sizes[dim] = _size_like(step, layouts, dim, size)
     if step.chosen.role != "operator" and tuple(sizes) == tensor.shape and sizes:
         sizes[0] = _size_in(step, layouts, sizes[0])
-    strides = dense_strides(sizes, tensor.strides or natural_strides(tensor.shape))
+    strides = dense_strides(sizes, strides_of(tensor))
     return Layout(tuple(sizes), strides, tensor.offset, (None,) * len(sizes))
 
 

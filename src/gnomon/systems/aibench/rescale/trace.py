@@ -21,14 +21,8 @@ from gnomon.ingest.execution.trace import ExecutionTrace, Node, TensorValue, Val
 from gnomon.systems.aibench.builder.flow import natural_strides
 from gnomon.systems.aibench.builder.select import Chosen, tensors_in
 from gnomon.systems.aibench.program import Call
-from gnomon.systems.aibench.rescale.layout import (
-    Factor,
-    Layout,
-    NotWhole,
-    multiply,
-    rounded,
-)
-from gnomon.systems.aibench.rescale.memory import Memories, Taint, as_recorded, is_grown
+from gnomon.systems.aibench.rescale.layout import Factor, Layout, NotWhole, multiply, rounded
+from gnomon.systems.aibench.rescale.memory import Memories, Taint, as_recorded
 from gnomon.systems.aibench.rescale.returns import layout_like, uneven_bags, with_factors
 from gnomon.systems.aibench.rescale.sizes import (
     Change,
@@ -165,7 +159,6 @@ class _Search:
         raise self._error(self.furthest)
 
     def guess(self, place: int, options: int, taint: Taint) -> _Guess:
-        """What is taken in some place."""
         return self.guesses.setdefault(place, _Guess(0, options, taint))
 
     def _take_back(self, conflict: _Conflict) -> None:
@@ -207,19 +200,13 @@ class _Search:
                 where=self.trace.source, hint="is it the batch of this job?",
             )  # fmt: skip
         nodes = tuple(attempt.nodes.get(at, node) for at, node in enumerate(self.trace.nodes))
-        trace = ExecutionTrace(
-            self.trace.source, self.trace.schema, nodes, self.trace.groups, self.trace.adopted
-        )
+        old = self.trace
+        trace = ExecutionTrace(old.source, old.schema, nodes, old.groups, old.adopted)
         now = multiply(self.batch, self.factor)
         return Rescaled(
-            trace,
-            self.batch,
-            now,
-            len(carriers),
-            len(others),
-            attempt.twice,
+            trace, self.batch, now, len(carriers), len(others), attempt.twice,
             frozenset(attempt.nodes),
-        )
+        )  # fmt: skip
 
     def _error(self, conflict: _Conflict) -> InputError:
         node = conflict.step.node
@@ -261,7 +248,7 @@ class _Attempt:
         values: Mapping[int, Value] = {}
         if step.chosen.role == "operator":
             values = self._operator(number * _PLACES + _PLACES - 1, step, layouts, taint)
-        elif any(is_grown(tensor, layout) for (tensor, _), layout in zip(step.ins, layouts)):
+        elif any(layout.shape != t.shape for (t, _), layout in zip(step.ins, layouts)):
             values = self._other(step, layouts, taint)
         self._write_down(step, layouts, values)
 
@@ -287,8 +274,6 @@ class _Attempt:
         if len(grown) == 1 and list(recorded).count(recorded[grown[0]]) > 1:
             self.twice += 1
 
-    # -- operators -------------------------------------------------------------------------------
-
     def _operator(
         self, place: int, step: Step, layouts: Sequence[Layout], taint: Taint
     ) -> Mapping[int, Value]:
@@ -312,16 +297,14 @@ class _Attempt:
             if not why:
                 if len(options) > 1:
                     guess.taken = at
-                    self._count_sizes(step, options[at])
+                    for spot, value in options[at].values.items():
+                        recorded = _whole_numbers(step.node.inputs[spot])
+                        self._count_twice(recorded, _whole_numbers(value))
                 self._bind(step, options[at], layouts, changed, taint)
                 return options[at].values
         if len(options) > 1:
             guess.taken = len(options) - 1
         raise _Conflict(step, why, taint)
-
-    def _count_sizes(self, step: Step, option: Option) -> None:
-        for at, value in option.values.items():
-            self._count_twice(_whole_numbers(step.node.inputs[at]), _whole_numbers(value))
 
     def _fault(
         self, step: Step, option: Option, layouts: Sequence[Layout], changed: Mapping[int, Layout]
@@ -340,7 +323,6 @@ class _Attempt:
         self, step: Step, option: Option, layouts: Sequence[Layout],
         changed: Mapping[int, Layout], taint: Taint,
     ) -> None:  # fmt: skip
-        """Notes how the results look."""
         assert step.chosen.operator is not None
         now = self.trials.of(step.node, step.chosen.operator, option.values, changed)
         then = self.trials.of(step.node, step.chosen.operator)
@@ -376,8 +358,6 @@ class _Attempt:
             values[3] = layout.offset
         return values
 
-    # -- what is no operator of torch ------------------------------------------------------------
-
     def _other(self, step: Step, layouts: Sequence[Layout], taint: Taint) -> Mapping[int, Value]:
         """Collectives, compiled kernels, and what torch does not have."""
         role = step.chosen.role
@@ -401,7 +381,7 @@ class _Attempt:
     ) -> Mapping[int, Value]:
         """All that is sent and received grows alike."""
         moved = [(t, layout) for (t, _), layout in zip(step.ins, layouts) if t.elements]
-        if len({is_grown(tensor, layout) for tensor, layout in moved}) > 1:
+        if len({layout.shape != tensor.shape for tensor, layout in moved}) > 1:
             raise _Conflict(step, "not all that it moves grows with the batch", taint)
         for tensor, memory in step.outs:
             if memory not in step.read and tensor.elements and tensor.shape:
@@ -414,8 +394,6 @@ class _Attempt:
             for at, value in enumerate(step.node.inputs)
             if isinstance(value, tuple) and value and sum(_whole_numbers(value)) in rows
         }
-
-    # -- writing down ----------------------------------------------------------------------------
 
     def _write_down(
         self, step: Step, layouts: Sequence[Layout], values: Mapping[int, Value]

@@ -179,7 +179,6 @@ def forward(q, k, v, rule):
 
 
 def backward(grad, q, k, v, out, sums, rule, wants_bias=False):
-    """The gradients of query, key, value and bias."""
     all_k, all_v = _every_head(q, k), _every_head(q, v)
     key = rule.key(q, all_k, all_v), wants_bias
     _chosen.setdefault(key, _chosen.get(key[0], 0))  # dropout has to be that of the forward pass

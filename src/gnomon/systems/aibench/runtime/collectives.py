@@ -106,12 +106,10 @@ def packed(parts, size):
 
 
 def movable(tensor):
-    """A flat tensor that both libraries can move."""
     return tensor if tensor.dtype in NATIVE else tensor.view(torch.uint8)
 
 
 def reducible(tensor):
-    """A flat tensor that both libraries can reduce."""
     return movable(torch.view_as_real(tensor).view(-1) if tensor.is_complex() else tensor)
 
 
@@ -119,8 +117,6 @@ def reducible(tensor):
 
 
 class Handle:
-    """A collective under way."""
-
     def __init__(self, owner, works, after=()):
         self.owner, self.works, self.after, self.lock = owner, works, after, threading.Lock()
 
@@ -136,8 +132,6 @@ class Handle:
 
 
 class Until:
-    """Something that is over at some time."""
-
     def __init__(self, at):
         self.at = at
 
@@ -151,8 +145,6 @@ class Until:
 
 
 class Collectives:
-    """Runs collectives among the ranks that are here."""
-
     def __init__(self, bench):
         self.bench, self.machine = bench, bench.machine
         self.groups, self.costs = {}, {}

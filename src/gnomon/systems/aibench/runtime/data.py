@@ -6,7 +6,6 @@ import torch
 
 
 def refuse(line):
-    """Ends with one line about what was wrong."""
     print(f"run.py: {line}", file=sys.stderr)
     sys.exit(2)
 

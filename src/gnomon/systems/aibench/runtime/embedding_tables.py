@@ -109,7 +109,6 @@ class Lookup:
         self.weights, self.options = weights, options
 
     def row_gradients(self, group, grad, columns):
-        """The gradient of each row that was looked up."""
         if self.pooling == _NONE:
             return grad[group.span[0] : group.span[1]].float()
         part = part_of(group.ends, group.rows.numel())
@@ -188,7 +187,6 @@ def _summed(rows, grads):
 
 
 def _state(flat, group, rows):
-    """State of an optimizer, by element or by row."""
     if flat.numel() >= group.begin + rows * group.width:
         return group.matrix(flat)
     first = group.begin // group.width if flat.numel() > group.begin // group.width else 0

@@ -11,8 +11,6 @@ from torch.nn import functional
 
 
 class Rehearsal:
-    """What was found out while a step was rehearsed."""
-
     def __init__(self):
         self.begin(None)
 
@@ -26,7 +24,6 @@ class Rehearsal:
         return self.found.get(key, False)
 
     def plan(self, key, make):
-        """Something that is made once."""
         if key not in self.plans:
             self.plans[key] = make()
         return self.plans[key]
@@ -53,7 +50,6 @@ def can_be_offsets(offsets, total):
 
 
 def part_of(offsets, total):
-    """The part that each of `total` elements lies in."""
     at = torch.arange(total, device=offsets.device)
     found = torch.searchsorted(offsets[1:].contiguous(), at.to(offsets.dtype), right=True)
     return found.clamp_(max=max(offsets.numel() - 2, 0))

@@ -72,7 +72,6 @@ def options(parser):
 
 
 def begin(args):
-    """Starts the ranks, or joins them."""
     if args.ranks < 1:
         sys.exit("run.py: --ranks has to be at least 1")
     is_rank = int(os.environ.get("WORLD_SIZE", "1")) > 1
@@ -90,11 +89,7 @@ def ready(bench):
     return {}
 
 
-# -- a rank ----------------------------------------------------------------------------------
-
-
 def join(args):
-    """Takes this process's place among the ranks."""
     env = os.environ
     here.rank, here.world = int(env.get("RANK", "0")), int(env.get("WORLD_SIZE", "1"))
     here.local = int(env.get("LOCAL_RANK", here.rank))
@@ -158,7 +153,6 @@ def choose_backend(args, world, local_world):
 
 
 def meet():
-    """Waits for all ranks to be there."""
     dist = torch.distributed
     if not dist.is_available() or not getattr(dist, f"is_{here.backend}_available")():
         sys.exit(f"run.py: this torch has no {here.backend}")
@@ -190,9 +184,6 @@ def report(bench, result):
         torch.distributed.destroy_process_group()
     if here.rank:
         sys.exit(0)
-
-
-# -- the starter -----------------------------------------------------------------------------
 
 
 class Starter:

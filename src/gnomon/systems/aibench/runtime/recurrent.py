@@ -160,9 +160,6 @@ def mkldnn_layer_backward(data, w0, w1, w2, w3, hx, cx, output, hy, cy, grad, gr
     return of_data, *of_weights, of_state.reshape(hx.shape), of_cell.reshape(cx.shape)
 
 
-# -- cells: gates come in, everything beyond the GEMMs is done here ---------------------
-
-
 def lstm_cell(of_input, of_hidden, cx, input_bias=None, hidden_bias=None):
     gates = of_input + of_hidden
     if input_bias is not None:

@@ -59,7 +59,6 @@ def targets(outs, blank):
 
 
 def registers(value):
-    """The registers that an argument reads."""
     if not isinstance(value, list) or not value:
         return []
     if value[0] == "r":
@@ -79,7 +78,6 @@ class Call:
         self.blank = "_"  # each thread has its own
 
     def registers(self):
-        """The registers of the results, in order."""
         found, waiting = [], [self.outs]
         while waiting:
             out = waiting.pop(0)
@@ -90,7 +88,6 @@ class Call:
         return found
 
     def source(self):
-        """The call as Python."""
         if not self.is_replayed:
             made = [f"r{out} = new({meta})" for out, meta in zip(self.registers(), self.metas)]
             return "\n".join([f"occupy({self.device})", *made])
@@ -152,7 +149,6 @@ class Machine:
             self.streams[0].wait_stream(stream)
 
     def occupy(self, tenths):
-        """Keeps the device busy for tenths of a microsecond."""
         if self.is_cuda:
             torch.cuda._sleep(int(tenths * self.per_tenth))
         else:
@@ -187,8 +183,6 @@ class Machine:
 
 
 class Bench:
-    """The program, made ready for a device."""
-
     def __init__(self, program, machine, args):
         self.program, self.machine, self.args = program, machine, args
         tensors = data.Data(program, machine.device, args)
@@ -406,8 +400,6 @@ class Bench:
 
 
 class Worker(threading.Thread):
-    """A host thread beside the main one."""
-
     def __init__(self, bench):
         super().__init__(daemon=True)
         self.bench, self.machine, self.names = bench, bench.machine, bench.names

@@ -121,9 +121,6 @@ def audit(
     )  # fmt: skip
 
 
-# --- the benchmark ---------------------------------------------------------------------------
-
-
 def _read_bench(bench: Path) -> Iterator[_Text]:
     if not bench.is_dir():
         raise InputError("is no folder", where=str(bench), hint="give a benchmark's folder")
@@ -160,9 +157,6 @@ def _text(file: str, content: bytes) -> _Text:
     # Escapes hide a string from a search in what is written.
     both = content + b"\n" + "\n".join(sorted(strings)).encode(errors="replace")
     return _Text(file, both, len(content), strings, frozenset(floats_in(data)))
-
-
-# --- searching -------------------------------------------------------------------------------
 
 
 def _present(strings: Collection[str], texts: Sequence[_Text]) -> set[str]:

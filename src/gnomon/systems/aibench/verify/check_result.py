@@ -64,7 +64,6 @@ _HOW = [
 
 
 def _out_of_tolerance(check: Check) -> list[str]:
-    """The rows that decide against the clone, by name."""
     rows = [
         f"{row.name} ({'only one has it' if off is None else f'{off:+.1f} %'})"
         for row in check.against

@@ -154,9 +154,6 @@ def _device_name(trace: KinetoTrace, on_device: NDArray[np.bool_]) -> str:
     return own or next((name for name in trace.gpus if name), UNNAMED)
 
 
-# -- steps -----------------------------------------------------------------------------------
-
-
 def _device_steps(
     trace: KinetoTrace,
     laid: LaidOut,
@@ -214,9 +211,6 @@ def _step_at(
     return np.where(inside, place, -1).astype(np.int32)
 
 
-# -- families --------------------------------------------------------------------------------
-
-
 def _medians(
     trace: KinetoTrace, families: list[str], steps: _Steps, rows: NDArray[np.int64],
     spent_ns: NDArray[np.int64],
@@ -242,7 +236,6 @@ def _medians(
 def _on_cpu(
     trace: KinetoTrace, graph: TraceGraph, laid: LaidOut, steps: _Steps
 ) -> tuple[dict[str, float], dict[str, int]]:
-    """Operators' own time by family, and how many there are."""
     collectives = [collective for collective, _ in laid.exchanges]
     rows = np.flatnonzero(trace.is_category("cpu_op"))
     rows = np.union1d(rows, np.asarray(collectives, np.int64))
@@ -263,9 +256,6 @@ def _own_ns(trace: KinetoTrace, graph: TraceGraph) -> NDArray[np.int64]:
         spent = graph.recorded.end_ns - graph.recorded.start_ns
         np.add.at(own, graph.event[pieces], spent[pieces])
     return own
-
-
-# -- counts, streams, busy time --------------------------------------------------------------
 
 
 def _median_count(rows: NDArray[np.int64], steps: _Steps) -> int:

@@ -147,9 +147,6 @@ def _parts(text: str) -> Iterator[str]:
     yield _PLACE.split(pieces[-1])[0].rpartition(".")[0]
 
 
-# --- what the strings are --------------------------------------------------------------------
-
-
 class _Side(msgspec.Struct, gc=False):
     values: list[object] = []
     types: list[str] = []
