@@ -66,11 +66,11 @@ def test_audit_is_clean_and_finds_what_was_left(bench, tmp_path, capsys):
     assert clean["searched"] > 100
     import shutil
 
-    told = tmp_path / "told"
-    shutil.copytree(bench, told)
-    with (told / "README.md").open("a") as readme:
+    leaking = tmp_path / "leaking"
+    shutil.copytree(bench, leaking)
+    with (leaking / "README.md").open("a") as readme:
         readme.write("recorded inside Optimizer.step#AdamW.step\n")
-    found = answer(capsys, "aibench", "audit", told, "--against", TRACES, code=3)
+    found = answer(capsys, "aibench", "audit", leaking, "--against", TRACES, code=3)
     assert found["found"][0]["file"] == "README.md"
 
 

@@ -381,9 +381,9 @@ def test_streams_wait_for_one_another_and_for_the_end(monkeypatch, recorded, tmp
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    waits = [(who, whom) for kind, who, whom in told["asked"] if kind == "wait"]
+    summary = json.loads(done.stdout)
+    waits = [(who, whom) for kind, who, whom in summary["asked"] if kind == "wait"]
     assert len(waits) == built.program.events > 10
     assert all(who != whom for who, whom in waits)
-    assert [kind for kind, *_ in told["asked"]][-1] == "join"
-    assert told["placeholders"] == 0
+    assert [kind for kind, *_ in summary["asked"]][-1] == "join"
+    assert summary["placeholders"] == 0

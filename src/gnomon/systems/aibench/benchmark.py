@@ -114,10 +114,8 @@ def build(
     files = KernelFiles(_kernel_folder(Path(source), kernels))
     built = build_program(trace, profile, kernels=files, options=options)
     if files.sources:
-        note = (
-            f"{len(files.sources)} compiled kernels go along as files: code that was generated "
-            "from the model; --kernels none leaves them out"
-        )
+        note = f"{len(files.sources)} compiled kernels go along as files: code that was generated "
+        note += "from the model; --kernels none leaves them out"
         built = msgspec.structs.replace(built, notes=(*built.notes, note))
     readme = describe(_facts(built))
     write_bench(
@@ -227,7 +225,6 @@ def _tables(made: Benchmark) -> list[Table]:
 
 
 def _family(call: Call) -> str:
-    return {
-        "collective": "communication", "wait": "communication", "kernel": "compiled kernel",
-        "missing": "placeholder",
-    }.get(call.role) or operator_family(call.title)  # fmt: skip
+    known = {"collective": "communication", "wait": "communication",
+             "kernel": "compiled kernel", "missing": "placeholder"}  # fmt: skip
+    return known.get(call.role) or operator_family(call.title)

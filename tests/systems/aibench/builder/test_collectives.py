@@ -60,7 +60,7 @@ def test_kinds_are_told_by_name(name, kind):
         ((147, 94594108284448, 1, "all_to_allv", (3, 1, 1, 1), (2, 2, 1, 1)), 4, [], 147),
         # A name; then a name and a description, the ranks' first, stride and number...
         ((9, "grid", 1, "all_to_allv", (3, 1, 1, 1), (2, 2, 1, 1), 2, 2, 4), 4, [2, 2, 4], 9),
-        # ...and a sequence number that says whether it is between two, and the caller's wish.
+        # ...and a sequence number that shows whether it is between two, and whether it is asynchronous.
         (((9, False), ("7", "dp"), 1, "all_to_allv", (3, 1, 1, 1), (), 0, 1, 4, True), 4, [], (9, False)),
     ],
 )  # fmt: skip

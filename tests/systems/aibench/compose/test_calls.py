@@ -69,7 +69,7 @@ def test_communication_is_a_word_of_its_own():
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "message"),
     [
         (dict(keep=["phase:backwards"]), "did you mean backward? there are forward, backward"),
         (dict(keep=["family:gemm"]), "there are allocation, attention"),
@@ -85,10 +85,10 @@ def test_communication_is_a_word_of_its_own():
         (dict(repeat=0), "at least once"),
     ],
 )
-def test_a_typo_is_answered_with_what_there_is(asked, said):
+def test_a_typo_is_answered_with_what_there_is(asked, message):
     with pytest.raises(InputError) as caught:
         parse_selection(**asked)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10), st.booleans()), min_size=1)
@@ -153,7 +153,7 @@ def test_weights_by_operator_go_before_those_by_family(gpt):
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "message"),
     [
         (dict(keep=["layers:0-3"]), "there is no layer 3; it has layers 0 to 2"),
         (dict(keep=["communication"]), "no call is left; most calls of the trace are"),
@@ -162,10 +162,10 @@ def test_weights_by_operator_go_before_those_by_family(gpt):
         (dict(take="4"), "it has one step"),
     ],
 )
-def test_what_the_trace_does_not_have_is_refused(gpt, asked, said):
+def test_what_the_trace_does_not_have_is_refused(gpt, asked, message):
     with pytest.raises(InputError) as caught:
         composed(gpt, parse_selection(**asked))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_layers_where_there_are_none(tmp_path):

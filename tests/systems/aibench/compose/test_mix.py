@@ -169,12 +169,12 @@ def test_prop_turns_are_spread(times):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [("3", "1 weights for 2"), ("3,x", "no numbers"), ("1,0", "greater than zero"),
      ("1,-2", "greater than zero"), ("1,nan", "greater than zero"), ("0.0001,1", "closer together")],
 )  # fmt: skip
-def test_weights_that_are_none(text, said):
-    with pytest.raises(InputError, match=said):
+def test_weights_that_are_none(text, message):
+    with pytest.raises(InputError, match=message):
         parse_weights(text, 2)
 
 
@@ -290,7 +290,7 @@ def test_a_page_says_what_it_is_made_of_and_no_names(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "message"),
     [
         (b"nothing", "cannot be read"),
         (gzip.compress(b"{"), "cannot be read"),
@@ -300,7 +300,7 @@ def test_a_page_says_what_it_is_made_of_and_no_names(tmp_path):
     ],
     ids=["no gzip", "cut", "a list", "another format", "empty"],
 )
-def test_what_is_no_benchmark_is_refused(tmp_path, raw, said):
+def test_what_is_no_benchmark_is_refused(tmp_path, raw, message):
     good = bench(tmp_path / "good", program())
     (tmp_path / "bad").mkdir()
     with pytest.raises(
@@ -308,7 +308,7 @@ def test_what_is_no_benchmark_is_refused(tmp_path, raw, said):
     ):
         mix([good, tmp_path / "bad"], [1, 1], tmp_path / "out")
     (tmp_path / "bad" / "program.json.gz").write_bytes(raw)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         mix([good, tmp_path / "bad"], [1, 1], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

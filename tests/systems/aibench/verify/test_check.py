@@ -1,4 +1,4 @@
-"""Does the check tell a clone that behaves from one that does not?"""
+"""Does the check distinguish a clone that behaves from one that does not?"""
 
 from __future__ import annotations
 
@@ -112,23 +112,23 @@ def test_what_the_host_wraps_around_operators_decides_nothing():
 
 def test_an_estimated_step_is_not_held_against_the_clone():
     guess = Estimate(9.0, 10.0, 12.0)
-    told = gpu_profile(guess, step_from="estimated")
-    assert compare_profiles(told, gpu_profile(13.0)).agrees is True  # 8 % above the range
-    assert compare_profiles(told, gpu_profile(13.3)).agrees is False
-    assert compare_profiles(told, gpu_profile(8.2)).agrees is True
-    assert compare_profiles(told, gpu_profile(8.0)).agrees is False
-    assert compare_profiles(gpu_profile(13.0), told).agrees is True
+    estimated = gpu_profile(guess, step_from="estimated")
+    assert compare_profiles(estimated, gpu_profile(13.0)).agrees is True  # 8 % above the range
+    assert compare_profiles(estimated, gpu_profile(13.3)).agrees is False
+    assert compare_profiles(estimated, gpu_profile(8.2)).agrees is True
+    assert compare_profiles(estimated, gpu_profile(8.0)).agrees is False
+    assert compare_profiles(gpu_profile(13.0), estimated).agrees is True
     # The spread of steps that were measured excuses nothing.
     spread = gpu_profile(guess)
     assert compare_profiles(spread, gpu_profile(11.5)).agrees is False
-    (note,) = compare_profiles(told, gpu_profile()).notes
+    (note,) = compare_profiles(estimated, gpu_profile()).notes
     assert note == (
         "the original's step was not measured without the profiler: 10 ms is estimated from its "
         "profile, 9 to 12"
     )
 
 
-def test_placeholders_are_told():
+def test_placeholders_are_reported():
     check = compare_profiles(
         gpu_profile(product=6.0, elementwise=1.0), gpu_profile(product=6.0, **{PLACEHOLDER: 1.0})
     )
@@ -294,10 +294,10 @@ def test_the_step_is_the_given_the_measured_or_the_estimated_one(tmp_path):
     assert (given_.step_from, given_.step_ms) == ("given", Estimate.exact(50.0))
     assert given_.peak_bytes == measured.peak_bytes
     (tmp_path / "alone.json.gz").write_bytes(H200_TRACE.read_bytes())
-    told = original_profile(tmp_path / "alone.json.gz")
-    assert told.step_from == "estimated"
-    assert told.step_ms.contains(measured.step_ms.mid)
-    assert told.power_w is told.peak_bytes is None
+    estimated = original_profile(tmp_path / "alone.json.gz")
+    assert estimated.step_from == "estimated"
+    assert estimated.step_ms.contains(measured.step_ms.mid)
+    assert estimated.power_w is estimated.peak_bytes is None
 
 
 @pytest.mark.parametrize("step_ms", [0.0, -1.0, float("nan"), float("inf")])

@@ -139,24 +139,17 @@ class _ProfilerSide:
         self.windows = _windows(kineto, self.operators, called)
         #: Where calls that nothing holds begin, by thread.
         self.tops: dict[int, list[int]] = defaultdict(list)
-        for event in self.operators.tolist():
+        for event in self.operators[np.argsort(self.start[self.operators])].tolist():
             if self.parent[event] < 0:
-                self.tops[int(kineto.thread[event])].append(int(kineto.start_ns[event]))
-        for starts in self.tops.values():
-            starts.sort()
+                self.tops[int(kineto.thread[event])].append(int(self.start[event]))
         self.device = np.flatnonzero(kineto.is_category(*_DEVICE))
         self.on_gpu = len(self.device) > 0
+        self.calls: list[int] = np.flatnonzero(is_call).tolist()
+        number = kineto.correlation
+        by_correlation = {int(number[call]): call for call in self.calls if number[call] > 0}
         self.launched: dict[int, list[int]] = defaultdict(list)
-        calls = np.flatnonzero(is_call)
-        self.calls: list[int] = calls.tolist()
-        by_correlation = {
-            number: call
-            for call, number in zip(calls.tolist(), kineto.correlation[calls].tolist())
-            if number > 0
-        }
         for event in self.device.tolist():
-            call = by_correlation.get(int(kineto.correlation[event]))
-            if call is not None:
+            if (call := by_correlation.get(int(number[event]))) is not None:
                 self.launched[call].append(event)
         self.waits = {
             code for code, name in enumerate(kineto.names)
@@ -367,10 +360,9 @@ class _Timer:
     def _note_unlaunched(self) -> None:
         """Kernels whose launch is not in the trace belong to no call."""
         side = self.side
-        known = sum(len(kernels) for kernels in side.launched.values())
-        if known < len(side.device):
-            own = {kernel for kernels in side.launched.values() for kernel in kernels}
-            lost = [kernel for kernel in side.device.tolist() if kernel not in own]
+        own = {kernel for kernels in side.launched.values() for kernel in kernels}
+        lost = [kernel for kernel in side.device.tolist() if kernel not in own]
+        if lost:
             took = side.kineto.duration_ns
             share = 100.0 * float(took[lost].sum()) / max(float(took[side.device].sum()), 1.0)
             self.notes.append(

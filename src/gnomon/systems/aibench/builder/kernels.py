@@ -21,11 +21,8 @@ _BACKENDS = ("triton",)
 
 def find_resources(trace: Path) -> Path | None:
     """The folder beside a trace in which its kernels' files lie, None where there is none."""
-    name = trace.name
-    for stem in (name.removesuffix(".gz"), name.removesuffix(".gz").removesuffix(".json"), name):
-        folder = trace.with_name(
-            f"{Path(stem).stem if stem.endswith('.json') else stem}_resources"
-        )
+    for stem in (trace.name.removesuffix(".gz").removesuffix(".json"), trace.name):
+        folder = trace.with_name(f"{stem}_resources")
         if folder.is_dir():
             return folder
     return None

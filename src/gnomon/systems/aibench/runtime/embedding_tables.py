@@ -129,15 +129,18 @@ _OUTPUTS = {0: torch.float32, 1: torch.float16, 5: torch.bfloat16}
 waiting = defaultdict(lambda: deque(maxlen=256))
 
 
-def look_up(optimizer, flat, weights_offsets, D_offsets, total_D, indices, offsets, pooling,
-            weights, output_dtype, **options):  # fmt: skip
-    flat = next((one for one in flat if one is not None and one.numel()), None)
+def look_up(optimizer, given):
+    """A lookup, by the arguments of its operator; those that an optimizer lacks are not there."""
+    flat = _filled(given, "{}_weights")
     if flat is None or not flat.is_floating_point():
         raise NotImplementedError("tables that are empty or quantised")
-    size, count = flat.numel(), indices.numel()
+    D_offsets, total_D, indices, offsets = (
+        given[name] for name in ("D_offsets", "total_D", "indices", "offsets")
+    )
+    size, count, rate = flat.numel(), indices.numel(), given.get("learning_rate")
     tables = rehearsal.plan(
         ("tables", flat.data_ptr(), D_offsets.data_ptr(), size, total_D),
-        lambda: Tables(size, weights_offsets, D_offsets, total_D),
+        lambda: Tables(size, given["weights_offsets"], D_offsets, total_D),
     )
     bags = max((offsets.numel() - 1) // tables.count, 1)
     key = "lookup", flat.data_ptr(), size, total_D, count, bags
@@ -145,9 +148,21 @@ def look_up(optimizer, flat, weights_offsets, D_offsets, total_D, indices, offse
         groups = tables.groups(indices, offsets.to(torch.int64), bags)
     else:
         groups = rehearsal.plan(key, lambda: tables.made_up(indices, bags))
-    lookup = Lookup(groups, flat, pooling, weights, options)
+    options = {
+        "first": _filled(given, "momentum1_{}"), "second": _filled(given, "momentum2_{}"),
+        "eps": given.get("eps") or 0.0, "beta1": given.get("beta1") or 0.9,
+        "beta2": given.get("beta2") or 0.999,
+        "rate": given.get("learning_rate_tensor") if rate is None else rate,
+    }  # fmt: skip
+    lookup = Lookup(groups, flat, given["pooling_mode"], given["indice_weights"], options)
     waiting[optimizer].append(lookup)
-    return _forward(lookup, bags).to(_OUTPUTS[output_dtype])
+    return _forward(lookup, bags).to(_OUTPUTS[given["output_dtype"] or 0])
+
+
+def _filled(given, name):
+    """Of the tensors on the device, in unified and in host memory the first that is not empty."""
+    tensors = (given.get(name.format(where)) for where in ("dev", "uvm", "host"))
+    return next((one for one in tensors if one is not None and one.numel()), None)
 
 
 def _forward(lookup, bags):
@@ -243,43 +258,27 @@ def backward(optimizer, update, grad, *_):
     return options.get("made")
 
 
-def _kept(*states):
-    return next((one for one in states if one is not None and one.numel()), None)
-
-
-def _rate(learning_rate, learning_rate_tensor):
-    return learning_rate_tensor if learning_rate is None else learning_rate
-
-
 def lookup_dense(dev_weights, weights_offsets, D_offsets, total_D, indices, offsets, pooling_mode,
                  indice_weights=None, output_dtype=0, host_weights=None):  # fmt: skip
-    return look_up("dense", (dev_weights, host_weights), weights_offsets, D_offsets, total_D,
-                   indices, offsets, pooling_mode, indice_weights, output_dtype or 0)  # fmt: skip
+    return look_up("dense", locals())
 
 
 def lookup_none(dev_weights, uvm_weights, host_weights, weights_offsets, D_offsets, total_D,
                 indices, offsets, pooling_mode, indice_weights=None, output_dtype=0):  # fmt: skip
-    return look_up("none", (dev_weights, uvm_weights, host_weights), weights_offsets, D_offsets,
-                   total_D, indices, offsets, pooling_mode, indice_weights,
-                   output_dtype or 0)  # fmt: skip
+    return look_up("none", locals())
 
 
 def lookup_sgd(dev_weights, uvm_weights, host_weights, weights_offsets, D_offsets, total_D,
                indices, offsets, pooling_mode, indice_weights=None, output_dtype=0,
                learning_rate=None, learning_rate_tensor=None):  # fmt: skip
-    return look_up("sgd", (dev_weights, uvm_weights, host_weights), weights_offsets, D_offsets,
-                   total_D, indices, offsets, pooling_mode, indice_weights, output_dtype or 0,
-                   rate=_rate(learning_rate, learning_rate_tensor))  # fmt: skip
+    return look_up("sgd", locals())
 
 
 def lookup_adagrad(dev_weights, uvm_weights, host_weights, weights_offsets, D_offsets, total_D,
                    indices, offsets, pooling_mode, indice_weights=None, output_dtype=0,
                    momentum1_dev=None, momentum1_uvm=None, momentum1_host=None, eps=None,
                    learning_rate=None, learning_rate_tensor=None):  # fmt: skip
-    return look_up("adagrad", (dev_weights, uvm_weights, host_weights), weights_offsets, D_offsets,
-                   total_D, indices, offsets, pooling_mode, indice_weights, output_dtype or 0,
-                   first=_kept(momentum1_dev, momentum1_uvm, momentum1_host), eps=eps or 0.0,
-                   rate=_rate(learning_rate, learning_rate_tensor))  # fmt: skip
+    return look_up("adagrad", locals())
 
 
 def lookup_adam(dev_weights, uvm_weights, host_weights, weights_offsets, D_offsets, total_D,
@@ -287,12 +286,7 @@ def lookup_adam(dev_weights, uvm_weights, host_weights, weights_offsets, D_offse
                 momentum1_dev=None, momentum1_uvm=None, momentum1_host=None, momentum2_dev=None,
                 momentum2_uvm=None, momentum2_host=None, eps=None, beta1=None, beta2=None,
                 learning_rate=None, learning_rate_tensor=None):  # fmt: skip
-    return look_up("adam", (dev_weights, uvm_weights, host_weights), weights_offsets, D_offsets,
-                   total_D, indices, offsets, pooling_mode, indice_weights, output_dtype or 0,
-                   first=_kept(momentum1_dev, momentum1_uvm, momentum1_host),
-                   second=_kept(momentum2_dev, momentum2_uvm, momentum2_host), eps=eps or 0.0,
-                   beta1=beta1 or 0.9, beta2=beta2 or 0.999,
-                   rate=_rate(learning_rate, learning_rate_tensor))  # fmt: skip
+    return look_up("adam", locals())
 
 
 dense_backward, none_backward, sgd_backward, adagrad_backward, adam_backward = (

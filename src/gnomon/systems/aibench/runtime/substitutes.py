@@ -111,20 +111,26 @@ def rms_norm_backward(grad, x, shape, rstd, weight, mask):
 # -- convolution ----------------------------------------------------------------------------------
 
 
-def convolve(x, weight, bias, stride, padding, dilation, groups, behind=None):
+def convolve(x, weight, bias=None, stride=(), padding=(), dilation=(1, 1, 1), groups=1,
+             behind=None, size=None):  # fmt: skip
     """Any of them; a transposed one is recognised by its padding behind."""
-    zeros = [0] * len(padding)
     return aten.convolution.default(
-        x, weight, bias, stride, padding, dilation, behind is not None, behind or zeros, groups
-    )
+        x, weight, bias, stride, padding, dilation, behind is not None,
+        behind or [0] * len(padding), groups or x.shape[1],
+    )  # fmt: skip
 
 
-def convolution(x, weight, padding, stride, dilation, groups, *_):
-    return convolve(x, weight, None, stride, padding, dilation, groups)
+def _convolution(order, **fixed):
+    """A convolution whose arguments come in this order; further ones change no result."""
+    return lambda *args: convolve(**dict(zip(order.split(), args)), **fixed)
 
 
-def convolution_transpose(x, weight, padding, behind, stride, dilation, groups, *_):
-    return convolve(x, weight, None, stride, padding, dilation, groups, behind)
+convolution = _convolution("x weight padding stride dilation groups")
+convolution_transpose = _convolution("x weight padding behind stride dilation groups")
+miopen_convolution = _convolution("x weight bias padding stride dilation groups")
+miopen_convolution_transpose = _convolution("x weight bias padding behind stride dilation groups")
+depthwise = _convolution("x weight size bias stride padding dilation", groups=None)
+slow_conv3d = _convolution("x weight size bias stride padding")
 
 
 def convolution_relu(x, weight, bias, stride, padding, dilation, groups):
@@ -134,22 +140,6 @@ def convolution_relu(x, weight, bias, stride, padding, dilation, groups):
 def convolution_add_relu(x, weight, z, alpha, bias, stride, padding, dilation, groups):
     out = convolve(x, weight, bias, stride, padding, dilation, groups)
     return out.add_(z, alpha=1 if alpha is None else alpha).relu_()
-
-
-def miopen_convolution(x, weight, bias, padding, stride, dilation, groups, *_):
-    return convolve(x, weight, bias, stride, padding, dilation, groups)
-
-
-def miopen_convolution_transpose(x, weight, bias, padding, behind, stride, dilation, groups, *_):
-    return convolve(x, weight, bias, stride, padding, dilation, groups, behind)
-
-
-def depthwise(x, weight, size, bias, stride, padding, dilation):
-    return convolve(x, weight, bias, stride, padding, dilation, x.shape[1])
-
-
-def slow_conv3d(x, weight, size, bias, stride, padding):
-    return convolve(x, weight, bias, stride, padding, [1, 1, 1], 1)
 
 
 # -- grids, losses, dropout -----------------------------------------------------------------------

@@ -189,19 +189,14 @@ _QUANTITIES: tuple[tuple[str, str, Callable[[Profile], float | None]], ...] = (
 
 def _rows(original: Profile, clone: Profile, tolerance: Tolerance) -> Iterator[Row]:
     """All but the families; what neither has is left out."""
-    yield Row(
-        "step", original.step_ms.mid, clone.step_ms.mid, "ms", tolerance.step_pct, True,
-        _guessed(original), _guessed(clone),
-    )  # fmt: skip
+    # A step that was not measured has a range; the spread of measured ones excuses nothing.
+    ranges = [run.step_ms if run.step_from == "estimated" else None for run in (original, clone)]
+    mids = original.step_ms.mid, clone.step_ms.mid
+    yield Row("step", *mids, "ms", tolerance.step_pct, True, *ranges)
     for name, unit, of in _QUANTITIES:
         one, two = of(original), of(clone)
         if one or two:
             yield Row(name, one, two, unit, tolerance.family_pct)
-
-
-def _guessed(profile: Profile) -> Estimate | None:
-    """The range of a step that was not measured; the spread of measured ones excuses nothing."""
-    return profile.step_ms if profile.step_from == "estimated" else None
 
 
 def _total(by_family: Mapping[str, float]) -> float | None:

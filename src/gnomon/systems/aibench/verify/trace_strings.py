@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -125,14 +126,11 @@ def json_strings(raw: bytes) -> Iterator[str]:
         inside ^= bool(len(parts) & 1)
     for text in found:
         written = text.replace(_QUOTE, b'\\"').replace(_BACKSLASH, b"\\\\")
-        yield _unescaped(written) if b"\\" in written else written.decode(errors="replace")
-
-
-def _unescaped(written: bytes) -> str:
-    try:
-        return msgspec.json.decode(b'"%b"' % written, type=str)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return written.decode(errors="replace")
+        plain_text = written.decode(errors="replace")
+        if b"\\" in written:
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                plain_text = msgspec.json.decode(b'"%b"' % written, type=str)
+        yield plain_text
 
 
 def _parts(text: str) -> Iterator[str]:
