@@ -64,7 +64,10 @@ def read_bench(folder: Path) -> Stored:
             f"is no program of a benchmark ({type(error).__name__}: {error})", where=str(path)
         ) from None
     modules = {name: _source(folder / f"{name}.py") for name in names if name != "kernels"}
-    return Stored(program, modules, _kernels(folder) if "kernels" in names else [])
+    kernels: list[str] = []
+    while (path := folder / "compiled" / f"kernel_{len(kernels)}.py").is_file():
+        kernels.append(_source(path))
+    return Stored(program, modules, kernels)
 
 
 def _source(path: Path) -> str:
@@ -74,13 +77,6 @@ def _source(path: Path) -> str:
         raise InputError(
             f"a part of the benchmark cannot be read ({error})", where=str(path)
         ) from None
-
-
-def _kernels(folder: Path) -> list[str]:
-    sources: list[str] = []
-    while (path := folder / "compiled" / f"kernel_{len(sources)}.py").is_file():
-        sources.append(_source(path))
-    return sources
 
 
 def decode(plain: dict[str, Any]) -> Program:

@@ -97,10 +97,9 @@ def _stretched_ns(
     usual_ns = model_ns(times, collective, collective.group.size)
     if not recorded_ns or not usual_ns:
         return None
-    wanted_ns = model_ns(times, collective, size)
-    return (
-        max(recorded_ns + wanted_ns - usual_ns, min(recorded_ns, wanted_ns)) if wanted_ns else 0.0
-    )
+    if not (wanted_ns := model_ns(times, collective, size)):
+        return 0.0
+    return max(recorded_ns + wanted_ns - usual_ns, min(recorded_ns, wanted_ns))
 
 
 def model_ns(times: CollectiveTimes, collective: Collective, size: int) -> float:

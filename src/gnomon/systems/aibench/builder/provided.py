@@ -120,8 +120,13 @@ def sources_of(modules: Iterable[str]) -> dict[str, str]:
         module = waiting.pop(0)
         if module not in found:
             found[module] = _source(module)
-            beside = (name for name in _imports(found[module]) if _file(name).is_file())
-            waiting += beside
+            names = []
+            for node in ast.parse(found[module]).body:
+                if isinstance(node, ast.Import):
+                    names += [alias.name for alias in node.names]
+                elif isinstance(node, ast.ImportFrom) and node.module:
+                    names.append(node.module)
+            waiting += [name for name in names if _file(name).is_file()]
     return found
 
 
@@ -131,13 +136,3 @@ def _file(module: str) -> Traversable:
 
 def _source(module: str) -> str:
     return _file(module).read_text(encoding="utf-8")
-
-
-def _imports(source: str) -> list[str]:
-    found = []
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.append(node.module)
-    return found

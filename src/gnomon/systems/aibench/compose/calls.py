@@ -141,6 +141,13 @@ def parse_selection(
         for words in (kept, dropped)
     )
     first, steps = _taken(take)
+    times: dict[str, int] = {}
+    for text in weights:
+        name, _, number = (part.strip() for part in text.rpartition("="))
+        if not name or not number.isdecimal():
+            hint = "FAMILY=TIMES or OPERATOR=TIMES"
+            raise InputError(f"--weight {text}: no whole number", hint=hint)
+        times[name] = int(number)
     return Selection(
         phases=frozenset(kept["phase"]) or None,
         families=frozenset(kept["family"]) or None,
@@ -148,7 +155,7 @@ def parse_selection(
         without_phases=frozenset(dropped["phase"]),
         without_families=frozenset(dropped["family"]),
         without_layers=dropped_layers,
-        weights=dict(_weight(text) for text in weights),
+        weights=times,
         take=steps,
         first=first,
         repeat=repeat,
@@ -191,15 +198,6 @@ def _taken(text: str | None) -> tuple[int | None, Numbers | None]:
     if word != "first" or not rest.isdecimal() or int(rest) < 1:
         raise InputError(f"--take {text}: unknown", hint="first:N, or steps such as 0,2-4")
     return int(rest), None
-
-
-def _weight(text: str) -> tuple[str, int]:
-    name, _, number = (part.strip() for part in text.rpartition("="))
-    if not name or not number.isdecimal():
-        raise InputError(
-            f"--weight {text}: no whole number", hint="FAMILY=TIMES or OPERATOR=TIMES"
-        )
-    return name, int(number)
 
 
 def compose(

@@ -327,8 +327,7 @@ class _Attempt:
         now = self.trials.of(step.node, step.chosen.operator, option.values, changed)
         then = self.trials.of(step.node, step.chosen.operator)
         nothing = (None,) * len(step.outs)
-        after = nothing if now.error else now.layouts
-        before = nothing if then.error else then.layouts
+        after, before = (nothing if one.error else one.layouts for one in (now, then))
         for at, (tensor, memory) in enumerate(step.outs):
             if not tensor.elements:
                 continue

@@ -457,22 +457,22 @@ def show(result):
     low, high = min(result["step_ms"]), max(result["step_ms"])
     covered = result["coverage_time_pct"]
     print(
-        f"step       {result['median_ms']:.3f} ms ({low:.3f} to {high:.3f}, "
+        f"step         {result['median_ms']:.3f} ms ({low:.3f} to {high:.3f}, "
         f"{len(result['step_ms'])} steps) on {result['device']}, torch {result['torch']}"
     )
     print(
-        f"operators  {result['ops']}: {result['replayed']} replayed, {result['placeholders']} "
+        f"operators    {result['ops']}: {result['replayed']} replayed, {result['placeholders']} "
         f"placeholder kernels, {result['skipped']} skipped ({result['coverage_ops_pct']:.2f} %)"
     )
     known = f"{covered or 0:.2f} % of the recorded device time is replayed"
-    print(f"time       {'not known: no profiler trace was given' if covered is None else known}")
-    print(f"memory     {result['peak_bytes'] / 2**20:.0f} MiB at the peak")
+    print(f"time         {'not known: no profiler trace was given' if covered is None else known}")
+    print(f"memory       {result['peak_bytes'] / 2**20:.0f} MiB at the peak")
     if "collectives" in result:
         how = result["collectives"]
         kinds = ", ".join(f"{count} {kind}" for kind, count in how["kinds"].items())
         print(f"collectives  {kinds or 'none'} ({how['backend']}, {how['world']} ranks)")
     if result["differing"]:
-        print(f"results    {result['differing']} calls give other shapes or types than recorded")
+        print(f"results      {result['differing']} calls give other shapes or types than recorded")
     for reason, what in result["placeholders_by_reason"].items():
         print(f"placeholder  {what['count']} x {reason} ({what['ms']:.3f} ms)")
 

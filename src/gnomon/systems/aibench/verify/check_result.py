@@ -64,11 +64,10 @@ _HOW = [
 
 
 def _out_of_tolerance(check: Check) -> list[str]:
-    rows = [
-        f"{row.name} ({'only one has it' if off is None else f'{off:+.1f} %'})"
-        for row in check.against
-        for off in [row.difference_pct]
-    ]
+    rows = []
+    for row in check.against:
+        off = row.difference_pct
+        rows.append(f"{row.name} ({'only one has it' if off is None else f'{off:+.1f} %'})")
     return [f"out of tolerance: {', '.join(rows)}"] if rows else []
 
 
