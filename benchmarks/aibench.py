@@ -5,11 +5,11 @@
     python benchmarks/aibench.py make OUT [--data FOLDER]  the five of h200/, as benchmarks
     python benchmarks/aibench.py run OUT [--rounds 3]      on a machine with a GPU: needs only torch
     python benchmarks/aibench.py compare OUT [--data FOLDER]  what `run` left, beside the originals
-    python benchmarks/aibench.py compare OUT --again FOLDER   and beside the originals recorded anew
+    python benchmarks/aibench.py compare OUT --again FOLDER   and beside the originals recorded again
 
 `make` and `compare` run where gnomon is installed, `run` where the GPU is: carry OUT there and back.
 No two GPUs, and no two minutes, are the same. FOLDER holds the originals recorded once more beside
-`run`, laid out as h200/ is (NAME/kineto.json.gz, NAME/meta.json): `again` says how far the original is
+`run`, laid out as h200/ is (NAME/kineto.json.gz, NAME/meta.json): `again` is how far the original is
 from its own first recording, `error_again` how far the clone is from the original of its minutes.
 """
 
@@ -30,7 +30,7 @@ from typing import Any
 WORKLOADS = {
     "gpt-base": "gpu", "linear": "gpu", "resnet50": "gpu", "overlap": "host", "gpt-cpubound": "host",
 }  # fmt: skip
-#: Families with a smaller share of device time are told, but do not count: they are noise.
+#: Families with a smaller share of device time are shown, but do not count: they are noise.
 LEAST_SHARE = 0.02
 
 
@@ -87,7 +87,7 @@ def measure_size(data: Path) -> dict[str, Any]:
                  "bench_kb": made.nbytes / 1e3, "traces_gz_kb": packed / 1e3,
                  "coverage_ops_pct": made.coverage_ops_pct,
                  "coverage_time_pct": made.coverage_time_pct,
-                 "stand_ins": sum(made.stand_ins.values())}
+                 "placeholders": sum(made.placeholders.values())}
             )  # fmt: skip
             print(_line(rows[-1]), flush=True)
     largest = max(rows, key=lambda row: row["nodes"])
@@ -121,7 +121,7 @@ def measure_param(data: Path, *, with_largest: bool = True) -> dict[str, Any]:
             build(Path(path), bench, options=options)
             answer = run_bench(bench, "--device", "cpu", "--steps", "1", *more)
             rows.append(
-                {"trace": name, **{k: answer[k] for k in ("ops", "replayed", "stand_ins", "skipped")},
+                {"trace": name, **{k: answer[k] for k in ("ops", "replayed", "placeholders", "skipped")},
                  "differing": answer["differing"], "median_ms": answer["median_ms"],
                  "peak_gib": answer["peak_bytes"] / 2**30}
             )  # fmt: skip
@@ -129,7 +129,7 @@ def measure_param(data: Path, *, with_largest: bool = True) -> dict[str, Any]:
     return {
         "rows": rows,
         "skipped": sum(row["skipped"] for row in rows),
-        "stand_ins": sum(row["stand_ins"] for row in rows),
+        "placeholders": sum(row["placeholders"] for row in rows),
         "differing": sum(row["differing"] for row in rows),
     }
 
@@ -169,14 +169,14 @@ def run(out: Path, rounds: int) -> None:
 
 
 def compare(out: Path, data: Path, again: Path | None = None) -> dict[str, Any]:
-    """What `run` left, beside the originals, and beside `again`, the originals recorded anew."""
+    """What `run` left, beside the originals, and beside `again`, the originals recorded again."""
     rows, families = [], []
     for name, bound in WORKLOADS.items():
         row, own = compare_one(name, out, data / "h200", again)
         rows.append({"trace": name, "bound_by": bound, **row})
         families += [{"trace": name, **family} for family in own]
         print(_line(rows[-1]), flush=True)
-    told = {
+    summary = {
         "rows": rows, "families": families,
         "mean_pct": statistics.mean(abs(row["error_pct"]) for row in rows),
         "worst_gpu_pct": max(abs(r["error_pct"]) for r in rows if r["bound_by"] == "gpu"),
@@ -185,10 +185,10 @@ def compare(out: Path, data: Path, again: Path | None = None) -> dict[str, Any]:
         "worst_family_pct": _worst(families, "error_pct"),
     }  # fmt: skip
     if again is not None:
-        told["mean_again_pct"] = statistics.mean(abs(row["error_again_pct"]) for row in rows)
-        told["worst_family_again_pct"] = _worst(families, "error_again_pct")
-        told["worst_family_of_originals_pct"] = _worst(families, "again_pct")
-    return told
+        summary["mean_again_pct"] = statistics.mean(abs(row["error_again_pct"]) for row in rows)
+        summary["worst_family_again_pct"] = _worst(families, "error_again_pct")
+        summary["worst_family_of_originals_pct"] = _worst(families, "again_pct")
+    return summary
 
 
 def compare_one(
@@ -262,7 +262,7 @@ def main() -> None:
     parser.add_argument("part", choices=("size", "param", "make", "run", "compare"))
     parser.add_argument("out", type=Path, nargs="?", help="the folder of benchmarks")
     parser.add_argument("--data", type=Path, help="the folder of recordings")
-    parser.add_argument("--again", type=Path, help="compare: the originals, recorded anew")
+    parser.add_argument("--again", type=Path, help="compare: the originals, recorded again")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each benchmark")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON at the end")
     args = parser.parse_args()
@@ -275,15 +275,15 @@ def main() -> None:
     if args.part == "make":
         make(args.out, data)
         return
-    told = (
+    summary = (
         compare(args.out, data, args.again)
         if args.part == "compare"
         else measure([args.part], data)[args.part]
     )
     if args.json:
-        print(json.dumps(told))
+        print(json.dumps(summary))
     else:
-        for key, value in told.items():
+        for key, value in summary.items():
             if not isinstance(value, list):
                 print(f"{key}: {value:.3f}" if isinstance(value, float) else f"{key}: {value}")
 

@@ -10,16 +10,16 @@ with a CUDA GPU and what et_replay imports (numpy, intervaltree, pydot); the com
 and `--read` makes it on another machine from the RESULTS that a run has left.
 
 Every run is a process of its own and calls et_replay as its command line does, in compute mode; its
-logic is left alone. The time of each iteration is what its own pair of CUDA events says; a clock on
+logic is left alone. The time of each iteration is what its own pair of CUDA events measure; a clock on
 the host is read beside them. Where a trace does not replay, et_replay's own remedy is tried: it lists
 the operators that fail (`--update-replay-config`) and leaves them out by name; with tensors allocated
 beforehand, as is its default, and if need be where they are used, as when the list is made.
 
-An execution trace does not tell whether products ran in TF32, and et_replay reads its own option for
+An execution trace does not record whether GEMMs ran in TF32, and et_replay reads its own option for
 that without acting on it; `--tf32` allows it by torch's environment. Give it where the job did.
 
 Coverage is the share of the original's device time in kernels that the replay launches as well, by
-name and number: that says something on the same GPU and the same torch only, where names agree.
+name and number: that is comparable on the same GPU and the same torch only, where names agree.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def count_operators(manager, counts):
 
 
 def time_iterations(torch, seen):
-    """Keeps what et_replay's events say of each iteration, of which it prints the mean alone."""
+    """Keeps what et_replay's events measure in each iteration, of which it prints the mean alone."""
 
     class KeptEvent(torch.cuda.Event):
         def record(self, *stream):
@@ -188,10 +188,10 @@ def run_once(processes, options, log, environment=None):
     begin = time.perf_counter()
     seen = processes.call(replay, options, str(log), environment or {})
     seen = seen or {"finished": False, "error": "the process ended without an answer"}
-    return seen | {"options": options, "took_s": time.perf_counter() - begin} | said(log)
+    return seen | {"options": options, "took_s": time.perf_counter() - begin} | printed_in(log)
 
 
-def said(log):
+def printed_in(log):
     """The figures that et_replay prints of itself, and its first complaint."""
     text = log.read_text(errors="replace")
     figures = {
@@ -321,8 +321,8 @@ def row(trace, runs, compared):
 
 
 HEAD = (
-    "trace", "replays", "step ms", "says ms", "median ms", "off", "operators in / out",
-    "kernels", "device ms", "covered", "streams", "says covered", "left out or why not",
+    "trace", "replays", "step ms", "own ms", "median ms", "off", "operators in / out",
+    "kernels", "device ms", "covered", "streams", "own coverage", "left out or why not",
 )  # fmt: skip
 
 

@@ -31,5 +31,6 @@ with tempfile.TemporaryDirectory() as scratch:
 
     command = [sys.executable, str(made.folder / "run.py"), "--device", "cpu", "--steps", "2"]
     answer = json.loads(subprocess.check_output([*command, "--json"]))
-    print(f"run: {answer['replayed']} calls replayed, {answer['stand_ins']} stand-ins")
+    replayed, placeholders = answer["replayed"], answer["placeholders"]
+    print(f"run: {replayed} calls replayed, {placeholders} placeholder kernels")
     print(f"results that differ from the recording: {answer['differing']}")

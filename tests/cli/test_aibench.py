@@ -28,7 +28,7 @@ def test_build_gives_scripts_what_it_promises(tmp_path, capsys):
     found = answer(capsys, "aibench", "build", "bundled:cpu-gpt-mini", "-o", tmp_path / "b")
     assert found["coverage_ops_pct"] == 100.0
     assert found["coverage_time_pct"] == pytest.approx(100.0)
-    assert found["stand_ins"] == {}
+    assert found["placeholders"] == {}
     assert found["ops"] == 270
     assert found["bytes"] == sum(p.stat().st_size for p in (tmp_path / "b").rglob("*"))
     assert {p.name for p in (tmp_path / "b").iterdir()} >= {
@@ -66,11 +66,11 @@ def test_audit_is_clean_and_finds_what_was_left(bench, tmp_path, capsys):
     assert clean["searched"] > 100
     import shutil
 
-    told = tmp_path / "told"
-    shutil.copytree(bench, told)
-    with (told / "README.md").open("a") as readme:
+    leaking = tmp_path / "leaking"
+    shutil.copytree(bench, leaking)
+    with (leaking / "README.md").open("a") as readme:
         readme.write("recorded inside Optimizer.step#AdamW.step\n")
-    found = answer(capsys, "aibench", "audit", told, "--against", TRACES, code=3)
+    found = answer(capsys, "aibench", "audit", leaking, "--against", TRACES, code=3)
     assert found["found"][0]["file"] == "README.md"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,8 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from gnomon.cli.output import Output, show
-from gnomon.cli.sources import Source, spell
+from gnomon.cli.sources import Source
+from gnomon.cli.typed import typed_command
 from gnomon.errors import InputError
 from gnomon.ingest.formats import check_input
 
@@ -46,16 +46,16 @@ def build(
         out: The folder of the benchmark.
         kineto: A profiler trace of the same job: streams, host time, device time.
         kernels: The folder of compiled kernels, where it does not lie beside the trace. Their
-            code goes along; `--kernels none` gives them stand-ins instead.
+            code goes along; `--kernels none` gives them placeholder kernels instead.
         keep: Only phase:backward, family:gemm,attention, layers:0-3, communication. Repeatable.
         drop: All but these, in the same words. Repeatable.
         weight: FAMILY=N or OPERATOR=N: such calls run N times. Repeatable.
         take: Recorded steps, first:2 or 0,2-4.
         repeat: How often everything runs in a step of the benchmark.
         scale_batch: Multiply the batch, by 2, 0.5 or 3/2.
-        batch: The recorded batch, where it cannot be told.
+        batch: The recorded batch, where it cannot be inferred.
         emulate_world: Turn collectives into waits, as in a job of so many ranks.
-        network: The network between its nodes, where no kernels tell the times (ib-ndr, ...).
+        network: The network between its nodes, where no kernels show the times (ib-ndr, ...).
         constructors: A file that makes operators torch does not have. Repeatable.
         keep_scalars: Keep floating-point arguments as recorded instead of neutral ones.
         force: Replace a benchmark that is there.
@@ -75,9 +75,7 @@ def build(
         emulate_world=emulate_world, network=network,
     )  # fmt: skip
     made = make(path, out, kineto=kineto, kernels=kernels, options=options, force=force)
-    told = [f"--kineto {shlex.quote(kineto.name)}"] if kineto else []
-    command = spell("gnomon aibench build", path, *told, f"-o {shlex.quote(out.name)}")
-    show(to_result(made, command), output, extra=to_script(made))
+    show(to_result(made, typed_command()), output, extra=to_script(made))
 
 
 @app.command
@@ -115,8 +113,7 @@ def check(
         bench, profile_in(trace), clone_trace=clone_trace, clone_json=clone_json, step_ms=step_ms,
         device=device, steps=steps,
     )  # fmt: skip
-    command = spell("gnomon aibench check", bench, f"--trace {shlex.quote(trace.name)}")
-    show(to_result(done, command), output, extra=to_script(done))
+    show(to_result(done, typed_command()), output, extra=to_script(done))
     return 3 if done.agrees is False else 0
 
 
@@ -147,9 +144,7 @@ def audit(
     read_bench(bench)  # what is no benchmark, or a cut one, cannot be judged
     files = [file for path in against for file in traces_in(path)]
     found = search(bench, files, templates=templates(), neutral=COMMON)
-    names = " ".join(f"--against {shlex.quote(path.name)}" for path in against)
-    show(to_result(found, spell("gnomon aibench audit", bench, names)), output,
-         extra=to_script(found))  # fmt: skip
+    show(to_result(found, typed_command()), output, extra=to_script(found))
     return 0 if found.is_clean else 3
 
 
@@ -162,7 +157,7 @@ def mix(
     force: Annotated[bool, Parameter(negative=())] = False,
     output: Output = Output(),  # noqa: B008
 ) -> None:
-    """Make one benchmark of several: each step of it runs each as often as its weight says.
+    """Make one benchmark of several: each step of it runs each as often as its weight.
 
     Args:
         benches: The benchmarks.
@@ -177,9 +172,7 @@ def mix(
     for bench in benches:
         check_input(bench, "aibench mix")
     made = make(benches, parse_weights(weights, len(benches)), out, force=force)
-    names = " ".join(shlex.quote(bench.name) for bench in benches)
-    command = f"gnomon aibench mix {names} --weights {weights} -o {shlex.quote(out.name)}"
-    show(to_result(made, command), output, extra=to_script(made))
+    show(to_result(made, typed_command()), output, extra=to_script(made))
 
 
 def _factor(text: str | None) -> Fraction | None:

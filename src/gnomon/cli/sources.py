@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,37 +35,6 @@ def _resolve(type_: Any, tokens: Sequence[Any]) -> Path:
 
 #: What a user points at: a path, or `bundled:NAME` for an input that comes with gnomon.
 Source = Annotated[Path, Parameter(converter=_resolve)]
-
-
-def spell(command: str, path: Path, *options: str) -> str:
-    """The command that gives the same answer, for the manifest; without where it wrote."""
-    return " ".join([command, bundled_name(path), *options])
-
-
-def bundled_name(path: Path) -> str:
-    """How a path is written on a command line: without where it lies, or as bundled."""
-    from gnomon.datasets import bundled, names
-
-    known = {bundled(name): f"{_BUNDLED}{name}" for name in names()}
-    return known.get(path, shlex.quote(path.name))
-
-
-def spell_options(options: Mapping[str, object]) -> list[str]:
-    """Options again, as on the command line, with what was given; files by their name alone.
-
-    >>> spell_options({"zone": "DE", "sleep": True, "set": ["a=1", "b=2"], "year": None})
-    ['--zone DE', '--sleep', '--set a=1', '--set b=2']
-    """
-    words = []
-    for name, value in options.items():
-        option = f"--{name.replace('_', '-')}"
-        for one in value if isinstance(value, list) else [value]:
-            if one is True:
-                words.append(option)
-            elif one is not None and one is not False:
-                text = one.name if isinstance(one, Path) else str(one)
-                words.append(f"{option} {shlex.quote(text)}")
-    return words
 
 
 def load_result(path: Path, command: str = "report") -> Result:

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 TYPED: ContextVar[Sequence[str]] = ContextVar("TYPED", default=())
 #: Where an answer goes, and where it is computed, is no part of how to make it again.
-_FLAGS = ("--json", "--overwrite")
+_FLAGS = ("--json", "--overwrite", "--force")
 _TARGETS = ("--html", "--save", "--perfetto", "--on", "--resume")
 
 

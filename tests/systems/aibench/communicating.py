@@ -65,7 +65,7 @@ class TraceMaker:
         return self.nodes[-1].id
 
     def details(self, parent, *inputs, thread=1):
-        """What `record_param_comms` says below a node."""
+        """The `record_param_comms` node below a node."""
         return self.add("record_param_comms", inputs, (), thread, parent)
 
     def trace(self):

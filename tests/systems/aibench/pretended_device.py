@@ -89,8 +89,8 @@ def main() -> None:
         ready = run.Bench(program, Pretended(), options)
         asked.clear()
         ready.step(0)
-    calls = [call.how for call in ready.calls]
-    print(json.dumps({"asked": asked, "stand_ins": calls.count("stand-in"), "calls": len(calls)}))
+    calls = [call.is_replayed for call in ready.calls]
+    print(json.dumps({"asked": asked, "placeholders": calls.count(False), "calls": len(calls)}))
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ def check_all(ways):
     for _ in handles:
         ways["collective.wait"](None)  # the oldest first
     ways["collective.wait"](None)
-    ways["collective.wait"](torch.empty(0))  # what a stand-in left
+    ways["collective.wait"](torch.empty(0))  # what a placeholder kernel left
 
     clock = Clock()
     collectives.clock = collectives.time = clock

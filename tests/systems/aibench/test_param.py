@@ -22,14 +22,14 @@ LARGE = [
 
 
 def is_whole(answer):
-    return answer["stand_ins"] == answer["skipped"] == 0 and answer["ops"] == answer["replayed"]
+    return answer["placeholders"] == answer["skipped"] == 0 and answer["ops"] == answer["replayed"]
 
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", [*SMALL, *LARGE, "hf_GPT2_et.json.tar.gz", DLRM])
 def test_every_trace_is_rebuilt_whole(name, public_data, tmp_path):
     made = build(public_data / PARAM / name, tmp_path / "bench")
-    assert made.coverage_ops_pct == 100.0, made.stand_ins
+    assert made.coverage_ops_pct == 100.0, made.placeholders
 
 
 @pytest.mark.data

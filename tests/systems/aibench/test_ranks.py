@@ -131,11 +131,11 @@ def test_every_kind_among_ranks(options, backend, world):
     process = start(SCRIPT, *options)
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
-    told = eval(out)
-    assert (told["backend"], told["world"]) == (backend, world)
-    assert told["local"] + told["real"] == sum(told["kinds"].values()) == 10
-    assert told["real"] == (0 if backend == "none" else 10)
-    assert told.get("step_ms_by_rank", [[0.0]]) == [[float(rank)] for rank in range(world)]
+    summary = eval(out)
+    assert (summary["backend"], summary["world"]) == (backend, world)
+    assert summary["local"] + summary["real"] == sum(summary["kinds"].values()) == 10
+    assert summary["real"] == (0 if backend == "none" else 10)
+    assert summary.get("step_ms_by_rank", [[0.0]]) == [[float(rank)] for rank in range(world)]
 
 
 def test_a_killed_rank_ends_the_others(tmp_path):
@@ -215,10 +215,10 @@ def test_an_emulated_world_takes_its_time(tmp_path):
     path = bench(tmp_path / "bench", world=4096)
     program = json.loads(gzip.decompress((tmp_path / "bench" / "program.json.gz").read_bytes()))
     rows = [row for row in program["steps"][0][0] if not isinstance(row[0], str) and row[0] >= 0]
-    told = [row[1][TENTHS] for row in rows if program["operators"][row[0]] in KINDS]
-    assert len(told) == 20
+    tenths = [row[1][TENTHS] for row in rows if program["operators"][row[0]] in KINDS]
+    assert len(tenths) == 20
     result = run_json(path)
     assert result["replayed"] == result["ops"]
     assert result["collectives"]["emulated"] == sum(result["collectives"]["kinds"].values()) == 20
     # All but one are of one group, whose collectives come one after the other.
-    assert result["median_ms"] > 0.9 * (sum(told) - max(told)) / 1e4
+    assert result["median_ms"] > 0.9 * (sum(tenths) - max(tenths)) / 1e4

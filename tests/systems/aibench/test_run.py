@@ -16,8 +16,8 @@ from tests.systems.aibench.recordings import MODELS, build_and_run, execute, pro
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "lstm"])
 def test_every_model_is_replayed_whole(name, recorded, tmp_path):
     made, answer = build_and_run(recorded(name), tmp_path / "bench")
-    assert made.coverage_ops_pct == 100.0, made.stand_ins
-    assert answer["stand_ins"] == answer["skipped"] == 0, answer["stand_ins_by_reason"]
+    assert made.coverage_ops_pct == 100.0, made.placeholders
+    assert answer["placeholders"] == answer["skipped"] == 0, answer["placeholders_by_reason"]
     assert answer["differing"] == 0
     assert answer["ops"] == answer["replayed"] > 0
     assert answer["coverage_ops_pct"] == 100.0
@@ -50,7 +50,7 @@ def test_a_clone_calls_what_the_original_called(recorded, tmp_path):
 def test_the_same_seed_gives_the_same_data(recorded, tmp_path):
     build(recorded("mlp"), tmp_path / "a")
     build(recorded("mlp"), tmp_path / "b")
-    for name in ("run.py", "data.py", "program.json.gz", "README.md"):
+    for name in ("run.py", "data.py", "measure.py", "program.json.gz", "README.md"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
@@ -61,7 +61,7 @@ def test_indices_stay_in_range(how, recorded, tmp_path):
         (tmp_path / "weights").write_text("5\n1\n0\n2\n")
         how = f"histogram:{tmp_path / 'weights'}"
     answer = run(tmp_path / "bench", "--indices", how)
-    assert answer["stand_ins"] == 0
+    assert answer["placeholders"] == 0
 
 
 def test_recorded_indices_and_offsets_are_told_apart(recorded, tmp_path):
@@ -167,7 +167,7 @@ def test_the_answer_on_a_terminal(recorded, tmp_path):
     build(recorded("mlp"), tmp_path / "bench")
     done = execute(tmp_path / "bench", "--device", "cpu", "--steps", "2")
     assert done.returncode == 0, done.stderr
-    assert "0 stand-ins, 0 skipped (100.00 %)" in done.stdout
+    assert "0 placeholder kernels, 0 skipped (100.00 %)" in done.stdout
     assert "100.00 % of the recorded device time is replayed" in done.stdout
 
 
@@ -218,11 +218,11 @@ def test_what_fails_gets_a_stand_in_and_a_name(recorded, tmp_path):
         gzip.compress(json.dumps(program).encode())
     )
     answer = run(tmp_path / "bench")
-    assert answer["stand_ins"] > 0
+    assert answer["placeholders"] > 0
     assert answer["skipped"] == 0
     assert answer["coverage_ops_pct"] < 100.0
     assert answer["coverage_time_pct"] < 100.0
-    assert any("aten.no_such_thing" in reason for reason in answer["stand_ins_by_reason"])
+    assert any("aten.no_such_thing" in reason for reason in answer["placeholders_by_reason"])
     assert all(math.isfinite(ms) for ms in answer["step_ms"])
 
 
@@ -283,7 +283,7 @@ def test_under_the_profiler_the_host_is_as_slow_as_in_the_recording(monkeypatch,
         machine=machine, program={"settings": {"profiler": 3.0}},
         step=lambda _: scales.append(machine.scale),
     )  # fmt: skip
-    runner(monkeypatch).profile(bench, str(tmp_path / "trace.json"))
+    runner(monkeypatch).measure.profile(bench, str(tmp_path / "trace.json"))
     assert scales == [1.5] * 6
 
 
@@ -310,7 +310,7 @@ def test_a_stream_waits_for_events_itself(monkeypatch):
     ]
     lines = script(module, rows, ["a", "b"])
     assert lines == [
-        "anew0()", "on(1)", "r0 = o0()", "mark(0)", "on(0)", "hold(0)", "o1(r0)", "keep(r0)",
+        "restart0()", "on(1)", "r0 = o0()", "mark(0)", "on(0)", "hold(0)", "o1(r0)", "keep(r0)",
         "del r0",
     ]  # fmt: skip
 
@@ -321,8 +321,8 @@ def test_host_time_passes_in_portions_and_before_signals(monkeypatch):
             [0, [], None, [], [], 40, 0], ["need", 4], [0, [], None, [], [], 7, 0]]  # fmt: skip
     lines = script(module, rows, ["a"])
     assert lines == [
-        "anew0()", "o0()", "o0()", "pace0(210)", "post3()", "o0()", "pace0(40)", "need4()",
-        "anew0()", "o0()", "pace0(7)",
+        "restart0()", "o0()", "o0()", "pace0(210)", "post3()", "o0()", "pace0(40)", "need4()",
+        "restart0()", "o0()", "pace0(7)",
     ]  # fmt: skip
 
 
@@ -381,9 +381,9 @@ def test_streams_wait_for_one_another_and_for_the_end(monkeypatch, recorded, tmp
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    waits = [(who, whom) for kind, who, whom in told["asked"] if kind == "wait"]
+    summary = json.loads(done.stdout)
+    waits = [(who, whom) for kind, who, whom in summary["asked"] if kind == "wait"]
     assert len(waits) == built.program.events > 10
     assert all(who != whom for who, whom in waits)
-    assert [kind for kind, *_ in told["asked"]][-1] == "join"
-    assert told["stand_ins"] == 0
+    assert [kind for kind, *_ in summary["asked"]][-1] == "join"
+    assert summary["placeholders"] == 0

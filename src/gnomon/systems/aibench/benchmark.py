@@ -9,20 +9,16 @@ from typing import Any
 import msgspec
 
 from gnomon.errors import InputError
-from gnomon.ingest.execution.trace import ExecutionTrace, read_execution_trace
+from gnomon.ingest.execution.trace import read_execution_trace
 from gnomon.ingest.profiler.kineto import read_kineto
 from gnomon.model.accelerator.operator_family import operator_family
 from gnomon.report import Figure, InputFile, Manifest, Result, hash_input
 from gnomon.systems.aibench.builder.kernels import KernelFiles, find_resources
-from gnomon.systems.aibench.folder import describe, folder_bytes, write_bench
+from gnomon.systems.aibench.folder import describe, memory_and_device, write_bench
 from gnomon.systems.aibench.pipeline import Built, Options, build_program
 from gnomon.systems.aibench.program import Call
 from gnomon.table import Table
 from gnomon.version import __version__
-
-__all__ = [
-    "Benchmark", "build", "find_inputs", "profile_in", "to_result", "to_script", "traces_in",
-]  # fmt: skip
 
 _TRACES = ("et.json.gz", "et.json", "et.json.zst")
 _PROFILES = ("kineto.json.gz", "kineto.json", "kineto.json.zst")
@@ -39,11 +35,11 @@ class Benchmark(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """What runs a step, views that the recording did not need left out."""
+        """What runs in a step, views that the recording did not need left out."""
         return tuple(call for call in self.built.calls if call.role != "view")
 
     @property
-    def stand_ins(self) -> Counter[str]:
+    def placeholders(self) -> Counter[str]:
         """What cannot be rebuilt, by its name in the trace."""
         return Counter(call.title for call in self.calls if not call.does)
 
@@ -62,38 +58,36 @@ class Benchmark(msgspec.Struct, frozen=True, eq=False):
 
 
 def find_inputs(path: Path, kineto: Path | None) -> tuple[str, Path | None]:
-    """The execution trace and the profiler trace that are meant by a path.
+    """The execution trace and the profiler trace that a path means.
 
     In a folder they have the names that `training record` and torch's examples give them.
     """
     if not path.is_dir():
         return str(path), kineto
-    found = [path / name for name in _TRACES if (path / name).is_file()]
-    if not found:
+    if not (found := _files(path, _TRACES)):
         hint = "give the execution trace itself"
         raise InputError("no et.json or et.json.gz in this folder", where=str(path), hint=hint)
-    beside = [path / name for name in _PROFILES if (path / name).is_file()]
-    return str(found[0]), kineto or (beside[0] if beside else None)
+    return str(found[0]), kineto or next(iter(_files(path, _PROFILES)), None)
 
 
 def profile_in(path: Path) -> Path:
-    """The profiler trace that is meant by a path."""
-    if not path.is_dir():
-        return path
-    for name in _PROFILES:
-        if (path / name).is_file():
-            return path / name
-    raise InputError("no kineto.json or kineto.json.gz in this folder", where=str(path))
+    """The profiler trace that a path means."""
+    if not (found := _files(path, _PROFILES)):
+        raise InputError("no kineto.json or kineto.json.gz in this folder", where=str(path))
+    return found[0]
 
 
 def traces_in(path: Path) -> list[Path]:
-    """All traces that are meant by a path."""
-    if not path.is_dir():
-        return [path]
-    found = [path / name for name in (*_TRACES, *_PROFILES) if (path / name).is_file()]
-    if not found:
+    """All traces that a path means."""
+    if not (found := _files(path, (*_TRACES, *_PROFILES))):
         raise InputError("no trace in this folder", where=str(path))
     return found
+
+
+def _files(path: Path, names: tuple[str, ...]) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return [path / name for name in names if (path / name).is_file()]
 
 
 def build(
@@ -116,17 +110,16 @@ def build(
     files = KernelFiles(_kernel_folder(Path(source), kernels))
     built = build_program(trace, profile, kernels=files, options=options)
     if files.sources:
-        note = (
-            f"{len(files.sources)} compiled kernels go along as files: code that was generated "
-            "from the model; --kernels none leaves them out"
-        )
+        note = f"{len(files.sources)} compiled kernels go along as files: code that was generated "
+        note += "from the model; --kernels none leaves them out"
         built = msgspec.structs.replace(built, notes=(*built.notes, note))
-    readme = describe(_facts(trace, built))
+    readme = describe(_facts(built))
     write_bench(
         out, built.program, readme, kernels=files.sources, modules=built.modules, force=force
     )
+    nbytes = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     inputs = [hash_input(Path(name)) for name in (source, kineto) if name and Path(name).is_file()]
-    return Benchmark(out, built, folder_bytes(out), len(built.program.steps), tuple(inputs))
+    return Benchmark(out, built, nbytes, len(built.program.steps), tuple(inputs))
 
 
 def _kernel_folder(source: Path, given: Path | None) -> Path | None:
@@ -139,19 +132,16 @@ def _kernel_folder(source: Path, given: Path | None) -> Path | None:
     return given
 
 
-def _facts(trace: ExecutionTrace, built: Built) -> dict[str, Any]:
-    """What the README says: nothing that the program does not say itself."""
-    storages = built.program.storages
+def _facts(built: Built) -> dict[str, Any]:
+    """The facts of the README: nothing that is not in the program itself."""
     calls = [call for call in built.calls if call.role != "view"]
-    facts: dict[str, Any] = {
+    return {
         "steps": len(built.program.steps),
         "operators": len(calls),
-        "of them stand-ins, as far as the build can tell": sum(not call.does for call in calls),
-        "memory before the first step": f"{sum(s.nbytes for s in storages) / 2**20:,.0f} MiB",
-        "recorded on": "a GPU" if built.program.settings["device"] == "cuda" else "a CPU",
+        "of them placeholder kernels, as far as the build knows": sum(not c.does for c in calls),
+        **memory_and_device(built.program),
         "host time": "as recorded" if built.alignment else "not known",
     }
-    return facts
 
 
 def to_result(made: Benchmark, command: str = "") -> Result:
@@ -167,18 +157,20 @@ def to_result(made: Benchmark, command: str = "") -> Result:
                    "higher")
         )  # fmt: skip
     figures += [
-        Figure("stand_ins", "Stand-ins", sum(made.stand_ins.values()), better="lower"),
+        Figure(
+            "placeholders", "Placeholder kernels", sum(made.placeholders.values()), better="lower"
+        ),
         Figure("steps", "Recorded steps", made.steps),
         Figure("size_kb", "Size of the benchmark", made.nbytes / 1e3, "kB", "lower"),
     ]
     if alignment is not None:
         steps = max(made.steps, 1)
         device = sum(call.device_ns for call in made.calls) / 1e6 / steps
-        figures.append(Figure("device_ms", "Device time, a step", device, "ms"))
+        figures.append(Figure("device_ms", "Device time per step", device, "ms"))
         host = sum(call.host_ns for call in made.calls) / 1e6 / steps
         note = "without the profiler, all threads together"
         note += "" if alignment.on_gpu else ", between operators"
-        figures.append(Figure("host_ms", "Host time, a step", host, "ms", note=note))
+        figures.append(Figure("host_ms", "Host time per step", host, "ms", note=note))
     return Result(
         "aibench", "build", f"Benchmark {made.folder.name}",
         "What is in the benchmark, and what could not be rebuilt?",
@@ -191,46 +183,44 @@ def to_script(made: Benchmark) -> dict[str, Any]:
     """The figures that scripts ask for."""
     return {
         "bench": str(made.folder), "ops": len(made.calls),
-        "stand_ins": dict(made.stand_ins), "coverage_ops_pct": made.coverage_ops_pct,
+        "placeholders": dict(made.placeholders), "coverage_ops_pct": made.coverage_ops_pct,
         "coverage_time_pct": made.coverage_time_pct, "steps": made.steps, "bytes": made.nbytes,
     }  # fmt: skip
 
 
 _HOW = [
     "In each subtree of the trace the **highest operator that can stand alone** is kept: one "
-    "whose inner results nobody else reads, that autocast did not rewrite, and this torch has.",
+    "whose inner results nothing else reads, that autocast did not rewrite, and this torch has.",
     "**Data** comes from outside where no kept operator made it, and is made up; floating-point "
     "arguments are replaced by others of their size. Indices stay in range.",
-    "A **stand-in** keeps the device busy for the recorded time. Names here are for you: the "
-    "benchmark does not carry them.",
+    "A **placeholder kernel** keeps the device busy for the recorded time. Names here are for "
+    "you: the benchmark does not carry them.",
 ]
 
 
 def _tables(made: Benchmark) -> list[Table]:
-    families: dict[str, list[Call]] = {}
+    families: dict[str, list[Call]] = defaultdict(list)
+    missing: dict[str, list[Call]] = defaultdict(list)
     for call in made.calls:
-        families.setdefault(_family(call), []).append(call)
+        families[_family(call)].append(call)
+        if not call.does:
+            missing[call.title].append(call)
     rows = [
         {"family": name, "calls": len(own), "device_ms": sum(c.device_ns for c in own) / 1e6,
          "host_ms": sum(c.host_ns for c in own) / 1e6}
         for name, own in sorted(families.items(), key=lambda item: -len(item[1]))
     ]  # fmt: skip
+    lost = [
+        {"name": name, "calls": len(own), "device_ms": sum(c.device_ns for c in own) / 1e6}
+        for name, own in sorted(missing.items(), key=lambda item: -len(item[1]))
+    ]
     tables = [Table.from_rows("Calls by family", rows, units={"device_ms": "ms", "host_ms": "ms"})]
-    if made.stand_ins:
-        spent: dict[str, float] = defaultdict(float)
-        for call in made.calls:
-            if not call.does:
-                spent[call.title] += call.device_ns / 1e6
-        lost = [
-            {"name": name, "calls": count, "device_ms": spent[name]}
-            for name, count in made.stand_ins.most_common()
-        ]
-        tables.append(Table.from_rows("Stand-ins", lost, units={"device_ms": "ms"}))
+    if lost:
+        tables.append(Table.from_rows("Placeholder kernels", lost, units={"device_ms": "ms"}))
     return tables
 
 
 def _family(call: Call) -> str:
-    return {
-        "collective": "communication", "wait": "communication", "kernel": "compiled kernel",
-        "missing": "stand-in",
-    }.get(call.role) or operator_family(call.title)  # fmt: skip
+    known = {"collective": "communication", "wait": "communication",
+             "kernel": "compiled kernel", "missing": "placeholder"}  # fmt: skip
+    return known.get(call.role) or operator_family(call.title)

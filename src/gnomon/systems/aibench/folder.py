@@ -1,4 +1,4 @@
-"""The folder that is handed over: a program, what runs it, and a page that says what it is."""
+"""The folder that is handed over: a program, what runs it, and a page about it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from gnomon.errors import InputError
 from gnomon.systems.aibench.program import Program, write
 from gnomon.version import __version__
 
-__all__ = ["RUNTIME", "describe", "folder_bytes", "read_template", "templates", "write_bench"]
-
 #: What every benchmark has; other modules come along where a program needs them.
-RUNTIME = ("run.py", "data.py")
+_RUNTIME = ("run.py", "data.py", "measure.py")
 _PROGRAM = "program.json.gz"
 
 
@@ -40,11 +38,7 @@ def write_bench(
 
     Args:
         folder: Where; it may not be there yet, unless it is a benchmark and `force` is set.
-        program: What it runs.
-        readme: What it is.
-        kernels: Sources of compiled kernels.
         modules: Other modules, by name, with their sources; they are loaded in this order.
-        force: Whether an older benchmark is replaced.
     """
     folder = folder.resolve()
     _check_place(folder, force)
@@ -84,7 +78,7 @@ def _check_place(folder: Path, force: bool) -> None:
 def _write_files(
     new: Path, program: Program, readme: str, sources: dict[str, str], kernels: list[str]
 ) -> None:
-    for name in RUNTIME:
+    for name in _RUNTIME:
         (new / name).write_text(read_template(name), encoding="utf-8")
     for name, source in sources.items():
         (new / f"{name}.py").write_text(source, encoding="utf-8")
@@ -96,9 +90,14 @@ def _write_files(
     (new / "README.md").write_text(readme, encoding="utf-8")
 
 
-def folder_bytes(folder: Path) -> int:
-    """What a benchmark weighs."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+def memory_and_device(program: Program) -> dict[str, str]:
+    """Two facts of every README."""
+    nbytes = sum(storage.nbytes for storage in program.storages)
+    on_gpu = program.settings["device"] == "cuda"
+    return {
+        "memory before the first step": f"{nbytes / 2**20:,.0f} MiB",
+        "recorded on": "a GPU" if on_gpu else "a CPU",
+    }
 
 
 def describe(facts: dict[str, Any]) -> str:
@@ -115,7 +114,7 @@ its host took between them. Data is made up; names, code and values of the origi
     python run.py [--device cuda|cpu] [--steps 30] [--json]
 
 needs torch and nothing else. `--help` lists the rest. What cannot be rebuilt is replaced by a
-stand-in that occupies the device for the recorded time; `run.py` counts and names them.
+placeholder kernel that occupies the device for the recorded time; `run.py` counts and names them.
 
 {facts}
 

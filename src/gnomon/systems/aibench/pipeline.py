@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from gnomon.ingest.execution.trace import ExecutionTrace
 from gnomon.ingest.profiler.kineto import KinetoTrace
 from gnomon.model.accelerator.gpu import find_gpu
 from gnomon.systems.aibench.builder.align import Alignment, Uncovered, align, steps_of
-from gnomon.systems.aibench.builder.constructors import Constructors, gather
+from gnomon.systems.aibench.builder.constructors import gather
 from gnomon.systems.aibench.builder.emulation import emulate
 from gnomon.systems.aibench.builder.flow import Flow
 from gnomon.systems.aibench.builder.kernels import KernelFiles
@@ -26,11 +27,9 @@ from gnomon.systems.aibench.compose.parts import parts_of
 from gnomon.systems.aibench.program import Call, Program
 from gnomon.systems.aibench.rescale.trace import scale_batch, stretch
 
-__all__ = ["Built", "Options", "build_program"]
-
 #: Products of matrices, which may be allowed to use fewer bits than their data has.
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "addbmm", "mv", "addmv")
-#: Numbers that profilers give to the stream that everything is on unless told otherwise.
+#: Numbers that profilers give to the stream that everything is on by default.
 _DEFAULT_STREAMS = (7, 0)
 #: Parts of names of kernels that did.
 _FEWER_BITS = ("tf32", "s1688", "1688gemm")
@@ -43,10 +42,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         keep_scalars: Whether floating-point arguments stay what they were.
         constructors: Files of functions that make operators torch does not have.
         emulate_world: Ranks of the job whose collectives become waits; None keeps them real.
-        network: The network between its nodes, where no kernels say how long they took.
+        network: The network between its nodes, where no kernels show how long they took.
         selection: Which calls stay, and how often each runs.
         scale_batch: What the batch is multiplied with.
-        batch: The recorded batch, where it cannot be told.
+        batch: The recorded batch, where it cannot be inferred.
     """
 
     keep_scalars: bool = False
@@ -59,14 +58,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Built(msgspec.Struct, frozen=True, eq=False):
-    """A program and what the build has to say.
+    """A program and the report of its build.
 
     Attributes:
-        program: What runs.
         calls: Its calls, in the order they started.
-        alignment: How the profiler trace fitted, None without one.
         modules: What it needs beside `run.py`: sources by name.
-        notes: What the reader should know.
     """
 
     program: Program
@@ -80,14 +76,7 @@ def build_program(
     trace: ExecutionTrace, kineto: KinetoTrace | None = None, *,
     kernels: KernelFiles | None = None, options: Options | None = None,
 ) -> Built:  # fmt: skip
-    """The program of a trace.
-
-    Args:
-        trace: The execution trace.
-        kineto: A profiler trace of the same job: times, streams, host gaps.
-        kernels: Files of compiled kernels.
-        options: What of the trace, and how; all of it unless given.
-    """
+    """The program of a trace."""
     options = options or Options()
     library = gather({node.name for node in trace.nodes}, options.constructors)
     chosen = choose(trace, library.names)
@@ -120,13 +109,12 @@ def build_program(
     weigh(calls, composed.times)
     _pin(calls, lowered.flow, alignment)
     gpu = kineto.gpus[0] if kineto is not None and kineto.gpus else None
-    told = emulate(calls, trace, options.emulate_world, options.network, gpu=_known_gpu(gpu))
+    emulated = emulate(calls, trace, options.emulate_world, options.network, gpu=_known_gpu(gpu))
     by_step: dict[int, list[Call]] = defaultdict(list)
     steps = steps_of(trace)
     for call in calls:
         by_step[steps[call.at]].append(call)
-    times = _spans(alignment)
-    seen = alignment.waits if alignment is not None else {}
+    times, seen = (alignment.spans, alignment.waits) if alignment is not None else ({}, {})
     ordered = [order(own, times, seen) for _, own in sorted(by_step.items())]
     number_registers(calls)
     flow = lowered.flow
@@ -138,18 +126,13 @@ def build_program(
         1 + max(call.stream for call in calls),
         max(signals for _, signals, _ in ordered), max(events for _, _, events in ordered),
     )  # fmt: skip
-    modules = _modules({call.does for call in calls}, library)
-    return Built(
-        program, tuple(calls), alignment, modules, (*notes, *_notes(trace, alignment), *told)
-    )
-
-
-def _modules(keys: set[str], library: Constructors) -> dict[str, str]:
-    """What has to lie beside `run.py` for these operators."""
-    modules = sources_of(modules_for(keys)) | library.sources_of(library.modules_for(keys))
+    keys = {call.does for call in calls}
+    modules = sources_of(modules_for(keys)) | library.sources_for(keys)
     if any(key.startswith("collective.") for key in keys):
         modules |= sources_of(["collectives"])
-    return modules
+    return Built(
+        program, tuple(calls), alignment, modules, (*notes, *_notes(trace, alignment), *emulated)
+    )
 
 
 def _known_gpu(name: str | None) -> str | None:
@@ -161,31 +144,19 @@ def _known_gpu(name: str | None) -> str | None:
 
 
 def _check_fit(alignment: Alignment, trace: ExecutionTrace, kineto: KinetoTrace) -> None:
-    same = f"is it of the same job as {trace.source}?"
-    if alignment.matched < 0.5:
-        share = f"{100 * alignment.matched:.0f} %"
-        raise InputError(
-            f"only {share} of the operators of the execution trace are in it, in this order",
-            where=kineto.source, hint=same,
-        )  # fmt: skip
-    if alignment.known < 0.7:
-        share = f"{100 * alignment.known:.0f} %"
-        raise InputError(
-            f"only {share} of its operators are in the execution trace, in this order",
-            where=kineto.source, hint=same,
-        )  # fmt: skip
-
-
-def _spans(alignment: Alignment | None) -> dict[int, tuple[int, int]]:
-    return {
-        at: (timing.start_ns, timing.end_ns)
-        for at, timing in (alignment.timings.items() if alignment else ())
-        if timing.start_ns is not None and timing.end_ns is not None
-    }
+    for share, least, what in (
+        (alignment.matched, 0.5, "the operators of the execution trace are in it"),
+        (alignment.known, 0.7, "its operators are in the execution trace"),
+    ):
+        if share < least:
+            raise InputError(
+                f"only {100 * share:.0f} % of {what}, in this order", where=kineto.source,
+                hint=f"is it of the same job as {trace.source}?",
+            )  # fmt: skip
 
 
 def _with_times(trace: ExecutionTrace, calls: list[Call], alignment: Alignment) -> list[Call]:
-    """The calls with their times and streams, and stand-ins for kernels that none of them made."""
+    """The calls with times and streams, and placeholders for kernels that none of them made."""
     numbers = _streams(alignment)
     extra: dict[int | None, list[Uncovered]] = defaultdict(list)
     for one in alignment.uncovered:
@@ -198,18 +169,17 @@ def _with_times(trace: ExecutionTrace, calls: list[Call], alignment: Alignment) 
             call.stream = now.get(call.thread, 0)
             done.append(call)
             continue
-        done += [_stand_in(trace, one, numbers, call.at) for one in extra.pop(call.at, [])]
+        done += [_placeholder(trace, one, numbers, call.at) for one in extra.pop(call.at, [])]
         own = [numbers[stream] for stream in timing.streams]
         call.host_ns, call.device_ns, call.blocks = timing.host_ns, timing.device_ns, timing.blocks
+        done.append(call)
         if call.role == "collective":  # runs beside its caller, whose stream stays what it was
             call.stream = own[0] if own else now.get(call.thread, 0)
-            done.append(call)
             continue
         # A library may spread its work over streams of its own; that is not the caller's stream.
         if own and now.get(call.thread, 0) not in own:
             now[call.thread] = own[0]
         call.stream = now.get(call.thread, 0)
-        done.append(call)
     return _with_tails(trace, done, [one for left in extra.values() for one in left], numbers)
 
 
@@ -223,7 +193,7 @@ def _with_tails(
     for one in left:
         beside = calls[-1].at if one.beside is None else one.beside
         at = last.get((one.step, trace.nodes[beside].thread), len(calls) - 1)
-        behind[at].append(_stand_in(trace, one, numbers, calls[at].at))
+        behind[at].append(_placeholder(trace, one, numbers, calls[at].at))
     return [item for at, call in enumerate(calls) for item in (call, *behind[at])]
 
 
@@ -232,8 +202,7 @@ def _pin(calls: list[Call], flow: Flow, alignment: Alignment | None) -> None:
     for call in calls:
         if not call.does.startswith(("aten.copy_.", "aten._to_copy.", "aten.to.")):
             continue
-        timing = alignment.timings.get(call.at) if alignment else None
-        if timing is not None:
+        if alignment is not None and (timing := alignment.timings.get(call.at)) is not None:
             is_pinned = any("Pinned" in name for name in timing.kernels)
         else:
             is_pinned = True in call.args[1:] and call.does.startswith("aten.copy_.")
@@ -251,12 +220,11 @@ def _streams(alignment: Alignment) -> dict[int, int]:
     for timing in alignment.timings.values():
         counts.update(dict.fromkeys(timing.streams, 0))
     counts.update({one.stream: 1 for one in alignment.uncovered})
-    busiest = [stream for stream, _ in counts.most_common()]
-    busiest.sort(key=lambda stream: stream not in _DEFAULT_STREAMS)
+    busiest = sorted(counts, key=lambda stream: (stream not in _DEFAULT_STREAMS, -counts[stream]))
     return {stream: number for number, stream in enumerate(busiest)}
 
 
-def _stand_in(trace: ExecutionTrace, one: Uncovered, numbers: dict[int, int], at: int) -> Call:
+def _placeholder(trace: ExecutionTrace, one: Uncovered, numbers: dict[int, int], at: int) -> Call:
     thread = trace.nodes[one.beside if one.beside is not None else at].thread
     call = Call("", [], {}, None, [], at, thread, "missing", one.name, numbers[one.stream])
     call.device_ns = one.device_ns
@@ -265,25 +233,20 @@ def _stand_in(trace: ExecutionTrace, one: Uncovered, numbers: dict[int, int], at
 
 def _peak_bytes(calls: list[Call], flow: Flow) -> int:
     """Most memory that is needed at once: what is there before, and what lives beside it."""
-    ends: dict[int, int] = {}
-    for at, call in enumerate(calls):
-        for number in call.reads | call.writes:
-            ends[number] = at
-    outside = sum(storage.nbytes for storage in flow.storages)
+    ends = {number: at for at, call in enumerate(calls) for number in call.reads | call.writes}
     live = most = 0
     freed: dict[int, int] = defaultdict(int)
     begun: set[int] = set()
     for at, call in enumerate(calls):
         for number in call.writes - begun:
             # Negative numbers stand for order among collectives, not for memory.
-            memory = flow.memories[number] if number >= 0 else None
-            if memory is not None and memory.storage is None:
-                live += memory.nbytes
-                freed[ends[number]] += memory.nbytes
+            if number >= 0 and flow.memories[number].storage is None:
+                live += flow.memories[number].nbytes
+                freed[ends[number]] += flow.memories[number].nbytes
         begun |= call.writes
         most = max(most, live)
         live -= freed[at]
-    return outside + most
+    return most + sum(storage.nbytes for storage in flow.storages)
 
 
 def _settings(trace: ExecutionTrace, alignment: Alignment | None) -> dict[str, object]:
@@ -302,7 +265,6 @@ def _settings(trace: ExecutionTrace, alignment: Alignment | None) -> dict[str, o
 
 
 def _used_fewer_bits(trace: ExecutionTrace, alignment: Alignment) -> bool:
-    """Whether products of 32-bit numbers ran on units that round them first."""
     return any(
         any(part in name.lower() for name in timing.kernels for part in _FEWER_BITS)
         for at, timing in alignment.timings.items()
@@ -311,21 +273,18 @@ def _used_fewer_bits(trace: ExecutionTrace, alignment: Alignment) -> bool:
     )
 
 
-def _notes(trace: ExecutionTrace, alignment: Alignment | None) -> tuple[str, ...]:
-    notes = []
+def _notes(trace: ExecutionTrace, alignment: Alignment | None) -> Iterator[str]:
     if trace.adopted:
-        notes.append(
+        yield (
             f"{trace.adopted} operators were called from one that was aborted, as activation "
             "recompute does; they count for themselves"
         )
     if alignment is None:
-        notes.append(
-            "without a profiler trace: no streams, no host time, no device time, and stand-ins "
-            "take none"
+        yield (
+            "without a profiler trace: no streams, no host time, no device time, and placeholder "
+            "kernels take none"
         )
-    if alignment is not None:
-        notes += alignment.notes
-    if alignment is not None and alignment.matched < 1.0:
-        share = 100 * alignment.matched
-        notes.append(f"{share:.1f} % of the calls were found in the profiler trace")
-    return tuple(notes)
+        return
+    yield from alignment.notes
+    if alignment.matched < 1.0:
+        yield f"{100 * alignment.matched:.1f} % of the calls were found in the profiler trace"

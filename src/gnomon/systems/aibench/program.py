@@ -14,23 +14,21 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["FORMAT", "Call", "Made", "Meta", "Program", "Signal", "Storage", "encode", "write"]
-
 #: Programs of another number are refused by `run.py`.
 FORMAT = 1
 Encoded = Any
 
 
-class Meta(msgspec.Struct, frozen=True):
+class Meta(msgspec.Struct, frozen=True, array_like=True):
     """How a tensor looks; `strides` empty for contiguous."""
 
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None
-    on_cpu: bool
+    on_cpu: int
 
 
-class Storage(msgspec.Struct):
+class Storage(msgspec.Struct, array_like=True):
     """Memory that is there before the first step: bytes, where, and what it is filled with.
 
     `on_cpu` is 0 for the device, 1 for the host, and 2 for host memory that is pinned.
@@ -41,7 +39,7 @@ class Storage(msgspec.Struct):
     fill: list[Any]
 
 
-class Made(msgspec.Struct, frozen=True):
+class Made(msgspec.Struct, frozen=True, array_like=True):
     """A tensor on such memory."""
 
     storage: int
@@ -53,11 +51,11 @@ class Call(msgspec.Struct):
     """One call.
 
     Attributes:
-        does: The operator, as in `torch.ops`; "" for a stand-in.
+        does: The operator, as in `torch.ops`; "" for a placeholder kernel.
         args: Encoded arguments.
         kwargs: Encoded arguments by name.
-        outs: Registers of the results, nested as they come, None for what nobody uses.
-        metas: How each register in `outs` looks, in order: for a stand-in.
+        outs: Registers of the results, nested as they come, None for unused ones.
+        metas: How each register in `outs` looks, in order: for a placeholder kernel.
         at: The node in the trace.
         thread: The host thread.
         stream: The device's stream, by number; 0 is the default.
@@ -68,7 +66,7 @@ class Call(msgspec.Struct):
         role: As chosen.
         title: What it is called in reports of the build; never written.
         reads: Data it reads, by number; also `writes`.
-        frees: Registers nobody uses after it.
+        frees: Registers that are unused after it.
         times: How often it runs.
     """
 
@@ -103,7 +101,7 @@ class Signal(msgspec.Struct, frozen=True):
 class Program(msgspec.Struct):
     """Steps of threads of calls, and the data they begin with.
 
-    `order` says which of the steps make one step of the benchmark, round by round.
+    `order` lists which of the steps make one step of the benchmark, round by round.
     """
 
     storages: list[Storage]
@@ -120,25 +118,16 @@ class Program(msgspec.Struct):
 def encode(program: Program) -> dict[str, Any]:
     """The program as plain data."""
     operators: dict[str, int] = {}
+    steps = [
+        [[_encode(item, operators) for item in thread] for thread in step]
+        for step in program.steps
+    ]
+    names = ("settings", "metas", "storages", "made", "streams", "signals", "events")
+    plain = {name: msgspec.to_builtins(getattr(program, name)) for name in names}
     return {
-        "format": FORMAT,
-        "settings": program.settings,
-        "metas": [
-            [m.dtype, list(m.shape), None if m.strides is None else list(m.strides), int(m.on_cpu)]
-            for m in program.metas
-        ],
-        "storages": [[s.nbytes, s.on_cpu, s.fill] for s in program.storages],
-        "made": [[m.storage, m.offset, m.meta] for m in program.made],
-        "streams": program.streams,
-        "signals": program.signals,
-        "events": program.events,
-        "steps": [
-            [[_encode(item, operators) for item in thread] for thread in step]
-            for step in program.steps
-        ],
-        "order": program.order,
+        "format": FORMAT, **plain, "steps": steps, "order": program.order,
         "operators": list(operators),
-    }
+    }  # fmt: skip
 
 
 def _encode(item: Call | Signal, operators: dict[str, int]) -> list[Any]:
@@ -156,7 +145,7 @@ def _encode(item: Call | Signal, operators: dict[str, int]) -> list[Any]:
 
 
 def _tenths(ns: float) -> int:
-    """Tenths of a microsecond: what clocks and spinning can tell apart."""
+    """Tenths of a microsecond: the resolution of clocks and spinning."""
     return round(ns / 100.0) if math.isfinite(ns) else 0
 
 

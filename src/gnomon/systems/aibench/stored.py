@@ -13,10 +13,10 @@ import msgspec
 from gnomon.errors import InputError
 from gnomon.systems.aibench.program import FORMAT, Call, Made, Meta, Program, Signal, Storage
 
-__all__ = ["Stored", "decode", "read_bench"]
-
 _PROGRAM = "program.json.gz"
 _SIGNALS = ("post", "need", "mark", "hold")
+_DAMAGED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError,
+            msgspec.ValidationError)  # fmt: skip
 #: What a row has of its own; the rest of its last field goes along as it is.
 _OWN = ("k", "s", "b", "i", "n")
 
@@ -25,9 +25,7 @@ class Stored(msgspec.Struct, frozen=True, eq=False):
     """A benchmark.
 
     Attributes:
-        program: What it runs.
         modules: Sources of the modules beside `run.py`, by name, in the order they are loaded.
-        kernels: Sources of compiled kernels, by number.
     """
 
     program: Program
@@ -59,12 +57,15 @@ def read_bench(folder: Path) -> Stored:
     try:
         program = decode(plain)
         names = [str(name) for name in plain["settings"].get("modules", [])]
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+    except _DAMAGED as error:
         raise InputError(
             f"is no program of a benchmark ({type(error).__name__}: {error})", where=str(path)
         ) from None
     modules = {name: _source(folder / f"{name}.py") for name in names if name != "kernels"}
-    return Stored(program, modules, _kernels(folder) if "kernels" in names else [])
+    kernels: list[str] = []
+    while (path := folder / "compiled" / f"kernel_{len(kernels)}.py").is_file():
+        kernels.append(_source(path))
+    return Stored(program, modules, kernels)
 
 
 def _source(path: Path) -> str:
@@ -76,36 +77,19 @@ def _source(path: Path) -> str:
         ) from None
 
 
-def _kernels(folder: Path) -> list[str]:
-    sources: list[str] = []
-    while (path := folder / "compiled" / f"kernel_{len(sources)}.py").is_file():
-        sources.append(_source(path))
-    return sources
-
-
 def decode(plain: dict[str, Any]) -> Program:
     """A program from plain data: what `program.encode` made."""
-    operators = plain["operators"]
-    return Program(
-        storages=[Storage(*row) for row in plain["storages"]],
-        made=[Made(*row) for row in plain["made"]],
-        metas=[
-            Meta(dtype, tuple(shape), None if strides is None else tuple(strides), bool(on_cpu))
-            for dtype, shape, strides, on_cpu in plain["metas"]
-        ],
-        steps=[
-            [
-                [_item(row, operators, number) for row in thread]
-                for number, thread in enumerate(step)
-            ]
-            for step in plain["steps"]
-        ],
-        order=[list(part) for part in plain["order"]],
-        settings=dict(plain["settings"]),
-        streams=int(plain["streams"]),
-        signals=int(plain["signals"]),
-        events=int(plain["events"]),
-    )
+    steps = [
+        [[_item(row, plain["operators"], at) for row in rows] for at, rows in enumerate(threads)]
+        for threads in plain["steps"]
+    ]
+    types = {"storages": list[Storage], "made": list[Made], "metas": list[Meta],
+             "order": list[list[int]], "settings": dict[str, Any],
+             **dict.fromkeys(("streams", "signals", "events"), int)}  # fmt: skip
+    rest: dict[str, Any] = {
+        name: msgspec.convert(plain[name], type) for name, type in types.items()
+    }
+    return Program(steps=steps, **rest)
 
 
 def _item(row: list[Any], operators: list[str], thread: int) -> Call | Signal:

@@ -42,7 +42,7 @@ def collective_calls(trace):
         ((147, 94594108284448, 1, "all_to_allv", (3, 1, 1, 1), (2, 2, 1, 1)), 4, [], 147),
         # A name; then a name and a description, the ranks' first, stride and number...
         ((9, "grid", 1, "all_to_allv", (3, 1, 1, 1), (2, 2, 1, 1), 2, 2, 4), 4, [2, 2, 4], 9),
-        # ...and a sequence number that says whether it is between two, and the caller's wish.
+        # ...and a sequence number that shows whether it is between two, and whether it is asynchronous.
         (((9, False), ("7", "dp"), 1, "all_to_allv", (3, 1, 1, 1), (), 0, 1, 4, True), 4, [], (9, False)),
     ],
 )  # fmt: skip
@@ -241,7 +241,7 @@ def test_the_shortest_kernel_of_each_size_counts():
     notes = emulate(calls, trace, 8)
     assert [call.args[TENTHS] for call in calls] == [500, 500, 800, 700]
     assert notes == [
-        "a world of 8 is emulated: 4 collectives a round are waits, "
+        "a world of 8 is emulated: 4 collectives per round are waits, "
         "4 as long as their shortest recorded kernels"
     ]
 

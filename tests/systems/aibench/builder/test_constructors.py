@@ -16,9 +16,9 @@ torch = pytest.importorskip("torch")
 
 from gnomon.errors import InputError  # noqa: E402
 from gnomon.systems.aibench.builder import constructors  # noqa: E402
-from gnomon.systems.aibench.builder.constructors import builtin_constructors, gather  # noqa: E402
+from gnomon.systems.aibench.builder.constructors import gather  # noqa: E402
 from gnomon.systems.aibench.builder.operators import operator_of  # noqa: E402
-from gnomon.systems.aibench.builder.provided import read_table, sources_of  # noqa: E402
+from gnomon.systems.aibench.builder.provided import provided_constructors, read_table, sources_of  # noqa: E402
 from gnomon.systems.aibench.folder import write_bench  # noqa: E402
 from gnomon.systems.aibench.program import Call, Made, Meta, Program, Storage  # noqa: E402
 from tests.systems.aibench.beside_run import RUNTIME, load  # noqa: E402
@@ -65,7 +65,7 @@ def user_file(tmp_path):
 
 
 def test_the_builder_knows_what_the_modules_have():
-    known = builtin_constructors()
+    known = {name: module for name, (module, _) in provided_constructors().items()}
     for name, module in (("jagged", jagged), ("embedding_tables", tables)):
         assert {one for one, home in known.items() if home == name} == set(module.OPERATORS)
         assert set(module.ready(None)) == {
@@ -84,14 +84,14 @@ def test_only_what_a_trace_has_is_gathered(user_file):
         "mylib::swap": "custom.1",
         "fbgemm::invert_permute": "fbgemm.invert_permute.default",
     }
-    assert found.modules_for(["custom.1"]) == ("user_ops",)
-    assert found.modules_for(keys.values()) == ("user_ops", "jagged")
+    assert list(found.sources_for(["custom.1"])) == ["user_ops"]
+    assert list(found.sources_for(set(keys.values()))) == ["user_ops", "jagged"]
     assert gather(["aten::mm"], [user_file]).users == {}
 
 
 def test_the_file_goes_along_without_the_names(user_file):
     found = gather(["mylib::swap", "mylib::fused_thing"], [user_file])
-    source = found.sources_of(["user_ops"])["user_ops"]
+    source = found.sources_for(["custom.0"])["user_ops"]
     assert "mylib" not in source
     assert "never_seen" not in source
     assert source.startswith('"""Ours."""')
@@ -102,7 +102,6 @@ def test_the_file_goes_along_without_the_names(user_file):
         "custom.0": "fused_thing",
         "custom.1": "swapped",
     }
-    assert not any(one.first for one in made.values())
 
 
 def test_what_a_user_gives_goes_before_what_is_known(user_file, tmp_path):
@@ -191,7 +190,7 @@ def test_modules_bring_what_they_import():
 
 def tiny_program(does, outs):
     """Two tensors made beforehand, and a call of one operator on both of them."""
-    metas = [Meta("float32", (3, 4), None, True), Meta("float32", (4,), None, True)]
+    metas = [Meta("float32", (3, 4), None, 1), Meta("float32", (4,), None, 1)]
     args = [["x", 0], ["x", 1], 1e-5]
     call = Call(does, args, {}, outs, [0], 0, 1, "constructor", "", extra={"y": 1})
     return Program(
@@ -211,7 +210,7 @@ def test_a_benchmark_runs_a_users_function(user_file, tmp_path):
     found = gather(["mylib::fused_thing"], [user_file])
     key = found.by_operator["mylib::fused_thing"].key
     bench = tmp_path / "bench"
-    modules = found.sources_of(found.modules_for([key]))
+    modules = found.sources_for([key])
     write_bench(bench, tiny_program(key, 0), "", modules=modules)
     program = json.loads(gzip.decompress((bench / "program.json.gz").read_bytes()))
     assert program["operators"] == ["custom.0"]
@@ -229,7 +228,7 @@ def test_a_benchmark_runs_a_users_function(user_file, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert (result["ops"], result["replayed"], result["stand_ins"]) == (1, 1, 0)
+    assert (result["ops"], result["replayed"], result["placeholders"]) == (1, 1, 0)
 
 
 # -- jagged data ----------------------------------------------------------------------------------

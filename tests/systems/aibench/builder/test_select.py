@@ -157,7 +157,7 @@ def test_autocast_is_seen_through(tmp_path):
     assert choose(trace.read(tmp_path))[0].at == inner - 1
 
 
-def test_an_operator_that_torch_lacks_gets_a_stand_in(tmp_path):
+def test_an_operator_that_torch_lacks_gets_a_placeholder(tmp_path):
     trace = Trace()
     top = trace.add("mine::fused(Tensor x) -> Tensor", [tensor(1)], [tensor(5)])
     trace.add(

@@ -28,7 +28,7 @@ def call(does="aten.relu.default", args=(), outs=None, metas=(), frees=(), **mor
 
 def program(size=4, steps=1, **settings) -> Program:
     """Each step makes something of what is there, beside a second thread, and of the step before."""
-    meta = Meta("float32", (size, size), None, True)
+    meta = Meta("float32", (size, size), None, 1)
     rows = [
         [
             [
@@ -43,7 +43,7 @@ def program(size=4, steps=1, **settings) -> Program:
     ]
     return Program(
         [Storage(4 * size * size, 1, [])], [Made(0, 0, 0)],
-        [meta, Meta("float32", (2 * size, size), None, True)], rows,
+        [meta, Meta("float32", (2 * size, size), None, 1)], rows,
         [[number] for number in range(steps)], {"device": "cpu", **settings}, 2, 1, 0,
     )  # fmt: skip
 
@@ -169,12 +169,12 @@ def test_prop_turns_are_spread(times):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [("3", "1 weights for 2"), ("3,x", "no numbers"), ("1,0", "greater than zero"),
      ("1,-2", "greater than zero"), ("1,nan", "greater than zero"), ("0.0001,1", "closer together")],
 )  # fmt: skip
-def test_weights_that_are_none(text, said):
-    with pytest.raises(InputError, match=said):
+def test_weights_that_are_none(text, message):
+    with pytest.raises(InputError, match=message):
         parse_weights(text, 2)
 
 
@@ -290,7 +290,7 @@ def test_a_page_says_what_it_is_made_of_and_no_names(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "message"),
     [
         (b"nothing", "cannot be read"),
         (gzip.compress(b"{"), "cannot be read"),
@@ -300,7 +300,7 @@ def test_a_page_says_what_it_is_made_of_and_no_names(tmp_path):
     ],
     ids=["no gzip", "cut", "a list", "another format", "empty"],
 )
-def test_what_is_no_benchmark_is_refused(tmp_path, raw, said):
+def test_what_is_no_benchmark_is_refused(tmp_path, raw, message):
     good = bench(tmp_path / "good", program())
     (tmp_path / "bad").mkdir()
     with pytest.raises(
@@ -308,7 +308,7 @@ def test_what_is_no_benchmark_is_refused(tmp_path, raw, said):
     ):
         mix([good, tmp_path / "bad"], [1, 1], tmp_path / "out")
     (tmp_path / "bad" / "program.json.gz").write_bytes(raw)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         mix([good, tmp_path / "bad"], [1, 1], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -355,7 +355,7 @@ def test_a_mix_runs(tmp_path):
     mix([tmp_path / "gpt", tmp_path / "cnn"], [3, 1], tmp_path / "both")
     answer = run(tmp_path / "both")
     assert answer["ops"] == sum(one["ops"] for one in alone)
-    assert answer["stand_ins"] == sum(one["stand_ins"] for one in alone) == 0
+    assert answer["placeholders"] == sum(one["placeholders"] for one in alone) == 0
     assert answer["differing"] == 0
     # A mix is a benchmark like others: it can be mixed again.
     again = mix([tmp_path / "both", tmp_path / "gpt"], [1, 0.5], tmp_path / "again")
@@ -371,7 +371,7 @@ def test_a_mix_of_users_files_and_of_precisions_runs(tmp_path):
     c = bench(tmp_path / "c", program(7, steps=2, tf32=1))
     mix([a, b, c], [1, 2, 1], tmp_path / "all")
     answer = run(tmp_path / "all")
-    assert answer["stand_ins"] == 0
+    assert answer["placeholders"] == 0
     assert answer["differing"] == 0
     # Five calls in each of the first two, four in each step of the last; settings are none.
     assert answer["ops"] == 5 + 5 + 2 * 4

@@ -79,7 +79,7 @@ def test_a_scaled_trace_is_the_trace_of_the_scaled_job(traces, name, before, aft
      ("heads", 2, 4), ("heads", 6, 3), ("recommender", 30, 10), ("recommender", 13, 26)],
 )  # fmt: skip
 def test_other_sizes_may_equal_the_batch(traces, name, before, after):
-    """As many channels, words or features as samples: what follows tells which is which."""
+    """As many channels, words or features as samples: what follows shows which is which."""
     recorded, real = traces(name, before), traces(name, after)
     chosen = choose(recorded)
     scaled = scale_batch(recorded, chosen, Fraction(after, before)).trace
@@ -121,8 +121,8 @@ def test_a_scaled_benchmark_runs(traces, tmp_path, name):
     calls = make_bench(traces(name, 4), tmp_path / "bench", factor=Fraction(2), batch=4)
     answer = run(tmp_path / "bench")
     assert answer["ops"] == sum(not call.extra.get("g") for call in calls)
-    assert answer["stand_ins"] == 0
-    # Results that are not as the scaled trace says would be counted.
+    assert answer["placeholders"] == 0
+    # Results that are not as in the scaled trace would be counted.
     assert answer.get("differing", 0) == 0
 
 
@@ -171,9 +171,9 @@ def test_nothing_is_refused(traces):
 def test_who_goes_through_a_batch_one_by_one_is_named(tmp_path):
     x, layer = torch.randn(4, 8), torch.nn.Linear(8, 8)
     trace = record_et(tmp_path / "et.json", lambda: [layer(row) for row in x.unbind(0)])
-    said = refused(trace)
-    assert "aten::unbind" in said
-    assert "node" in said
+    message = refused(trace)
+    assert "aten::unbind" in message
+    assert "node" in message
 
 
 def test_a_kernel_made_for_its_sizes_is_named(tmp_path):
@@ -232,7 +232,7 @@ def test_prop_cuts_of_memory_are_cuts_of_larger_memory(shape, batch, at, by):
     found = restride(tuple(old.shape), old.stride(), old.storage_offset(), region)
     assert found.shape == tuple(new.shape)
     assert found.offset == new.storage_offset()
-    # Strides of dimensions of one element say nothing.
+    # Strides of dimensions of one element mean nothing.
     assert all(n == 1 or a == b for n, a, b in zip(new.shape, found.strides, new.stride()))
 
 

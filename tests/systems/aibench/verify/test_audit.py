@@ -1,4 +1,4 @@
-"""Nothing of a trace may stand in its benchmark."""
+"""Nothing of a trace may appear in its benchmark."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_clean_benchmark(tmp_path, traces):
     assert result.is_clean
     assert result.files == 3
     assert result.bytes == len(RUN) + len(README) + len(json.dumps(PROGRAM))
-    # aten::mm and cuda stand in both, and so do inputs, device, ... of the formats.
+    # aten::mm and cuda are in both, and so do inputs, device, ... of the formats.
     assert result.allowed >= 2
     assert result.searched > 60
 
@@ -144,7 +144,7 @@ def test_file_names_and_twice_packed_files(tmp_path, traces):
     bench = write_bench(tmp_path / "bench", **{"epoch-loop.txt": ""})
     found = check(bench, traces).found
     assert [finding.text for finding in found] == [
-        "annotation 'epoch-loop' stands in epoch-loop.txt"
+        "annotation 'epoch-loop' appears in epoch-loop.txt"
     ]
     bench = write_bench(tmp_path / "packed")
     (bench / "more.bin").write_bytes(gzip.compress(gzip.compress(b"\0epoch-loop\1")))

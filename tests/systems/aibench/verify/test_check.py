@@ -1,4 +1,4 @@
-"""Does the check tell a clone that behaves from one that does not?"""
+"""Does the check distinguish a clone that behaves from one that does not?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gnomon.systems.aibench.verify.clone_run import (
     run_clone,
 )
 from gnomon.systems.aibench.verify.comparison import Row, Tolerance, compare_profiles
-from gnomon.systems.aibench.verify.profile import STAND_IN, UNNAMED, Profile
+from gnomon.systems.aibench.verify.profile import PLACEHOLDER, UNNAMED, Profile
 from tests.sim.trace.traces import write_trace
 from tests.systems.aibench.verify.test_profile import GPU, H200, lagging_steps
 
@@ -112,28 +112,28 @@ def test_what_the_host_wraps_around_operators_decides_nothing():
 
 def test_an_estimated_step_is_not_held_against_the_clone():
     guess = Estimate(9.0, 10.0, 12.0)
-    told = gpu_profile(guess, step_from="estimated")
-    assert compare_profiles(told, gpu_profile(13.0)).agrees is True  # 8 % above the range
-    assert compare_profiles(told, gpu_profile(13.3)).agrees is False
-    assert compare_profiles(told, gpu_profile(8.2)).agrees is True
-    assert compare_profiles(told, gpu_profile(8.0)).agrees is False
-    assert compare_profiles(gpu_profile(13.0), told).agrees is True
+    estimated = gpu_profile(guess, step_from="estimated")
+    assert compare_profiles(estimated, gpu_profile(13.0)).agrees is True  # 8 % above the range
+    assert compare_profiles(estimated, gpu_profile(13.3)).agrees is False
+    assert compare_profiles(estimated, gpu_profile(8.2)).agrees is True
+    assert compare_profiles(estimated, gpu_profile(8.0)).agrees is False
+    assert compare_profiles(gpu_profile(13.0), estimated).agrees is True
     # The spread of steps that were measured excuses nothing.
     spread = gpu_profile(guess)
     assert compare_profiles(spread, gpu_profile(11.5)).agrees is False
-    (note,) = compare_profiles(told, gpu_profile()).notes
+    (note,) = compare_profiles(estimated, gpu_profile()).notes
     assert note == (
         "the original's step was not measured without the profiler: 10 ms is estimated from its "
         "profile, 9 to 12"
     )
 
 
-def test_stand_ins_are_told():
+def test_placeholders_are_reported():
     check = compare_profiles(
-        gpu_profile(gemm=6.0, elementwise=1.0), gpu_profile(gemm=6.0, **{STAND_IN: 1.0})
+        gpu_profile(gemm=6.0, elementwise=1.0), gpu_profile(gemm=6.0, **{PLACEHOLDER: 1.0})
     )
-    assert {row.name for row in check.against} == {"elementwise", STAND_IN}
-    assert "1 ms of the clone's step are stand-ins" in check.notes[0]
+    assert {row.name for row in check.against} == {"elementwise", PLACEHOLDER}
+    assert "1 ms of the clone's step are placeholder kernels" in check.notes[0]
 
 
 def test_percentages_differ_in_points():
@@ -166,7 +166,7 @@ def test_tolerances_are_numbers(bad):
 def test_between_gpu_and_cpu_only_the_host_is_compared():
     check = compare_profiles(gpu_profile(), cpu_profile())
     assert (check.basis, check.agrees) == ("another kind of device", None)
-    assert [row.name for row in check.every_row] == ["host operators a step"]
+    assert [row.name for row in check.every_row] == ["host operators per step"]
     assert "not comparable" in check.notes[0]
     result = to_result(check)
     assert result.figure("verdict").value == "not judged"
@@ -276,9 +276,9 @@ def test_the_bundled_cpu_trace_agrees_with_itself():
     check = compare_profiles(profile, profile)
     assert check.agrees is True
     assert family(check, "gemm").decides
-    assert "device time a step" not in [row.name for row in check.rows]
+    assert "device time per step" not in [row.name for row in check.rows]
     result = to_result(check)
-    assert result.charts[0].title == "Operator time by family, a step"
+    assert result.charts[0].title == "Operator time by family per step"
 
 
 # -- the original's step ---------------------------------------------------------------------
@@ -294,10 +294,10 @@ def test_the_step_is_the_given_the_measured_or_the_estimated_one(tmp_path):
     assert (given_.step_from, given_.step_ms) == ("given", Estimate.exact(50.0))
     assert given_.peak_bytes == measured.peak_bytes
     (tmp_path / "alone.json.gz").write_bytes(H200_TRACE.read_bytes())
-    told = original_profile(tmp_path / "alone.json.gz")
-    assert told.step_from == "estimated"
-    assert told.step_ms.contains(measured.step_ms.mid)
-    assert told.power_w is told.peak_bytes is None
+    estimated = original_profile(tmp_path / "alone.json.gz")
+    assert estimated.step_from == "estimated"
+    assert estimated.step_ms.contains(measured.step_ms.mid)
+    assert estimated.power_w is estimated.peak_bytes is None
 
 
 @pytest.mark.parametrize("step_ms", [0.0, -1.0, float("nan"), float("inf")])
@@ -329,7 +329,7 @@ PROGRAM = """
     shutil.copy({trace!r}, asked.profile)
     print(json.dumps({{
         "step_ms": [{step}] * asked.steps, "median_ms": {step}, "ops": 9, "replayed": 8,
-        "stand_ins": 1, "skipped": 0, "coverage_ops_pct": 88.9, "coverage_time_pct": 99.5,
+        "placeholders": 1, "skipped": 0, "coverage_ops_pct": 88.9, "coverage_time_pct": 99.5,
         "peak_bytes": 1073741824, "power_w": [300, 400, 500], "torch": "2.0",
         "device": asked.device,
     }}))
@@ -408,7 +408,7 @@ def test_a_scaled_real_trace_is_flagged(tmp_path):
 def test_a_profile_from_elsewhere_is_compared_without_running(tmp_path, recorded):
     (tmp_path / "bench").mkdir()  # nothing in it that could be run
     answer = tmp_path / "clone.json"
-    answer.write_text('{"step_ms": [0.1, 0.2], "median_ms": 0.15, "skipped": ["a", "b"]}')
+    answer.write_text('{"step_ms": [0.1, 0.2], "median_ms": 0.15, "skipped": 2}')
     check = check_bench(tmp_path / "bench", recorded, clone_trace=recorded, clone_json=answer)
     assert check.clone.step_ms.mid == 0.15
     assert [file.name for file in check.inputs][-1] == "clone.json"
@@ -433,7 +433,7 @@ FAILS = [
     ("import sys; sys.exit('no such device: cuda')", "the benchmark failed: no such device: cuda"),
     ("raise RuntimeError('out of memory')", "the benchmark failed: RuntimeError: out of memory"),
     ("import nothing_like_it", "'nothing_like_it'; give a Python that has it"),
-    ("import os; os._exit(7)", "the benchmark failed: it left with 7 and said nothing"),
+    ("import os; os._exit(7)", "the benchmark failed: exit code 7, no message"),
     ("print('{}')", "the benchmark wrote no profile"),
     ("import sys; open(sys.argv[3], 'w'); print('done')", "no JSON"),
     ("import sys; open(sys.argv[3], 'w'); print([1])", "the benchmark printed no JSON object"),
@@ -512,7 +512,7 @@ def test_the_answer_has_both_in_every_form(tmp_path, recorded, capsys):
     page = report.render_html(result)
     assert "original: 0.06 ms" in page
     assert "clone: 0.03 ms" in page
-    assert "Kernels by family, number a step" in page
+    assert "Kernels by family, number per step" in page
     answer = json.loads(report.to_json(result, extra=to_script(check)))
     assert answer["agrees"] is False
     assert answer["against"] == ["gemm"]

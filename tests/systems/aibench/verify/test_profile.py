@@ -17,7 +17,7 @@ from gnomon.estimate import Estimate
 from gnomon.ingest.profiler.kineto import read_kineto
 from gnomon.model.accelerator.kernel_class import classify_kernel
 from gnomon.model.accelerator.operator_family import FRAMEWORK
-from gnomon.systems.aibench.verify.profile import STAND_IN, UNNAMED, profile_of
+from gnomon.systems.aibench.verify.profile import PLACEHOLDER, UNNAMED, profile_of
 from tests.conftest import ROOT
 from tests.sim.trace.traces import call, kernel, launch, mark, op, trace_of, us
 
@@ -112,7 +112,7 @@ def test_without_launches_kernels_count_where_they_ran():
     )
 
 
-def test_streams_and_copies_and_stand_ins():
+def test_streams_and_copies_and_placeholders():
     events = [mark(0, 0, 100)]
     parts = [(7, "gemm", 30.0), (9, "void at::cuda::spin_kernel(long)", 60.0)]
     for number, (stream, name, dur) in enumerate(parts, 1):
@@ -124,8 +124,8 @@ def test_streams_and_copies_and_stand_ins():
     ]  # fmt: skip
     profile = profile_of(trace_of(*events))
     assert profile.kernels == 2
-    assert profile.kernel_count == {STAND_IN: 1, "gemm": 1, "copy": 1}
-    assert list(profile.kernel_ms) == [STAND_IN, "gemm", "copy"]
+    assert profile.kernel_count == {PLACEHOLDER: 1, "gemm": 1, "copy": 1}
+    assert list(profile.kernel_ms) == [PLACEHOLDER, "gemm", "copy"]
     assert profile.stream_pct == pytest.approx((60.0, 40.0))
 
 
@@ -150,7 +150,7 @@ def test_on_a_cpu_operators_own_time_counts():
 
 
 def slowly(path):
-    """Time and number of device events a step by family, read event by event."""
+    """Time and number of device events per step by family, read event by event."""
     with gzip.open(path, "rt") as file:
         events = [e for e in json.load(file)["traceEvents"] if e.get("ph") == "X"]
     marks = sorted(

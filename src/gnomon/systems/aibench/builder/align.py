@@ -23,13 +23,11 @@ from numpy.typing import NDArray
 from gnomon.graph.nesting import enclosing
 from gnomon.ingest.execution.trace import ExecutionTrace
 from gnomon.ingest.profiler.kineto import KinetoTrace
-from gnomon.model.accelerator.profiler_cost import ProfilerCost, default_profiler_cost
+from gnomon.model.accelerator.profiler_cost import default_profiler_cost
 from gnomon.sim.trace.events import step_marks
 from gnomon.sim.trace.graph import TraceGraph, build_graph
 from gnomon.sim.trace.unprofiled import without_profiler
 from gnomon.systems.aibench.builder.pairing import pair_up
-
-__all__ = ["Alignment", "Timing", "Uncovered", "align", "steps_of"]
 
 _USER_SCOPE = 7
 _STEP = "ProfilerStep#"
@@ -37,17 +35,17 @@ _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _CALLS = ("cuda_runtime", "cuda_driver")
 #: Host time that passes in waiting for others; the benchmark waits by itself.
 _WAITS = ("sync", "blocked")
-#: Waits that were told from times count from this confidence on.
+#: Waits that were inferred from times count from this confidence on.
 _LIKELY = 0.5
 #: Of a trace without marks so many repeats are used.
 _MOST_WINDOWS = 16
 #: A process that records an execution trace calls a second observer at every operator, also while
-#: it is profiled: told from five recordings whose steps were measured without either.
+#: it is profiled: fitted to five recordings whose steps were measured without either.
 _OBSERVER = 1.25
 
 
 class Timing(msgspec.Struct):
-    """What is known of one chosen node, a step on average."""
+    """What is known of one chosen node, mean per step."""
 
     device_ns: float = 0.0
     streams: tuple[int, ...] = ()
@@ -62,12 +60,9 @@ class Uncovered(msgspec.Struct, frozen=True):
     """Kernels of one launch that none of the chosen made.
 
     Attributes:
-        step: The step of the execution trace.
         beside: A chosen node of the same thread, None where it has none.
         before: The chosen node that comes next on that thread, None at the end.
         name: The longest of the kernels.
-        device_ns: All of them together.
-        stream: Where they ran.
     """
 
     step: int
@@ -83,11 +78,9 @@ class Alignment(msgspec.Struct, frozen=True):
 
     Attributes:
         timings: By place of the chosen node.
-        uncovered: Kernels of nobody.
+        uncovered: Kernels of no chosen node.
         matched: Share of the execution trace's calls that have a partner.
         known: Share of the profiler's calls, on the same threads, that have one.
-        steps: Steps of the profiler trace that were used.
-        device_ns: All kernels of a step, or all operators where there is no device.
         on_gpu: Whether there is a device.
         notes: What the reader should know.
         slowdown: How many times as long the host's work took under the profiler.
@@ -98,12 +91,18 @@ class Alignment(msgspec.Struct, frozen=True):
     uncovered: tuple[Uncovered, ...]
     matched: float
     known: float
-    steps: int
-    device_ns: float
     on_gpu: bool
     notes: tuple[str, ...]
     slowdown: float = 1.0
     waits: dict[int, set[int]] = {}
+
+    @property
+    def spans(self) -> dict[int, tuple[int, int]]:
+        """Start and end by node, where they are known."""
+        return {
+            at: (timing.start_ns, timing.end_ns) for at, timing in self.timings.items()
+            if timing.start_ns is not None and timing.end_ns is not None
+        }  # fmt: skip
 
 
 def steps_of(trace: ExecutionTrace) -> list[int]:
@@ -115,16 +114,15 @@ def steps_of(trace: ExecutionTrace) -> list[int]:
 
 
 def align(trace: ExecutionTrace, kineto: KinetoTrace, chosen: Sequence[int]) -> Alignment:
-    """Lays two traces of one job side by side.
-
-    Args:
-        trace: The execution trace.
-        kineto: The profiler trace.
-        chosen: Places of the nodes that are replayed, in order.
-    """
+    """Lays two traces of one job side by side."""
     side = _ProfilerSide(kineto, _called(trace))
-    pairs, notes = _pair(trace, side)
-    return _Timer(trace, side, chosen, pairs, notes).run()
+    return _Timer(trace, side, chosen, _pair(trace, side)).run()
+
+
+#: By step of the trace and window of the profiler: nodes by event.
+_Pairs = dict[tuple[int, int], dict[int, int]]
+#: Calls of a thread: start, node, event.
+_Begun = dict[int, list[tuple[int, int, int]]]
 
 
 class _ProfilerSide:
@@ -140,24 +138,17 @@ class _ProfilerSide:
         self.windows = _windows(kineto, self.operators, called)
         #: Where calls that nothing holds begin, by thread.
         self.tops: dict[int, list[int]] = defaultdict(list)
-        for event in self.operators.tolist():
+        for event in self.operators[np.argsort(self.start[self.operators])].tolist():
             if self.parent[event] < 0:
-                self.tops[int(kineto.thread[event])].append(int(kineto.start_ns[event]))
-        for starts in self.tops.values():
-            starts.sort()
+                self.tops[int(kineto.thread[event])].append(int(self.start[event]))
         self.device = np.flatnonzero(kineto.is_category(*_DEVICE))
         self.on_gpu = len(self.device) > 0
+        self.calls: list[int] = np.flatnonzero(is_call).tolist()
+        number = kineto.correlation
+        by_correlation = {int(number[call]): call for call in self.calls if number[call] > 0}
         self.launched: dict[int, list[int]] = defaultdict(list)
-        calls = np.flatnonzero(is_call)
-        self.calls: list[int] = calls.tolist()
-        by_correlation = {
-            number: call
-            for call, number in zip(calls.tolist(), kineto.correlation[calls].tolist())
-            if number > 0
-        }
         for event in self.device.tolist():
-            call = by_correlation.get(int(kineto.correlation[event]))
-            if call is not None:
+            if (call := by_correlation.get(int(number[event]))) is not None:
                 self.launched[call].append(event)
         self.waits = {
             code for code, name in enumerate(kineto.names)
@@ -188,7 +179,7 @@ def _windows(kineto: KinetoTrace, operators: NDArray[np.int64], called: list[str
     """Where steps begin, and where the last ends."""
     marks = step_marks(kineto)
     if len(marks):
-        # Marks are repeated on the device's side: one a name, the earliest.
+        # Marks are repeated on the device's side: one per name, the earliest.
         first: dict[str, int] = {}
         last = 0
         for mark in marks.tolist():
@@ -234,9 +225,7 @@ def _parents(
 # -- who is who ------------------------------------------------------------------------------
 
 
-def _pair(
-    trace: ExecutionTrace, side: _ProfilerSide
-) -> tuple[dict[tuple[int, int], dict[int, int]], list[str]]:
+def _pair(trace: ExecutionTrace, side: _ProfilerSide) -> _Pairs:
     """For each step of the trace and each window of the profiler: node by event."""
     steps = steps_of(trace)
     nodes: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -253,7 +242,7 @@ def _pair(
         own.sort(key=lambda e: (int(kineto.start_ns[e]), -int(kineto.end_ns[e])))
     windows = len(side.windows) - 1
     counted = sorted({step for step, _ in nodes})
-    pairs: dict[tuple[int, int], dict[int, int]] = {}
+    pairs: _Pairs = {}
     for step in counted:
         # As many steps on both sides are the same steps; else every window is a step like this.
         chosen = [step] if len(counted) == windows else list(range(windows))
@@ -267,7 +256,7 @@ def _pair(
                 for left, right in pair_up(names, [kineto.name_of(e) for e in seen]):
                     found[seen[right]] = own[left]
             pairs[step, window] = found
-    return pairs, []
+    return pairs
 
 
 def _threads(
@@ -297,18 +286,16 @@ def _threads(
 
 
 class _Timer:
-    """Times of the chosen, from the pairs."""
-
     def __init__(
         self, trace: ExecutionTrace, side: _ProfilerSide, chosen: Sequence[int],
-        pairs: dict[tuple[int, int], dict[int, int]], notes: list[str],
+        pairs: _Pairs,
     ) -> None:  # fmt: skip
-        self.trace, self.side, self.pairs, self.notes = trace, side, pairs, notes
+        self.trace, self.side, self.pairs = trace, side, pairs
+        self.notes: list[str] = []
         self.chosen = list(chosen)
         self.owner = _owners(trace, self.chosen)
         self.timings = {at: Timing() for at in self.chosen}
         self.uncovered: list[Uncovered] = []
-        self.total_ns = 0.0
         #: The node of each kernel, in the steps whose order is kept.
         self.made_by: dict[int, int] = {}
 
@@ -342,7 +329,7 @@ class _Timer:
         self._note_unlaunched()
         return Alignment(
             self.timings, tuple(self.uncovered), covered / max(wanted, 1), self._known(),
-            len(self.side.windows) - 1, self.total_ns, self.side.on_gpu,
+            self.side.on_gpu,
             tuple(self.notes), pace.slowdown, self._waits(built),
         )  # fmt: skip
 
@@ -359,12 +346,11 @@ class _Timer:
         return partners / max(seen, 1)
 
     def _note_unlaunched(self) -> None:
-        """Kernels whose launch is not in the trace belong to nobody."""
+        """Kernels whose launch is not in the trace belong to no call."""
         side = self.side
-        known = sum(len(kernels) for kernels in side.launched.values())
-        if known < len(side.device):
-            own = {kernel for kernels in side.launched.values() for kernel in kernels}
-            lost = [kernel for kernel in side.device.tolist() if kernel not in own]
+        own = {kernel for kernels in side.launched.values() for kernel in kernels}
+        lost = [kernel for kernel in side.device.tolist() if kernel not in own]
+        if lost:
             took = side.kineto.duration_ns
             share = 100.0 * float(took[lost].sum()) / max(float(took[side.device].sum()), 1.0)
             self.notes.append(
@@ -373,10 +359,10 @@ class _Timer:
                 "counted"
             )
 
-    def _begun(self, found: dict[int, int]) -> dict[int, list[tuple[int, int, int]]]:
+    def _begun(self, found: dict[int, int]) -> _Begun:
         """The chosen by the profiler's thread: start, node, event; in order."""
         is_chosen = set(self.chosen)
-        begun: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        begun: _Begun = defaultdict(list)
         for event, node in found.items():
             if node in is_chosen:
                 thread = int(self.side.kineto.thread[event])
@@ -388,11 +374,11 @@ class _Timer:
     def _device(
         self, found: dict[int, int], step: int, window: int, share: float, is_middle: bool,
         streams: dict[int, Counter[int]], names: dict[int, Counter[str]],
-        begun: dict[int, list[tuple[int, int, int]]],
+        begun: _Begun,
     ) -> None:  # fmt: skip
         side = self.side
         if not side.on_gpu:
-            self._cpu(found, window, share, is_middle)
+            self._cpu(found, window, share)
             return
         for call, kernels in side.launched.items():
             if side.window_of(call) != window:
@@ -402,7 +388,6 @@ class _Timer:
                 self._nobody(call, kernels, step, begun)
             for kernel in kernels:
                 took = float(side.kineto.duration_ns[kernel])
-                self.total_ns += took * share
                 if node is not None:
                     self.timings[node].device_ns += took * share
                     streams[node][int(side.kineto.stream[kernel])] += 1
@@ -422,7 +407,6 @@ class _Timer:
         return dict(waits)
 
     def _who(self, call: int, found: dict[int, int]) -> int | None:
-        """The chosen node that a runtime call belongs to."""
         event = self.side.parent[call]
         while event >= 0:
             if event in found and (owner := self.owner[found[event]]) >= 0:
@@ -432,7 +416,7 @@ class _Timer:
 
     def _nobody(
         self, call: int, kernels: list[int], step: int,
-        begun: dict[int, list[tuple[int, int, int]]],
+        begun: _Begun,
     ) -> None:  # fmt: skip
         """Notes the kernels of one launch that no chosen node made; a graph launch has many."""
         side = self.side
@@ -450,19 +434,16 @@ class _Timer:
             )
             self.uncovered.append(Uncovered(step, neighbour, before, name, took, stream))
 
-    def _cpu(self, found: dict[int, int], window: int, share: float, is_middle: bool) -> None:
+    def _cpu(self, found: dict[int, int], window: int, share: float) -> None:
         """Without a device, an operator's own time is what counts."""
         side = self.side
-        for event in side.operators.tolist():
-            if side.parent[event] < 0 and side.window_of(event) == window:
-                self.total_ns += float(side.kineto.duration_ns[event]) * share
         for event, node in found.items():
             if node in self.timings:
                 self.timings[node].device_ns += float(side.kineto.duration_ns[event]) * share
 
     def _host(
         self, found: dict[int, int], window: int, share: float, pace: _Pace,
-        begun: dict[int, list[tuple[int, int, int]]], is_middle: bool,
+        begun: _Begun, is_middle: bool,
     ) -> None:  # fmt: skip
         side = self.side
         begins, ends = side.windows[window], side.windows[window + 1]
@@ -483,15 +464,10 @@ class _Timer:
                 timing.host_ns += share * took
                 if is_middle:
                     timing.start_ns, timing.end_ns = start, int(side.end[event])
-        if is_middle:
-            for call in self._waiting_calls(window):
-                if (waiting := self._who(call, found)) is not None:
-                    self.timings[waiting].blocks = True
-
-    def _waiting_calls(self, window: int) -> list[int]:
-        side = self.side
-        waits = [c for c in side.calls if int(side.kineto.name[c]) in side.waits]
-        return [call for call in waits if side.window_of(call) == window]
+        for call in side.calls if is_middle else []:
+            is_wait = int(side.kineto.name[call]) in side.waits and side.window_of(call) == window
+            if is_wait and (waiting := self._who(call, found)) is not None:
+                self.timings[waiting].blocks = True
 
 
 def _owners(trace: ExecutionTrace, chosen: Sequence[int]) -> list[int]:
@@ -517,17 +493,9 @@ class _Pace:
         self.slowdown = max(profiled_ns / alone_ns, 1.0) if alone_ns else 1.0
 
     def between(self, thread: int, from_ns: list[int], until_ns: list[int]) -> list[float]:
-        """The work between each two instants."""
         times, work = self._lanes[thread]
         spent = np.interp(until_ns, times, work) - np.interp(from_ns, times, work)
         return [max(ns, 0.0) for ns in spent.tolist()]
-
-
-def _watched_twice() -> ProfilerCost:
-    """What the profiler costs where the execution trace's observer watches every call with it."""
-    cost = default_profiler_cost()
-    more = {name: getattr(cost, name) * _OBSERVER for name in ("operator", "launch", "call")}
-    return msgspec.structs.replace(cost, **more)
 
 
 def _work_of_lanes(
@@ -537,7 +505,10 @@ def _work_of_lanes(
 
     Beside it the same work of all of them as it was recorded, with the profiler's part in it.
     """
-    graph = without_profiler(kineto, built, _watched_twice())
+    cost = default_profiler_cost()
+    # The execution trace's observer watches every call too.
+    more = {name: getattr(cost, name) * _OBSERVER for name in ("operator", "launch", "call")}
+    graph = without_profiler(kineto, built, msgspec.structs.replace(cost, **more))
     duration = np.where(graph.is_kind(*_WAITS), 0, graph.duration_ns)
     recorded = np.where(graph.is_kind(*_WAITS), 0, built.graph.duration_ns)
     profiled_ns = 0.0

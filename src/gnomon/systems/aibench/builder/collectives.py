@@ -1,16 +1,15 @@
 """What a node of a trace communicates: which collective, on which tensors, among which ranks.
 
 Operators of `c10d` write into tensors they are given, those of `_c10d_functional` return new ones;
-which is which is told by the names of their arguments, which have changed less over the years than
-their order. Ranks and sequence numbers stand in a node of their own below, `record_param_comms`,
-whose list of inputs has only ever grown around the name of the collective:
+which is which is inferred from the names of their arguments, which have changed less over the
+years than their order. Ranks and sequence numbers are in a node of their own below,
+`record_param_comms`, whose list of inputs has only ever grown around the name of the collective:
 
     [tensors,] sequence, group, rank, NAME, in splits, out splits [, first, stride, size [, async]]
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 
 import msgspec
@@ -18,8 +17,6 @@ import msgspec
 from gnomon.ingest.execution.trace import ExecutionTrace, Node, TensorValue, Value
 from gnomon.model.accelerator.collective_names import collective_kind
 from gnomon.systems.aibench.builder.select import tensors_in
-
-__all__ = ["DETAILS", "IN_PLACE", "Collective", "Group", "Groups", "describe"]
 
 DETAILS = "record_param_comms"
 #: Kinds whose result lies where the input lay.
@@ -69,7 +66,7 @@ class Collective(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: `all_reduce`, `all_gather`, ..., `send`, `recv`, `barrier`, `wait`, or `alias` for
-            what only hands a tensor on.
+            what only passes a tensor on.
         ins: What is sent.
         outs: What is received.
         makes: Whether the outs are new tensors, not given ones.
@@ -95,18 +92,16 @@ class Collective(msgspec.Struct, frozen=True):
     @property
     def bytes_in(self) -> int:
         """Bytes that this rank puts in."""
-        tensors = self.ins or self.outs
-        return sum(tensor.elements * tensor.item_bytes for tensor in tensors)
+        return sum(tensor.elements * tensor.item_bytes for tensor in self.ins or self.outs)
 
     @property
     def bytes_out(self) -> int:
         """Bytes that this rank gets out."""
-        tensors = self.outs or self.ins
-        return sum(tensor.elements * tensor.item_bytes for tensor in tensors)
+        return sum(tensor.elements * tensor.item_bytes for tensor in self.outs or self.ins)
 
 
 class _Details(msgspec.Struct, frozen=True):
-    """What a `record_param_comms` node says."""
+    """The fields of a `record_param_comms` node."""
 
     name: str
     sequence: object
@@ -128,7 +123,7 @@ class Groups:
             if node.name == DETAILS and (details := _details_of(node)) is not None:
                 self._note(details)
         highest = max((rank for ranks in self._ranks.values() for rank in ranks), default=0)
-        #: Ranks of the recorded job, as far as its groups tell.
+        #: Ranks of the recorded job, as far as its groups show.
         self.world = max(highest + 1, *self._sizes.values(), 1)
 
     def _note(self, details: _Details) -> None:
@@ -136,29 +131,27 @@ class Groups:
             return
         size = max(details.size, len(details.in_splits))
         self._sizes[details.key] = max(size, self._sizes.get(details.key, 0))
-        if details.key not in self._ranks and details.size > 0 and details.first >= 0:
-            stride = details.stride
-            if stride > 0:
-                end = details.first + stride * details.size
-                self._ranks[details.key] = tuple(range(details.first, end, stride))
+        if (
+            details.key not in self._ranks
+            and min(details.size, details.stride) > 0 <= details.first
+        ):
+            end = details.first + details.stride * details.size
+            self._ranks[details.key] = tuple(range(details.first, end, details.stride))
 
     def of(self, key: object) -> Group:
-        """The group that goes by a key; the whole job where the trace does not tell."""
+        """The group that goes by a key; the whole job where the trace does not name it."""
         ranks = tuple(sorted(self._ranks.get(key, ())))
         size = len(ranks) or self._sizes.get(key, 0) or self.world
         return Group(key, ranks, size, size == self.world)
 
 
 def describe(trace: ExecutionTrace, at: int, groups: Groups) -> Collective | None:
-    """What a node communicates; None where its name does not tell.
-
-    Args:
-        trace: The trace.
-        at: The place of the node.
-        groups: The groups of the trace.
-    """
+    """What a node communicates; None where its name is unknown."""
     node = trace.nodes[at]
-    details = next(filter(None, (_details_of(n) for n in _down(trace, at))), None)
+    details, waiting = None, [at]
+    while waiting and details is None:  # at the node, or below it
+        details = _details_of(trace.nodes[place := waiting.pop()])
+        waiting += reversed(trace.children_at[place])
     name = details.name if node.name == DETAILS and details else node.name
     kind = collective_kind(name)
     if kind is None:
@@ -168,20 +161,16 @@ def describe(trace: ExecutionTrace, at: int, groups: Groups) -> Collective | Non
     splits = given.get("input_split_sizes") or (details.in_splits if details else ())
     how = given.get("reduce_op")
     roots = [root for name in _ROOTS if isinstance(root := given.get(name), int)]
-    told = [given[name] for name in _ASYNC if name in given]
+    is_async = [given[name] for name in _ASYNC if name in given]
+    key: object = details.key if details else None
+    if key is None and isinstance(given.get("group_name"), str):
+        key = given["group_name"]
     return Collective(
-        kind, ins, outs, makes, groups.of(_key(given, details)),
+        kind, ins, outs, makes, groups.of(key),
         _shares(splits, ins, details.rank if details else 0) if kind == "all_to_all" else (),
         how.upper() if isinstance(how, str) else "SUM", roots[0] if roots else 0,
-        not told or told[0] is not False, details.sequence if details else None,
+        not is_async or is_async[0] is not False, details.sequence if details else None,
     )  # fmt: skip
-
-
-def _key(given: dict[str, Value], details: _Details | None) -> object:
-    if details is not None and details.key is not None:
-        return details.key
-    name = given.get("group_name")
-    return name if isinstance(name, str) else None
 
 
 def _sides(
@@ -196,7 +185,8 @@ def _sides(
     else:
         by_side: dict[str, list[TensorValue]] = {"in": [], "out": [], "both": []}
         for name, value in given.items():
-            by_side[_side(name)] += tensors_in((value,))
+            side = "in" if name.startswith("input") else "both"
+            by_side["out" if name.startswith("out") else side] += tensors_in((value,))
         both = tuple(by_side["both"])
         ins, outs = (*by_side["in"], *both), (*by_side["out"], *both)
         makes = not outs and node.name.startswith("_c10d_functional")
@@ -208,17 +198,9 @@ def _sides(
         return (), (), False
     if kind == "send":
         return ins or outs, (), False
-    if kind == "recv":
-        return (), outs or ins, False
-    if kind in IN_PLACE and not makes:
+    if kind == "recv" or (kind in IN_PLACE and not makes):
         return (), outs or ins, False
     return ins, outs, makes
-
-
-def _side(argument: str) -> str:
-    if argument.startswith("out"):
-        return "out"
-    return "in" if argument.startswith("input") else "both"
 
 
 @lru_cache(maxsize=256)
@@ -248,17 +230,8 @@ def _shares(splits: Value, ins: tuple[TensorValue, ...], rank: int) -> tuple[int
     return tuple(counts[(rank + distance) % len(counts)] for distance in range(len(counts)))
 
 
-def _down(trace: ExecutionTrace, at: int) -> Iterator[Node]:
-    """A node and those below it, in order."""
-    waiting = [at]
-    while waiting:
-        place = waiting.pop()
-        yield trace.nodes[place]
-        waiting += reversed(trace.children_at[place])
-
-
 def _details_of(node: Node) -> _Details | None:
-    """What a `record_param_comms` node says; None for another, or one in an unknown form."""
+    """The fields of a `record_param_comms` node; None for another, or one in an unknown form."""
     if node.name != DETAILS:
         return None
     values = node.inputs

@@ -17,28 +17,24 @@ import msgspec
 
 from gnomon.ingest.execution.trace import ExecutionTrace, TensorValue
 from gnomon.systems.aibench.builder.collectives import IN_PLACE, Collective, Groups, describe
-from gnomon.systems.aibench.builder.flow import Flow, natural_strides
+from gnomon.systems.aibench.builder.flow import Flow, strides_of
 from gnomon.systems.aibench.builder.operators import load_torch
 from gnomon.systems.aibench.builder.select import tensors_in
 from gnomon.systems.aibench.program import Call
 
-__all__ = ["PREFIX", "TENTHS", "Communication"]
-
 PREFIX = "collective."
-#: The argument that says how long an emulated collective takes, in tenths of a microsecond;
+#: The argument for how long an emulated collective takes, in tenths of a microsecond;
 #: below zero for a real one.
 TENTHS = 5
 #: Return a view where they can, and copy elsewhere.
 _MAY_COPY = ("reshape", "contiguous", "to", "flatten", "reshape_as", "unflatten")
-#: Where collectives run when no profiler trace says on which stream they did.
+#: Where collectives run when no profiler trace shows their stream.
 _STREAM = 1
 
 Emit = Callable[[Call], None]
 
 
 class _Pending(msgspec.Struct, eq=False):
-    """A collective nobody has waited for yet."""
-
     collective: Collective
     register: int
     token: int
@@ -58,12 +54,7 @@ class Communication:
         self._tokens = 0
 
     def encode(self, call: Call, emit: Emit) -> None:
-        """Fills a call from its node, and binds what the node returned.
-
-        Args:
-            call: With its place in the trace, and nothing else.
-            emit: Takes calls that have to come before.
-        """
+        """Fills a call from its node, and binds what the node returned."""
         node = self.trace.nodes[call.at]
         collective = describe(self.trace, call.at, self.groups)
         if collective is None:
@@ -82,25 +73,29 @@ class Communication:
         if not self._pending or _only_looks(call.does):
             return []
         touched = call.reads | call.writes
-        found = [
-            one for one in self._pending
-            if one.received & touched or one.sent & call.writes
-        ]  # fmt: skip
-        return [self._wait_before(one, call) for one in found]
-
-    # -- collectives -----------------------------------------------------------------------
+        waits = []
+        for one in list(self._pending):
+            if one.received & touched or one.sent & call.writes:
+                waits.append(_helper(PREFIX + "wait", [], call))
+                self._end(one, waits[-1])
+        return waits
 
     def _collective(self, collective: Collective, call: Call, emit: Emit) -> None:
         ins, outs = self._operands(collective, call, emit)
         kind = collective.kind
         call.does = PREFIX + kind
+        group = collective.group
+        number = self._numbers.setdefault(group.key, len(self._numbers))
         call.args = [
-            ["L", *ins], ["L", *outs], self._group(collective), _detail(collective),
+            ["L", *ins], ["L", *outs], [number, *group.runs()], _detail(collective),
             list(collective.shares), -1, int(not collective.is_async),
         ]  # fmt: skip
         for wait in self.due(call):
             emit(wait)
-        call.writes.add(self._order(collective.group.key))
+        # All collectives of a group write one token, so that they keep their order.
+        if group.key not in self._orders:
+            self._orders[group.key] = self._token()
+        call.writes.add(self._orders[group.key])
         if collective.is_async:
             self._promise(collective, call)
             call.stream = _STREAM
@@ -135,14 +130,10 @@ class Communication:
             helper = _helper("aten.clone.default", [source], call)
             helper.reads = set(call.reads)
         else:
-            strides = tensor.strides or natural_strides(tensor.shape)
-            helper = _helper(
-                "aten.empty_strided.default", [list(tensor.shape), list(strides)], call
-            )
-            helper.kwargs = {
-                "dtype": ["d", tensor.dtype],
-                "device": ["v", int(tensor.device != "cpu")],
-            }
+            args = [list(tensor.shape), list(strides_of(tensor))]
+            helper = _helper("aten.empty_strided.default", args, call)
+            device = ["v", int(tensor.device != "cpu")]
+            helper.kwargs = {"dtype": ["d", tensor.dtype], "device": device}
         self.flow.give((tensor,), helper)
         for wait in self.due(helper):
             emit(wait)
@@ -150,15 +141,7 @@ class Communication:
         call.writes.add(self.flow.memory_of(tensor).number)
         return ["r", helper.outs]
 
-    def _group(self, collective: Collective) -> list[int]:
-        """A number of its own for each group, and who is in it."""
-        number = self._numbers.setdefault(collective.group.key, len(self._numbers))
-        return [number, *collective.group.runs()]
-
-    # -- waiting ---------------------------------------------------------------------------
-
     def _promise(self, collective: Collective, call: Call) -> None:
-        """Gives a call a handle."""
         register, token = self.flow.register(), self._token()
         call.outs = register
         call.metas = [self.flow.meta(_NOTHING)]
@@ -167,7 +150,7 @@ class Communication:
         self._pending.append(_Pending(collective, register, token, received, set(call.reads)))
 
     def _wait(self, collective: Collective, call: Call, emit: Emit) -> None:
-        """A recorded wait; for nobody where it belongs to a step that was not recorded."""
+        """A recorded wait; for nothing where it belongs to a step that was not recorded."""
         call.does, call.args = PREFIX + "wait", [None]
         memories = {self.flow.memory_of(tensor).number for tensor in collective.outs}
         for one in self._pending:
@@ -183,18 +166,13 @@ class Communication:
                 self.flow.give((tensor,), helper)
                 emit(helper)
 
-    def _wait_before(self, one: _Pending, call: Call) -> Call:
-        wait = _helper(PREFIX + "wait", [], call)
-        self._end(one, wait)
-        return wait
-
     def _end(self, one: _Pending, wait: Call) -> None:
         self._pending.remove(one)
         wait.args = [["r", one.register]]
         wait.reads |= {one.token, *one.received}
 
     def _alias(self, collective: Collective, call: Call, emit: Emit) -> None:
-        """A wrapper around a tensor, under another name: whoever touches it touches the tensor."""
+        """A wrapper around a tensor, under another name: using it uses the tensor."""
         before = self.flow.memory_of(collective.ins[0]).number
         call.does = "aten.alias.default"
         call.args = [self._take(collective.ins[0], call, emit, call.reads)]
@@ -202,12 +180,6 @@ class Communication:
         for one in self._pending:
             if before in one.received and collective.outs:
                 one.received.add(self.flow.memory_of(collective.outs[0]).number)
-
-    def _order(self, key: object) -> int:
-        """A number that all collectives of a group write, so that they keep their order."""
-        if key not in self._orders:
-            self._orders[key] = self._token()
-        return self._orders[key]
 
     def _token(self) -> int:
         """A number of no memory, for what has to wait for something else than data."""

@@ -36,8 +36,6 @@ from gnomon.systems.aibench.builder.provided import (
     sources_of,
 )
 
-__all__ = ["Constructor", "Constructors", "builtin_constructors", "gather", "packages"]
-
 #: Files that other packages bring, by namespace.
 packages: Registry[Path] = Registry("file of constructors", group="gnomon.aibench.constructors")
 _TABLE = "CONSTRUCTORS"
@@ -51,8 +49,6 @@ OPERATORS = {{
 
 
 def ready(bench):
-    for function in OPERATORS.values():
-        function.first = False
     return OPERATORS
 """
 
@@ -61,10 +57,7 @@ class Constructor(msgspec.Struct, frozen=True):
     """Who makes an operator.
 
     Attributes:
-        operator: The operator, as a trace names it.
         key: How the program names it.
-        module: The module beside `run.py` that has the function.
-        function: The function.
         takes: The arguments it takes, by name; None for all that were recorded, in order.
     """
 
@@ -77,7 +70,7 @@ class Constructor(msgspec.Struct, frozen=True):
     def arguments(
         self, recorded: Sequence[Value], operator: Operator | None
     ) -> list[tuple[Value, Argument | None]]:
-        """What the function is given: recorded values, and what the schema says of each."""
+        """What the function is given: recorded values, and what the schema has for each."""
         described = list(operator.arguments) if operator is not None else []
         described += [None] * (len(recorded) - len(described))
         given = list(zip(recorded, described))
@@ -98,42 +91,21 @@ class Constructors(msgspec.Struct, frozen=True):
         """The operators that can be made."""
         return frozenset(self.by_operator)
 
-    def modules_for(self, keys: Iterable[str]) -> tuple[str, ...]:
-        """The modules that a program needs that does these."""
-        wanted = set(keys)
-        used = {c.module: None for c in self.by_operator.values() if c.key in wanted}
-        return tuple(used)
-
-    def sources_of(self, modules: Iterable[str]) -> dict[str, str]:
-        """What has to lie beside `run.py`, by module."""
+    def sources_for(self, keys: Collection[str]) -> dict[str, str]:
+        """What has to lie beside `run.py` for a program that calls these, by module."""
         files: dict[str, str] = {}
-        for module in modules:
-            if module in self.users:
-                files[module] = self.users[module]
-            else:
-                files |= sources_of([module])
+        for module in {c.module: None for c in self.by_operator.values() if c.key in keys}:
+            files |= {module: self.users[module]} if module in self.users else sources_of([module])
         return files
 
 
-def builtin_constructors() -> dict[str, str]:
-    """Operators that are known without a user's help, and the module that has them.
-
-    >>> builtin_constructors()["fbgemm::asynchronous_complete_cumsum"]
-    'jagged'
-    """
-    return {name: module for name, (module, _) in provided_constructors().items()}
-
-
 def gather(operators: Collection[str], files: Sequence[Path] = ()) -> Constructors:
-    """Constructors for some of these operators.
-
-    Args:
-        operators: Names of operators, or of other nodes, of a trace.
-        files: Files of the user.
-    """
+    """Constructors for some of these operators."""
     known: dict[str, Constructor] = {}
     users: dict[str, str] = {}
-    for path in [*files, *_brought(operators)]:
+    namespaces = {name.split("::")[0] for name in operators if "::" in name}
+    brought = [packages.create(name) for name in packages.names() if name in namespaces]
+    for path in [*files, *brought]:
         module = f"user_ops_{len(users) + 1}" if users else "user_ops"
         own, source = _read(path, module, set(operators) - set(known), len(known))
         if own:
@@ -144,11 +116,6 @@ def gather(operators: Collection[str], files: Sequence[Path] = ()) -> Constructo
             key = f"{name.replace('::', '.')}.default"
             known[name] = Constructor(name, key, module, row.function, row.takes)
     return Constructors(known, users)
-
-
-def _brought(operators: Collection[str]) -> list[Path]:
-    namespaces = {name.split("::")[0] for name in operators if "::" in name}
-    return [packages.create(name) for name in packages.names() if name in namespaces]
 
 
 def _read(

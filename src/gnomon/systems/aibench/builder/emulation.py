@@ -1,9 +1,9 @@
 """A job of many ranks on few devices: collectives become waits that take as long.
 
-How long is told by the trace's own kernels where a profiler trace was given. A collective's kernel
-also waits for ranks that are late, so the shortest of all that move the same among the same counts
-for each of them; where the world is another, what the cost model says that more or fewer ranks
-take is added or taken off. Without kernels the cost model says it all.
+How long is taken from the trace's own kernels where a profiler trace was given. A collective's
+kernel also waits for ranks that are late, so the shortest of all that move the same among the same
+counts for each of them; where the world is another, the difference that the cost model gives for
+more or fewer ranks is added. Without kernels the cost model gives all of it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from gnomon.systems.aibench.builder.collectives import Collective, Groups, descr
 from gnomon.systems.aibench.builder.communication import PREFIX, TENTHS
 from gnomon.systems.aibench.program import Call
 
-__all__ = ["USUAL_GPU", "emulate", "model_ns"]
-
-#: Where the trace does not say which GPU it was.
+#: Where the trace does not name the GPU.
 USUAL_GPU = "H100"
 _POINT_TO_POINT = ("send", "recv")
 #: The cost model's word for each kind, or for one that moves the same bytes.
@@ -64,7 +62,11 @@ def emulate(
         return []
     on_gpu = any(t.device != "cpu" for _, one in found for t in (*one.ins, *one.outs))
     times = CollectiveTimes.of((gpu or USUAL_GPU) if on_gpu else None, network)
-    least = _least_ns(found) if on_gpu else {}
+    least: dict[tuple[object, ...], float] = {}
+    for call, collective in found if on_gpu else []:
+        if call.device_ns > 0.0:
+            key = _signature(collective)
+            least[key] = min(call.device_ns, least.get(key, call.device_ns))
     own_stream = 1 + max((call.stream for call in calls), default=0)
     has_times = any(call.device_ns for call in calls)
     by_kernel = 0
@@ -76,7 +78,10 @@ def emulate(
         call.args[TENTHS] = round((model_ns(times, collective, size) if ns is None else ns) / 100)
         if has_times and on_gpu and not call.device_ns:
             call.stream, call.device_ns = own_stream, call.args[TENTHS] * 100.0
-    return _notes(found, by_kernel, world, _network_words(on_gpu, network, gpu))
+    model = f"network {network or 'gloo-loopback'}"
+    if on_gpu:
+        model = f"{gpu or USUAL_GPU}, network {network or USUAL_NETWORK}"
+    return _notes(found, by_kernel, world, model)
 
 
 def _stretched_ns(
@@ -89,14 +94,13 @@ def _stretched_ns(
     usual_ns = model_ns(times, collective, collective.group.size)
     if not recorded_ns or not usual_ns:
         return None
-    wanted_ns = model_ns(times, collective, size)
-    return (
-        max(recorded_ns + wanted_ns - usual_ns, min(recorded_ns, wanted_ns)) if wanted_ns else 0.0
-    )
+    if not (wanted_ns := model_ns(times, collective, size)):
+        return 0.0
+    return max(recorded_ns + wanted_ns - usual_ns, min(recorded_ns, wanted_ns))
 
 
 def model_ns(times: CollectiveTimes, collective: Collective, size: int) -> float:
-    """What the cost model says of a collective among so many ranks."""
+    """The cost model's time of a collective among so many ranks."""
     kind = collective.kind
     if kind in _POINT_TO_POINT:
         size = max(size, 2)
@@ -116,21 +120,6 @@ def _signature(collective: Collective) -> tuple[object, ...]:
     return (collective.kind, collective.bytes_in, collective.bytes_out, collective.group.key)
 
 
-def _least_ns(found: list[tuple[Call, Collective]]) -> dict[tuple[object, ...], float]:
-    least: dict[tuple[object, ...], float] = {}
-    for call, collective in found:
-        if call.device_ns > 0.0:
-            key = _signature(collective)
-            least[key] = min(call.device_ns, least.get(key, call.device_ns))
-    return least
-
-
-def _network_words(on_gpu: bool, network: str | None, gpu: str | None) -> str:
-    if not on_gpu:
-        return f"network {network or 'gloo-loopback'}"
-    return f"{gpu or USUAL_GPU}, network {network or USUAL_NETWORK}"
-
-
 def _notes(
     found: list[tuple[Call, Collective]], by_kernel: int, world: int | None, network: str
 ) -> list[str]:
@@ -141,11 +130,9 @@ def _notes(
         parts = [f"{by_kernel} as long as their shortest recorded kernels"] if by_kernel else []
         parts += [f"{model} by the cost model ({network})"] if model else []
         notes.append(
-            f"a world of {world} is emulated: {len(found)} collectives a round are waits, "
+            f"a world of {world} is emulated: {len(found)} collectives per round are waits, "
             + " and ".join(parts)
         )
     if pairs:
-        notes.append(
-            f"{pairs} messages from one rank to another are waits: nobody is there to answer"
-        )
+        notes.append(f"{pairs} messages from one rank to another are waits: there is no peer")
     return notes

@@ -2,7 +2,7 @@
 
 A trace names tensors by the addresses of their objects and of their memory, and addresses are used
 again. So memory has generations: it begins one when an operator returns a tensor in it that was
-not given one, and whoever reads it later reads the newest. A tensor that is read is, in this
+not given one, and a later read is of the newest. A tensor that is read is, in this
 order: the register that holds this very tensor; another register with the same view of the same
 memory (autograd unpacks what it saved under new names); a new view of memory that is known; or
 something from outside, that is made before the first step and stays.
@@ -10,15 +10,14 @@ something from outside, that is made before the first step and stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from gnomon.ingest.execution.trace import TensorValue, Value
+from gnomon.systems.aibench.builder.select import tensors_in
 from gnomon.systems.aibench.program import Call, Made, Meta, Storage
-
-__all__ = ["Flow", "extent_bytes", "natural_strides"]
 
 
 class _Memory(msgspec.Struct, eq=False):
@@ -52,8 +51,6 @@ class Flow:
         self._outside: dict[tuple[int, bool], int] = {}
         self._registers = 0
 
-    # -- reading ---------------------------------------------------------------------------
-
     def take(self, tensor: TensorValue, emit: Callable[[Call], None], call: Call) -> list[Any]:
         """The operand that stands for a tensor that is read.
 
@@ -82,7 +79,7 @@ class Flow:
         return operand
 
     def memory_of(self, tensor: TensorValue) -> _Memory:
-        """The memory that a tensor is read from; from outside where nobody made it."""
+        """The memory that a tensor is read from; from outside where no call made it."""
         memory = self._live.get(tensor.storage) if tensor.elements else None
         needed = extent_bytes(tensor)
         on_cpu = _on_cpu(tensor)
@@ -101,7 +98,7 @@ class Flow:
 
     def _storage_for(self, tensor: TensorValue, needed: int) -> int:
         # What lay at the same address one after the other need not lie side by side, unless
-        # whole numbers are among it, which may be indices that nobody may overwrite.
+        # whole numbers are among it, which may be indices that must not be overwritten.
         key = (tensor.storage, _on_cpu(tensor))
         is_plain = tensor.dtype.startswith(("float", "bfloat", "complex"))
         number = self._outside.get(key) if tensor.elements and is_plain else None
@@ -125,38 +122,30 @@ class Flow:
     def _cut(
         self, memory: _Memory, tensor: TensorValue, emit: Callable[[Call], None], call: Call
     ) -> list[Any]:
-        """A view of memory that some call made."""
         assert memory.base is not None
+        dtype = None if memory.base_dtype == tensor.dtype else tensor.dtype
+        return self._view(memory.base, tensor, memory.number, emit, call, dtype)
+
+    def _view(
+        self, base: list[Any], tensor: TensorValue, memory: int, emit: Callable[[Call], None],
+        call: Call, dtype: str | None = None,
+    ) -> list[Any]:  # fmt: skip
+        where = [list(tensor.shape), list(strides_of(tensor)), tensor.offset]
+        does, args = "aten.as_strided.default", [base, *where]
+        if dtype is not None:
+            does, args = "view_as", [base, ["d", dtype], *where]
         register = self.register()
-        meta = self.meta(tensor)
-        strides = tensor.strides or natural_strides(tensor.shape)
-        where = [list(tensor.shape), list(strides), tensor.offset]
-        if memory.base_dtype == tensor.dtype:
-            view = Call("aten.as_strided.default", [memory.base, *where], {}, register, [meta],
-                        call.at, call.thread, "view", "view")  # fmt: skip
-        else:
-            args = [memory.base, ["d", tensor.dtype], *where]
-            view = Call("view_as", args, {}, register, [meta], call.at, call.thread,
-                        "view", "view")  # fmt: skip
-        view.reads = {memory.number}
-        view.extra = {"g": 1}  # glue: the recording did without
-        emit(view)
+        emit(Call(
+            does, args, {}, register, [self.meta(tensor)], call.at, call.thread, "view", "view",
+            reads={memory}, extra={"g": 1},  # glue: the recording did without
+        ))  # fmt: skip
         return ["r", register]
 
     def alias(
         self, operand: list[Any], tensor: TensorValue, emit: Callable[[Call], None], call: Call
     ) -> list[Any]:
         """Another tensor on the same memory, which a call may reshape."""
-        register = self.register()
-        strides = tensor.strides or natural_strides(tensor.shape)
-        args = [operand, list(tensor.shape), list(strides), tensor.offset]
-        view = Call("aten.as_strided.default", args, {}, register, [self.meta(tensor)], call.at,
-                    call.thread, "view", "view")  # fmt: skip
-        view.reads, view.extra = {self.memory_of(tensor).number}, {"g": 1}
-        emit(view)
-        return ["r", register]
-
-    # -- writing ---------------------------------------------------------------------------
+        return self._view(operand, tensor, self.memory_of(tensor).number, emit, call)
 
     def give(self, values: tuple[Value, ...], call: Call) -> None:
         """Binds what a call returned: fills its registers and how they look."""
@@ -174,7 +163,7 @@ class Flow:
         if memory is None or memory.number not in call.reads or memory.on_cpu != _on_cpu(value):
             memory = self._begin(value, extent_bytes(value), None)
             memory.made_by = call
-            call.writes.add(memory.number)  # a view writes nothing; who does says so itself
+            call.writes.add(memory.number)  # a view writes nothing; others mark what they write
         if memory.base is None:
             memory.base, memory.base_dtype = operand, value.dtype
         view = _view(value)
@@ -190,13 +179,9 @@ class Flow:
         """Ends what memory held when a call that is left out made something new in it.
 
         Whoever reads it later reads something from outside, not what lay there before.
-
-        Args:
-            inputs: What the call was given.
-            outputs: What it returned.
         """
-        given = {tensor.storage for tensor in _tensors(inputs)}
-        for tensor in _tensors(outputs):
+        given = {tensor.storage for tensor in tensors_in(inputs)}
+        for tensor in tensors_in(outputs):
             if tensor.elements and tensor.storage not in given:
                 self._live.pop(tensor.storage, None)
 
@@ -207,10 +192,8 @@ class Flow:
             self._live[tensor.storage] = memory
         return memory
 
-    # -- numbers ---------------------------------------------------------------------------
-
     def register(self) -> int:
-        """A register nobody has."""
+        """An unused register."""
         self._registers += 1
         return self._registers - 1
 
@@ -219,7 +202,7 @@ class Flow:
         strides = tensor.strides
         if strides == natural_strides(tensor.shape):
             strides = None
-        meta = Meta(tensor.dtype, tensor.shape, strides, _on_cpu(tensor))
+        meta = Meta(tensor.dtype, tensor.shape, strides, int(_on_cpu(tensor)))
         number = self._meta_numbers.setdefault(meta, len(self.metas))
         if number == len(self.metas):
             self.metas.append(meta)
@@ -239,12 +222,16 @@ def natural_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def strides_of(tensor: TensorValue) -> tuple[int, ...]:
+    """The strides of a tensor; older traces have none, and it counts as contiguous."""
+    return tensor.strides or natural_strides(tensor.shape)
+
+
 def extent_bytes(tensor: TensorValue) -> int:
     """How far into its memory a tensor reaches."""
     if not tensor.elements:
         return 0
-    strides = tensor.strides or natural_strides(tensor.shape)
-    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, strides))
+    reach = sum((size - 1) * step for size, step in zip(tensor.shape, strides_of(tensor)))
     return (tensor.offset + reach + 1) * tensor.item_bytes
 
 
@@ -255,14 +242,6 @@ def _view(tensor: TensorValue) -> tuple[Any, ...]:
 def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     """Whether two views are the same; older traces do not know strides."""
     return one[:3] == other[:3] and (one[3] == other[3] or one[3] is None or other[3] is None)
-
-
-def _tensors(values: tuple[Value, ...]) -> Iterator[TensorValue]:
-    for value in values:
-        if isinstance(value, TensorValue):
-            yield value
-        elif isinstance(value, tuple):
-            yield from _tensors(value)
 
 
 def _on_cpu(tensor: TensorValue) -> bool:

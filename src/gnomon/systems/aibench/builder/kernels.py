@@ -2,7 +2,7 @@
 
 PyTorch keeps the files of generated kernels beside an execution trace when it is asked to
 (`set_extra_resource_collection`). Such a file is a module of its own; into the benchmark goes a
-copy in which the kernel has a number for a name, because its name tells what was fused into it.
+copy in which the kernel has a number for a name, because its name lists what was fused into it.
 """
 
 from __future__ import annotations
@@ -14,18 +14,13 @@ from pathlib import Path
 from gnomon.errors import InputError
 from gnomon.ingest.execution.trace import Node
 
-__all__ = ["KernelFiles", "find_resources"]
-
 _BACKENDS = ("triton",)
 
 
 def find_resources(trace: Path) -> Path | None:
     """The folder beside a trace in which its kernels' files lie, None where there is none."""
-    name = trace.name
-    for stem in (name.removesuffix(".gz"), name.removesuffix(".gz").removesuffix(".json"), name):
-        folder = trace.with_name(
-            f"{Path(stem).stem if stem.endswith('.json') else stem}_resources"
-        )
+    for stem in (trace.name.removesuffix(".gz").removesuffix(".json"), trace.name):
+        folder = trace.with_name(f"{stem}_resources")
         if folder.is_dir():
             return folder
     return None
@@ -41,7 +36,7 @@ class KernelFiles:
         self.sources: list[str] = []
 
     def key_of(self, node: Node) -> str:
-        """The kernel's name in the program, "" where its file is not at hand."""
+        """The kernel's name in the program, "" where its file is missing."""
         if self._folder is None or node.kernel_backend not in _BACKENDS or not node.kernel_file:
             return ""
         known = (node.kernel_file, node.name)

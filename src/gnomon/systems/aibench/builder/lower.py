@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from typing import Any, TypeGuard
 
@@ -23,8 +24,6 @@ from gnomon.systems.aibench.builder.select import Chosen
 from gnomon.systems.aibench.builder.values import Demands
 from gnomon.systems.aibench.program import Call
 
-__all__ = ["Lowering", "lower"]
-
 #: c10::ScalarType, c10::Layout and c10::MemoryFormat by number.
 _DTYPES = (
     "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32",
@@ -32,15 +31,8 @@ _DTYPES = (
     "quint2x4", "bits1x8", "bits2x4", "bits4x2", "bits8", "bits16", "float8_e5m2",
     "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz", "uint16", "uint32", "uint64",
 )  # fmt: skip
-_LAYOUTS = (
-    "strided",
-    "sparse_coo",
-    "sparse_csr",
-    "_mkldnn",
-    "sparse_csc",
-    "sparse_bsr",
-    "sparse_bsc",
-)
+_LAYOUTS = ("strided", "sparse_coo", "sparse_csr", "_mkldnn", "sparse_csc", "sparse_bsr",
+            "sparse_bsc")  # fmt: skip
 _FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
 _NAMED = {"dtype": ("d", _DTYPES), "layout": ("l", _LAYOUTS), "memory_format": ("m", _FORMATS)}
 
@@ -86,7 +78,7 @@ class Lowering:
             if chosen.role == "kernel":
                 call.does = self.kernels.key_of(node)
             self._operands(node, call)
-            call.writes |= call.reads  # which of its arguments it writes is not told
+            call.writes |= call.reads  # which of its arguments it writes is not known
         self.flow.give(node.outputs, call)
         self.calls += self.communication.due(call)
         self.calls.append(call)
@@ -122,7 +114,7 @@ class Lowering:
         )
 
     def _operands(self, node: Node, call: Call) -> None:
-        """Arguments of what is not an operator of torch; of a stand-in, tensors alone."""
+        """Arguments of what is not an operator of torch; of a placeholder, tensors alone."""
         for value in node.inputs:
             if call.does or isinstance(value, TensorValue | tuple):
                 encoded = self._encode(value, _ANY, call)
@@ -151,10 +143,10 @@ class Lowering:
             return None
         if argument.kind == "stream":
             return ["q"]
-        if isinstance(value, DeviceValue):
-            return ["v", 0 if value.name == "cpu" else 1]
         if isinstance(value, OpaqueValue):
             return None
+        if isinstance(value, DeviceValue):
+            return ["v", int(value.name != "cpu")]
         if argument.kind in _NAMED and isinstance(value, int):
             letter, names = _NAMED[argument.kind]
             return [letter, names[value]] if 0 <= value < len(names) else None
@@ -163,7 +155,8 @@ class Lowering:
         if isinstance(value, float):
             if value == 0.0 and keeps_from_zero(call.does, argument.name):
                 return GUARD
-            return _encode_float(value if self.keep_scalars else neutral(value))
+            value = value if self.keep_scalars else neutral(value)
+            return value if abs(value) < math.inf else ["f", str(value)]  # not in JSON
         if isinstance(value, str):
             is_equation = argument.name == "equation"
             return ["s", plain_equation(value) if is_equation else value]
@@ -172,7 +165,7 @@ class Lowering:
 
 #: What plain numbers become, by the type they were wrapped in.
 _ONES = {"float64": 1.0, "int64": 1, "bool": True}
-_ANY = Argument("", "any", False, False, False, True)
+_ANY = Argument("", "any", False, False, True)
 #: Change how a tensor looks, in place.
 _RESHAPES = (
     "t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_",
@@ -180,26 +173,12 @@ _RESHAPES = (
 )  # fmt: skip
 
 
-def _encode_float(value: float) -> Any:
-    """JSON has no infinity."""
-    return value if abs(value) < float("inf") else ["f", str(value)]
-
-
 def lower(
     trace: ExecutionTrace, chosen: Iterable[Chosen], *, kept: Collection[int] | None = None,
     kernels: KernelFiles | None = None, constructors: Constructors | None = None,
     keep_scalars: bool = False,
 ) -> Lowering:  # fmt: skip
-    """The calls of the chosen nodes, and the data they need.
-
-    Args:
-        trace: The trace.
-        chosen: All nodes that could be replayed, in order.
-        kept: Places of those that are; None for all.
-        kernels: Files of compiled kernels.
-        constructors: Who makes operators that torch does not have.
-        keep_scalars: Whether floating-point arguments stay what they were.
-    """
+    """The calls of the chosen nodes, and the data they need."""
     lowering = Lowering(
         trace, kernels=kernels, constructors=constructors, keep_scalars=keep_scalars
     )

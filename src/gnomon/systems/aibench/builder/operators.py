@@ -18,8 +18,6 @@ from gnomon.errors import MissingExtra
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["Argument", "Operator", "load_torch", "operator_of"]
-
 
 class Argument(msgspec.Struct, frozen=True):
     """One argument.
@@ -28,7 +26,6 @@ class Argument(msgspec.Struct, frozen=True):
         name: Its name.
         kind: What it takes: `tensor`, `int`, `float`, `scalar`, `bool`, `str`, `dtype`, `layout`,
             `memory_format`, `device`, `generator`, `stream`, or torch's own word for others.
-        is_list: Whether it takes several of them.
         by_name: Whether it has to be given by name.
         writes: Whether the operator writes into it.
         has_default: Whether it may be left out.
@@ -36,7 +33,6 @@ class Argument(msgspec.Struct, frozen=True):
 
     name: str
     kind: str
-    is_list: bool
     by_name: bool
     writes: bool
     has_default: bool
@@ -98,7 +94,8 @@ def operator_of(schema: str) -> Operator | None:
     except RuntimeError:
         return None
     overload = recorded.overload_name or "default"
-    known = _registered(torch, recorded.name, recorded.overload_name)
+    schemas = torch._C._jit_get_schemas_for_operator(recorded.name)
+    known = next((s for s in schemas if s.overload_name == recorded.overload_name), None)
     if known is None:
         arguments = tuple(_argument(argument) for argument in recorded.arguments)
         return Operator(recorded.name, overload, arguments, False, False)
@@ -120,26 +117,14 @@ def operator_of(schema: str) -> Operator | None:
     )
 
 
-def _registered(torch: Any, name: str, overload: str) -> Any:
-    for schema in torch._C._jit_get_schemas_for_operator(name):
-        if schema.overload_name == overload:
-            return schema
-    return None
-
-
 def _argument(argument: Any) -> Argument:
     kind = argument.real_type
-    while kind.kind() == "OptionalType":
+    while kind.kind() in ("OptionalType", "ListType"):
         kind = kind.getElementType()
-    is_list = kind.kind() == "ListType"
-    if is_list:
-        kind = kind.getElementType()
-        while kind.kind() == "OptionalType":
-            kind = kind.getElementType()
     word = str(kind)
     writes = argument.alias_info is not None and argument.alias_info.is_write
     return Argument(
-        argument.name, _KINDS.get(word, word), is_list, argument.kwarg_only, writes,
+        argument.name, _KINDS.get(word, word), argument.kwarg_only, writes,
         argument.has_default_value(),
     )  # fmt: skip
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-__all__ = ["pair_up"]
-
 #: Differences up to which the best pairing is looked for; beyond, the rest stays unpaired.
 _MOST = 1_500
 

@@ -17,11 +17,6 @@ import msgspec
 
 from gnomon.errors import InputError
 
-__all__ = [
-    "Function", "modules_for", "provided_constructors", "read_table", "sources_of",
-    "substituted",
-]  # fmt: skip
-
 _RUNTIME = resources.files("gnomon.systems.aibench.runtime")
 #: Equivalents of operators that torch has for some devices only.
 _SUBSTITUTES = ("attention", "recurrent", "substitutes")
@@ -59,7 +54,9 @@ def read_table(source: str, table: str, where: str) -> tuple[Function, ...]:
                 f"a key of {table} is not a name in quotes", where=f"{where}:{row.lineno}"
             )
         function = value.id if isinstance(value, ast.Name) else ""
-        takes = _takes(functions[function]) if function in functions else None
+        takes = None
+        if function in functions and functions[function].args.vararg is None:
+            takes = tuple(argument.arg for argument in functions[function].args.args)
         found.append(Function(key.value, function, takes))
     return tuple(found)
 
@@ -72,14 +69,13 @@ def find_table(tree: ast.Module, table: str) -> ast.Assign | None:
     return None
 
 
-def _takes(function: ast.FunctionDef) -> tuple[str, ...] | None:
-    if function.args.vararg is not None:
-        return None
-    return tuple(argument.arg for argument in function.args.args)
-
-
 @cache
-def _substitutes() -> dict[str, str]:
+def substitutes() -> dict[str, str]:
+    """Operators of torch, as a program names them, that have an equivalent: its module.
+
+    >>> substitutes()["aten.cudnn_batch_norm.default"]
+    'substitutes'
+    """
     return {
         f"aten.{row.name}": module
         for module in _SUBSTITUTES
@@ -97,22 +93,13 @@ def provided_constructors() -> dict[str, tuple[str, Function]]:
     }
 
 
-def substituted() -> frozenset[str]:
-    """Operators of torch, as a program names them, that have an equivalent for other devices.
-
-    >>> "aten.cudnn_batch_norm.default" in substituted()
-    True
-    """
-    return frozenset(_substitutes())
-
-
 def modules_for(keys: Iterable[str]) -> tuple[str, ...]:
     """The modules with equivalents for some of these operators of torch.
 
     >>> modules_for(["aten.mm.default", "aten._cudnn_rnn.default"])
     ('recurrent',)
     """
-    needed = {_substitutes()[key] for key in keys if key in _substitutes()}
+    needed = {substitutes()[key] for key in keys if key in substitutes()}
     return tuple(module for module in _SUBSTITUTES if module in needed)
 
 
@@ -128,8 +115,13 @@ def sources_of(modules: Iterable[str]) -> dict[str, str]:
         module = waiting.pop(0)
         if module not in found:
             found[module] = _source(module)
-            beside = (name for name in _imports(found[module]) if _file(name).is_file())
-            waiting += beside
+            names = []
+            for node in ast.parse(found[module]).body:
+                if isinstance(node, ast.Import):
+                    names += [alias.name for alias in node.names]
+                elif isinstance(node, ast.ImportFrom) and node.module:
+                    names.append(node.module)
+            waiting += [name for name in names if _file(name).is_file()]
     return found
 
 
@@ -139,13 +131,3 @@ def _file(module: str) -> Traversable:
 
 def _source(module: str) -> str:
     return _file(module).read_text(encoding="utf-8")
-
-
-def _imports(source: str) -> list[str]:
-    found = []
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.append(node.module)
-    return found

@@ -1,6 +1,6 @@
 """Numbers and words of the original that a benchmark need not know.
 
-Whether a scale is 0.088 or 0.1 changes nothing that takes time, but may say something about a
+Whether a scale is 0.088 or 0.1 changes nothing that takes time, but may reveal something about a
 model. So floating-point arguments are replaced by one of a few that stand for their size; what has
 a meaning of its own (0, 1, 2, a half, infinity, whole numbers, the largest of a type) stays.
 """
@@ -8,8 +8,6 @@ a meaning of its own (0, 1, 2, a half, infinity, whole numbers, the largest of a
 from __future__ import annotations
 
 import math
-
-__all__ = ["COMMON", "GUARD", "NEUTRAL", "keeps_from_zero", "neutral", "plain_equation"]
 
 #: The numbers that stand for others, beside their negatives.
 NEUTRAL = (1e-5, 0.1, 0.9, 1.5)
@@ -20,7 +18,7 @@ _HUGE = 1e30
 #: there; and with a true zero whatever had no gradient would become NaN, then all of the model.
 #: Numbers that are not numbers take another time and less power.
 GUARD = 1e-8
-#: Numbers that any benchmark may hold: to find one of them says nothing about the original.
+#: Numbers that any benchmark may hold: to find one of them reveals nothing about the original.
 COMMON = (GUARD, *NEUTRAL, *(-value for value in NEUTRAL))
 
 

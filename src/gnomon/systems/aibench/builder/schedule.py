@@ -2,7 +2,7 @@
 
 Threads run side by side, as they did. One waits for another where it reads what the other made,
 or overwrites what the other still reads, and where it was seen to wait: without times, at every
-change of threads. Streams wait for one another only where data says so: for the call that made
+change of threads. Streams wait for one another only where data requires it: for the call that made
 the data, or for a later one where the recording shows that it was the later one. Every wait is
 written once: what is implied by an earlier one is left out.
 """
@@ -16,8 +16,6 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from gnomon.systems.aibench.program import Call, Signal
-
-__all__ = ["number_registers", "order"]
 
 #: A thread that was silent for longer than this before a call had waited.
 _SILENT_NS = 30_000
@@ -220,12 +218,9 @@ def _seen_to_wait(
 
 
 def number_registers(calls: list[Call]) -> None:
-    """Drops results nobody uses, says when registers are free, and numbers them anew.
+    """Drops unused results, sets when registers are free, and renumbers them.
 
     A thread uses the numbers again that it freed itself: no other may still mean the old one.
-
-    Args:
-        calls: All calls, in the order in which they started.
     """
     last: dict[int, int] = {}
     for at, call in enumerate(calls):
@@ -242,8 +237,8 @@ def number_registers(calls: list[Call]) -> None:
         call.kwargs = {name: _renamed(arg, numbers) for name, arg in call.kwargs.items()}
         call.frees = sorted(numbers.pop(register) for register in ends[at])
         own = free[call.thread]
-        used = [register in last for register in _registers(call.outs)]
-        for register in (r for r in _registers(call.outs) if r in last):
+        used = [register in last for register in registers_in(call.outs)]
+        for register in (r for r in registers_in(call.outs) if r in last):
             numbers[register] = own.pop() if own else next(fresh)
         call.outs = _kept(call.outs, numbers)
         call.metas = [meta for meta, is_used in zip(call.metas, used) if is_used]
@@ -251,15 +246,15 @@ def number_registers(calls: list[Call]) -> None:
         own.sort(reverse=True)
 
 
-def _registers(outs: Any) -> list[int]:
+def registers_in(outs: Any) -> list[int]:
     """Registers of results, in order."""
     if isinstance(outs, list):
-        return [register for out in outs for register in _registers(out)]
+        return [register for out in outs for register in registers_in(out)]
     return [] if outs is None else [outs]
 
 
 def _kept(outs: Any, numbers: dict[int, int]) -> Any:
-    """Results with new numbers; None where nobody uses any of them."""
+    """Results with new numbers; None where all are unused."""
     if isinstance(outs, list):
         kept = [_kept(out, numbers) for out in outs]
         return kept if any(part is not None for part in kept) else None

@@ -9,7 +9,7 @@ judged in its place, where running it whole would not be what was recorded:
 - it chose an implementation by settings that the trace does not show;
 - this torch does not have it, or an argument cannot be made.
 
-What cannot be opened either gets a stand-in. Compiled kernels and collectives are leaves.
+What cannot be opened either gets a placeholder. Compiled kernels and collectives are leaves.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ import msgspec
 from gnomon.ingest.execution.trace import ExecutionTrace, Node, OpaqueValue, TensorValue, Value
 from gnomon.model.accelerator.collective_names import TORCH_COLLECTIVES
 from gnomon.systems.aibench.builder.operators import Operator, load_torch, operator_of
-
-__all__ = ["Chosen", "Role", "choose", "is_collective", "tensors_in"]
 
 Role = Literal["operator", "constructor", "collective", "wait", "kernel", "missing"]
 
@@ -67,18 +65,11 @@ def is_collective(node: Node) -> bool:
 
 
 def choose(trace: ExecutionTrace, constructors: Collection[str] = ()) -> list[Chosen]:
-    """The nodes to replay, in the order in which they started.
-
-    Args:
-        trace: The trace.
-        constructors: Names of operators that somebody knows how to make.
-    """
+    """The nodes to replay, in the order in which they started."""
     return _Selection(trace, frozenset(constructors)).run()
 
 
 class _Selection:
-    """One walk through a trace."""
-
     def __init__(self, trace: ExecutionTrace, constructors: frozenset[str]) -> None:
         self.trace, self.constructors = trace, constructors
         self.first, self.last = _places(trace)
@@ -122,7 +113,8 @@ class _Selection:
         """What a node is replayed as; None to look at its children."""
         node = self.trace.nodes[at]
         if is_collective(node):
-            return "wait" if _is_wait(node) else "collective"
+            is_wait = "wait" in (*node.inputs, node.attributes.get("collective_name"))
+            return "wait" if is_wait else "collective"
         if node.kernel_backend:
             return "kernel"
         if node.name in self.constructors:
@@ -136,9 +128,7 @@ class _Selection:
             return None
         if not self.trace.children_at[at] or not _is_composite(operator.name, operator.overload):
             return "operator"
-        if node.name in _CHOOSERS or self.leaks(at):
-            return None
-        return "operator"
+        return None if node.name in _CHOOSERS or self.leaks(at) else "operator"
 
     def delegates(self, at: int) -> bool:
         """Whether an operator that this torch lacks leaves its work to operators that it has."""
@@ -177,21 +167,13 @@ class _Selection:
             waiting += self.trace.children_at[child]
 
 
-def _is_wait(node: Node) -> bool:
-    return "wait" in node.inputs or node.attributes.get("collective_name") == "wait"
-
-
 def _can_be_given(node: Node, operator: Operator) -> bool:
-    """Whether every recorded argument can be made again."""
     if len(node.inputs) > len(operator.arguments):
         return False
     for value, argument in zip(node.inputs, operator.arguments):
-        if argument is None:
-            if value is not None:
-                return False  # it meant something that this torch does not know
-        elif argument.kind in ("generator", "stream"):
-            continue
-        elif _is_opaque(value):
+        if argument is None and value is not None:
+            return False  # it meant something that this torch does not know
+        if argument and argument.kind not in ("generator", "stream") and _is_opaque(value):
             return False
     return True
 

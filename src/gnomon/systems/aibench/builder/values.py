@@ -2,12 +2,13 @@
 
 Most floating-point data may be anything that stays in range; some has to be positive, and whole
 numbers are mostly indices, which decide what memory an operator touches, and whether it crashes.
-Who reads a tensor says what it has to be, by the name of the argument; a demand on something that
-was only copied goes back to where it was copied from.
+What a tensor has to be follows from the arguments it is passed as, by name; a demand on something
+that was only copied goes back to where it was copied from.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,89 +18,64 @@ from gnomon.systems.aibench.builder.operators import Operator
 from gnomon.systems.aibench.builder.select import tensors_in
 from gnomon.systems.aibench.program import Call
 
-__all__ = ["Demands"]
-
-#: How many an index may choose from, told from the arguments by name.
-_Bound = Callable[[dict[str, Value]], int]
+#: How many an index may choose from, by the named arguments; what fails sets no bound.
+_Bound = Callable[[dict[str, Any]], Any]
 
 
-def _size_of(name: str, dim: int | str) -> _Bound:
-    def bound(given: dict[str, Value]) -> int:
-        tensor = given.get(name)
-        place = given.get(dim) if isinstance(dim, str) else dim
-        if not isinstance(tensor, TensorValue) or not isinstance(place, int):
-            return 0
-        return tensor.shape[place] if -len(tensor.shape) <= place < len(tensor.shape) else 1
-
-    return bound
+def _rows(given: dict[str, Any]) -> Any:
+    """The size of the dimension that is indexed; a number counts as one row."""
+    return (given["self"].shape or (1,))[given["dim"]]
 
 
-def _number(name: str) -> _Bound:
-    def bound(given: dict[str, Value]) -> int:
-        value = given.get(name)
-        return value if isinstance(value, int) else 0
-
-    return bound
+def _classes(given: dict[str, Any]) -> Any:
+    shape = given["self"].shape
+    return shape[1 if len(shape) > 1 else 0]
 
 
-def _elements_of(name: str) -> _Bound:
-    def bound(given: dict[str, Value]) -> int:
-        tensor = given.get(name)
-        return tensor.elements if isinstance(tensor, TensorValue) else 0
-
-    return bound
-
-
-def _classes(given: dict[str, Value]) -> int:
-    scores = given.get("self")
-    if not isinstance(scores, TensorValue):
-        return 0
-    return scores.shape[1 if len(scores.shape) > 1 else 0] if scores.shape else 0
-
-
-_DIM = {"index": _size_of("self", "dim")}
-_TABLE = {"indices": _size_of("weight", 0)}
+_DIM: dict[str, _Bound] = {"index": _rows}
 _TARGET: dict[str, _Bound] = {"target": _classes}
+_WEIGHTS: dict[str, _Bound] = {"indices": lambda given: given["num_weights"]}
+_TABLE: dict[str, _Bound] = {"indices": lambda given: given["weight"].shape[0]}
+_ELEMENTS: dict[str, _Bound] = {"index": lambda given: given["self"].elements}
 #: Arguments that are indices, by operator (without its underscore for in place).
 _INDICES: dict[str, dict[str, _Bound]] = {
-    "embedding": _TABLE,
-    "embedding_backward": {"indices": _number("num_weights")},
-    "embedding_dense_backward": {"indices": _number("num_weights")},
-    "embedding_sparse_backward": {"indices": _number("num_weights")},
-    "embedding_renorm": {"indices": _size_of("self", 0)},
-    "embedding_bag": _TABLE,
-    "_embedding_bag": _TABLE,
-    "_embedding_bag_forward_only": _TABLE,
-    "_embedding_bag_backward": {"indices": _number("num_weights")},
-    "_embedding_bag_dense_backward": {"indices": _number("num_weights")},
-    "_embedding_bag_per_sample_weights_backward": _TABLE,
     **dict.fromkeys(
-        ("index_select", "gather", "scatter", "scatter_add", "scatter_reduce", "index_add",
-         "index_copy", "index_fill", "index_reduce"),
+        ("embedding", "embedding_bag", "_embedding_bag", "_embedding_bag_forward_only",
+         "_embedding_bag_per_sample_weights_backward"),
+        _TABLE,
+    ),
+    **dict.fromkeys(
+        ("embedding_backward", "embedding_dense_backward", "embedding_sparse_backward",
+         "_embedding_bag_backward", "_embedding_bag_dense_backward"),
+        _WEIGHTS,
+    ),
+    "embedding_renorm": {"indices": lambda given: given["self"].shape[0]},
+    **dict.fromkeys(
+        ("index_select", "gather", "gather_backward", "scatter", "scatter_add", "scatter_reduce",
+         "index_add", "index_copy", "index_fill", "index_reduce"),
         _DIM,
     ),
-    "index_select_backward": {"index": lambda given: _at(given.get("self_sizes"), given["dim"])},
-    "gather_backward": _DIM,
+    "index_select_backward": {"index": lambda given: given["self_sizes"][given["dim"]]},
     **dict.fromkeys(
         ("nll_loss", "nll_loss_nd", "nll_loss_forward", "nll_loss_backward", "nll_loss2d",
          "nll_loss2d_forward", "nll_loss2d_backward", "cross_entropy_loss", "multi_margin_loss"),
         _TARGET,
     ),
-    "one_hot": {"self": _number("num_classes")},
-    "take": {"index": _elements_of("self")},
-    "put": {"index": _elements_of("self")},
-    "bincount": {"self": _number("minlength")},
-    "max_pool2d_with_indices_backward": {"indices": lambda given: _plane(given.get("self"), 2)},
-    "max_pool3d_with_indices_backward": {"indices": lambda given: _plane(given.get("self"), 3)},
+    "one_hot": {"self": lambda given: given["num_classes"]},
+    "take": _ELEMENTS,
+    "put": _ELEMENTS,
+    "bincount": {"self": lambda given: given["minlength"]},
+    "max_pool2d_with_indices_backward":
+        {"indices": lambda given: math.prod(given["self"].shape[-2:])},
+    "max_pool3d_with_indices_backward":
+        {"indices": lambda given: math.prod(given["self"].shape[-3:])},
 }  # fmt: skip
 #: Arguments that begin with zero, never fall and end at the number of indices.
 _OFFSETS = {"offsets": "indices"}
-#: Operators whose `indices` are one tensor a dimension.
+#: Operators whose `indices` are one tensor per dimension.
 _ADVANCED = ("index", "index_put", "_index_put_impl", "_unsafe_index", "_unsafe_index_put")
 _POSITIVE = {"sqrt", "rsqrt", "log", "log2", "log10", "_foreach_rsqrt", "_foreach_log"}
-_POSITIVE_NAMES = {
-    "running_var", "rstd", "save_invstd", "invstd", "save_var",
-}  # fmt: skip
+_POSITIVE_NAMES = {"running_var", "rstd", "save_invstd", "invstd", "save_var"}
 _SHARES = {("bernoulli", "self"), ("multinomial", "self"), ("binary_cross_entropy", "self"),
            ("binary_cross_entropy", "target"),
            ("binary_cross_entropy_backward", "self")}  # fmt: skip
@@ -121,22 +97,6 @@ _COPIES = {
     "permute", "pin_memory", "repeat_interleave", "masked_select", "narrow", "split", "unbind",
 }  # fmt: skip
 _WHOLE = ("int", "uint", "bool")
-
-
-def _at(sizes: Value, dim: Value) -> int:
-    if isinstance(sizes, tuple) and isinstance(dim, int) and -len(sizes) <= dim < len(sizes):
-        size = sizes[dim]
-        return size if isinstance(size, int) else 0
-    return 0
-
-
-def _plane(value: Value, dims: int) -> int:
-    product = 1
-    if not isinstance(value, TensorValue):
-        return 0
-    for size in value.shape[-dims:]:
-        product *= size
-    return product
 
 
 class Demands:
@@ -169,7 +129,7 @@ class Demands:
             if base in _ADVANCED and name == "indices" and isinstance(value, tuple):
                 self._advanced(given.get("self"), value, call, place)
             elif (bound := _INDICES.get(base, {}).get(name)) and isinstance(value, TensorValue):
-                self._index(value, bound(given), recorded, call, place)
+                self._index(value, bound, given, recorded, call, place)
             elif name in _OFFSETS and isinstance(value, TensorValue):
                 self._ask_offsets(value, given)
             elif isinstance(value, TensorValue | tuple):
@@ -178,10 +138,14 @@ class Demands:
             self._count_trues(node, given)
 
     def _index(
-        self, tensor: TensorValue, bound: int, recorded: dict[int, tuple[float, float]],
-        call: Call, place: int | None,
+        self, tensor: TensorValue, of: _Bound, given: dict[str, Value],
+        recorded: dict[int, tuple[float, float]], call: Call, place: int | None,
     ) -> None:  # fmt: skip
-        if not tensor.dtype.startswith(_WHOLE) or bound <= 0:
+        try:
+            bound = of(given)
+        except (AttributeError, LookupError, TypeError):
+            return
+        if not tensor.dtype.startswith(_WHOLE) or not isinstance(bound, int) or bound <= 0:
             return
         memory = self.flow.memory_of(tensor).number
         if tensor.tensor in recorded:
@@ -252,7 +216,7 @@ class Demands:
             self._trues.setdefault(self.flow.memory_of(mask).number, found.shape[0])
 
     def settle(self, calls: Iterable[Call]) -> None:
-        """Hands demands back through copies, then says what each storage is filled with."""
+        """Passes demands back through copies, then sets what each storage is filled with."""
         for memory in reversed(self.flow.memories):
             call = memory.made_by
             if call is None:
@@ -295,7 +259,6 @@ class Demands:
 
 
 def _recorded_ranges(node: Node) -> dict[int, tuple[float, float]]:
-    """Recorded ranges by tensor."""
     if not node.ranges:
         return {}
     tensors = list(tensors_in(node.inputs))

@@ -5,13 +5,14 @@
 
 What is kept of one kind is united, what is kept of several kinds has to be all of them; what is
 dropped goes in any case. A call that reads what a dropped one made finds data from outside.
-Whoever lowers the calls has to be told of the dropped ones too (`Flow.forget`), so that memory
+Lowering has to know the dropped calls too (`Flow.forget`), so that memory
 which they used again is not taken for what it was before.
 """
 
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -23,8 +24,6 @@ from gnomon.systems.aibench.builder.align import Alignment, steps_of
 from gnomon.systems.aibench.builder.select import Chosen
 from gnomon.systems.aibench.compose.parts import FAMILIES, PHASES, Part
 from gnomon.systems.aibench.program import Call
-
-__all__ = ["Composed", "Numbers", "Selection", "compose", "narrow", "parse_selection", "weigh"]
 
 _KINDS = ("phase", "family", "layers")
 _WORDS = {"communication": ("family", "communication")}
@@ -58,17 +57,6 @@ class Numbers(msgspec.Struct, frozen=True):
                 raise InputError(f"{what}: {part.strip()!r} runs backwards")
             ranges.append((int(first), end))
         return cls(tuple(ranges))
-
-    def written(self) -> str:
-        """As it is given.
-
-        >>> Numbers.parse("0-3,7,10-", "layers").written()
-        '0-3,7,10-'
-        """
-        return ",".join(
-            str(first) if first == last else f"{first}-{'' if last is None else last}"
-            for first, last in self.ranges
-        )
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -117,10 +105,8 @@ class Composed(msgspec.Struct, frozen=True):
     """The calls that stay, by place in the trace, and how often those run that run more than once.
 
     Attributes:
-        kept: Places of the nodes.
         times: By place; one for the others.
         repeat: How often all of it runs in a step of the benchmark.
-        dropped: How many calls went.
     """
 
     kept: frozenset[int]
@@ -129,14 +115,11 @@ class Composed(msgspec.Struct, frozen=True):
     dropped: int
 
 
-# -- what is asked for ---------------------------------------------------------------------------
-
-
 def parse_selection(
     keep: Sequence[str] = (), drop: Sequence[str] = (), weights: Sequence[str] = (),
     take: str | None = None, repeat: int = 1,
 ) -> Selection:  # fmt: skip
-    """Reads what the command line says.
+    """Reads the options of the command line.
 
     Args:
         keep: `phase:backward`, `family:gemm,attention`, `layers:0-3`, `communication`.
@@ -146,20 +129,31 @@ def parse_selection(
         repeat: How often everything runs in a step of the benchmark.
 
     Raises:
-        InputError: A word that is not known; the message says which are.
+        InputError: An unknown word; the message lists the known ones.
     """
     if repeat < 1:
         raise InputError(f"--repeat {repeat}: it has to run at least once")
     kept, dropped = _asked(keep, "--keep"), _asked(drop, "--drop")
+    kept_layers, dropped_layers = (
+        Numbers.parse(",".join(words["layers"]), "layers") if words["layers"] else None
+        for words in (kept, dropped)
+    )
     first, steps = _taken(take)
+    times: dict[str, int] = {}
+    for text in weights:
+        name, _, number = (part.strip() for part in text.rpartition("="))
+        if not name or not number.isdecimal():
+            hint = "FAMILY=TIMES or OPERATOR=TIMES"
+            raise InputError(f"--weight {text}: no whole number", hint=hint)
+        times[name] = int(number)
     return Selection(
         phases=frozenset(kept["phase"]) or None,
         families=frozenset(kept["family"]) or None,
-        layers=_layers(kept["layers"]),
+        layers=kept_layers,
         without_phases=frozenset(dropped["phase"]),
         without_families=frozenset(dropped["family"]),
-        without_layers=_layers(dropped["layers"]),
-        weights=dict(_weight(text) for text in weights),
+        without_layers=dropped_layers,
+        weights=times,
         take=steps,
         first=first,
         repeat=repeat,
@@ -167,7 +161,6 @@ def parse_selection(
 
 
 def _asked(texts: Sequence[str], option: str) -> dict[str, list[str]]:
-    """Words by kind."""
     found: dict[str, list[str]] = {kind: [] for kind in _KINDS}
     for text in texts:
         kind, colon, rest = (word.strip() for word in text.partition(":"))
@@ -178,7 +171,8 @@ def _asked(texts: Sequence[str], option: str) -> dict[str, list[str]]:
             known = [*(f"{kind}:..." for kind in _KINDS), *_WORDS]
             raise InputError(f"{option} {text}: unknown", hint=f"one of {', '.join(known)}")
         if kind == "layers":
-            found[kind].append(Numbers.parse(rest, f"{option} layers").written())
+            Numbers.parse(rest, f"{option} layers")
+            found[kind].append(rest)
             continue
         known = list(PHASES if kind == "phase" else FAMILIES)
         for word in (word.strip() for word in rest.split(",")):
@@ -193,10 +187,6 @@ def _asked(texts: Sequence[str], option: str) -> dict[str, list[str]]:
     return found
 
 
-def _layers(texts: Sequence[str]) -> Numbers | None:
-    return Numbers.parse(",".join(texts), "layers") if texts else None
-
-
 def _taken(text: str | None) -> tuple[int | None, Numbers | None]:
     if text is None:
         return None, None
@@ -208,29 +198,11 @@ def _taken(text: str | None) -> tuple[int | None, Numbers | None]:
     return int(rest), None
 
 
-def _weight(text: str) -> tuple[str, int]:
-    name, _, number = (part.strip() for part in text.rpartition("="))
-    if not name or not number.isdecimal():
-        raise InputError(
-            f"--weight {text}: no whole number", hint="FAMILY=TIMES or OPERATOR=TIMES"
-        )
-    return name, int(number)
-
-
-# -- what stays ----------------------------------------------------------------------------------
-
-
 def compose(
     trace: ExecutionTrace, chosen: Sequence[Chosen], parts: Mapping[int, Part],
     selection: Selection,
 ) -> Composed:  # fmt: skip
     """Which of the chosen nodes stay, and how often each runs.
-
-    Args:
-        trace: The trace.
-        chosen: The nodes that could be replayed.
-        parts: What each of them is part of, by place.
-        selection: What is asked for.
 
     Raises:
         InputError: Something is asked for that the trace does not have, or nothing is left.
@@ -275,8 +247,17 @@ def _check(
 ) -> None:  # fmt: skip
     """Refuses what the trace does not have: a typo in a weight, a layer too many."""
     layers = {part.layer for part in parts.values() if part.layer is not None}
-    for asked in (selection.layers, selection.without_layers):
-        _check_layers(asked, layers, trace.source)
+    asked = [one.ranges for one in (selection.layers, selection.without_layers) if one]
+    if asked and not layers:
+        what = "no layers were found: no marks with numbers, and nothing that repeats"
+        raise InputError(what, where=trace.source)
+    for first, last in itertools.chain(*asked):
+        missing = {first, first if last is None else last} - layers
+        if missing:
+            raise InputError(
+                f"there is no layer {max(missing)}", where=trace.source,
+                hint=f"it has layers {min(layers)} to {max(layers)}",
+            )  # fmt: skip
     names = {trace.nodes[one.at].name for one in chosen}
     known = {*names, *(name.rpartition("::")[2] for name in names), *FAMILIES}
     for key in selection.weights:
@@ -288,29 +269,10 @@ def _check(
             )  # fmt: skip
 
 
-def _check_layers(asked: Numbers | None, layers: Collection[int], source: str) -> None:
-    if asked is None:
-        return
-    if not layers:
-        raise InputError(
-            "no layers were found: no marks with numbers, and nothing that repeats", where=source
-        )
-    for first, last in asked.ranges:
-        missing = {first, first if last is None else last} - set(layers)
-        if missing:
-            raise InputError(
-                f"there is no layer {max(missing)}", where=source,
-                hint=f"it has layers {min(layers)} to {max(layers)}",
-            )  # fmt: skip
-
-
-# -- what follows from it ------------------------------------------------------------------------
-
-
 def narrow(alignment: Alignment, kept: Collection[int]) -> Alignment:
     """What is known of the times of all calls, for those that stay.
 
-    Host time stays with the call that it followed. Kernels that nobody made stay with the call
+    Host time stays with the call that it followed. Kernels of no call stay with the call
     that they ran before.
     """
     uncovered = tuple(
@@ -318,23 +280,14 @@ def narrow(alignment: Alignment, kept: Collection[int]) -> Alignment:
         if (one.before if one.before is not None else one.beside) in kept
     )  # fmt: skip
     timings = {at: timing for at, timing in alignment.timings.items() if at in kept}
-    device_ns = sum(timing.device_ns for timing in timings.values())
-    device_ns += sum(one.device_ns for one in uncovered)
-    return msgspec.structs.replace(
-        alignment, timings=timings, uncovered=uncovered, device_ns=device_ns
-    )
+    return msgspec.structs.replace(alignment, timings=timings, uncovered=uncovered)
 
 
 def weigh(calls: Iterable[Call], times: Mapping[int, int]) -> None:
-    """Makes calls run several times; they take as many times as long on host and device.
-
-    Args:
-        calls: With their times.
-        times: How often, by place in the trace.
-    """
+    """Makes calls run several times; they take as many times as long on host and device."""
     for call in calls:
         number = times.get(call.at, 1)
-        # What cuts a view for it or waits for it is not it; nor is a kernel that nobody made.
+        # What cuts a view for it or waits for it is not it; nor is a kernel of no call.
         if number == 1 or call.role == "view" or not (call.does or call.args or call.metas):
             continue
         call.times = number

@@ -1,4 +1,4 @@
-"""One benchmark of several: each of them as often as its weight says.
+"""One benchmark of several: each of them as often as its weight.
 
 The programs do not touch one another: each keeps its own data and registers. They run one after
 the other, spread evenly, so that a step of the mix is one round through all of them. Where a
@@ -7,6 +7,7 @@ program has several recorded steps, it goes on with the next one the next time i
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -17,16 +18,12 @@ import msgspec
 
 from gnomon.errors import InputError
 from gnomon.report import Figure, Manifest, Result
-from gnomon.systems.aibench.folder import describe, read_template, templates, write_bench
+from gnomon.systems.aibench import folder as folders
+from gnomon.systems.aibench.builder.schedule import registers_in
 from gnomon.systems.aibench.program import Call, Made, Program, Signal
 from gnomon.systems.aibench.stored import Stored, read_bench
 from gnomon.table import Table
 from gnomon.version import __version__
-
-__all__ = [
-    "Mixed", "merge", "mix", "parse_weights", "rounds_of", "to_result", "to_script",
-    "whole_weights",
-]  # fmt: skip
 
 #: How far the ratio of whole numbers may be from the ratio that was asked for.
 _NEAR = 0.01
@@ -38,10 +35,8 @@ class Mixed(msgspec.Struct, frozen=True, eq=False):
     """What was made.
 
     Attributes:
-        folder: Where it is.
-        times: How often each benchmark runs in a step of the mix.
-        rounds: After how many steps the mix begins anew.
-        calls: How many calls a step makes, on average.
+        rounds: After how many steps the mix repeats.
+        calls: How many calls there are per step, on average.
     """
 
     folder: Path
@@ -71,12 +66,6 @@ def mix(
 ) -> Mixed:
     """Writes a benchmark that runs several.
 
-    Args:
-        benches: Folders of benchmarks.
-        weights: How often each runs, beside the others.
-        out: The new folder.
-        force: Whether an older benchmark is replaced.
-
     Raises:
         InputError: A folder is no benchmark, or they do not fit together.
     """
@@ -91,12 +80,12 @@ def mix(
     facts = {
         "a mix of": f"{len(parts)} recorded workloads",
         "of which a step runs": ", ".join(f"{n} x the {_place(at)}" for at, n in enumerate(times)),
-        "operators, a step": round(calls),
-        "memory before the first step":
-            f"{sum(s.nbytes for s in program.storages) / 2**20:,.0f} MiB",
-        "recorded on": "a GPU" if program.settings["device"] == "cuda" else "a CPU",
-    }  # fmt: skip
-    write_bench(out, program, describe(facts), kernels=kernels, modules=modules, force=force)
+        "operators per step": round(calls),
+        **folders.memory_and_device(program),
+    }
+    folders.write_bench(
+        out, program, folders.describe(facts), kernels=kernels, modules=modules, force=force
+    )
     return Mixed(out, times, len(program.order), calls)
 
 
@@ -106,7 +95,7 @@ def to_result(made: Mixed, command: str = "") -> Result:
     return Result(
         "aibench", "mix", f"Mix {made.folder.name}", "What does a step of the mix run?",
         figures=[
-            Figure("calls", "Operators, a step", round(made.calls)),
+            Figure("calls", "Operators per step", round(made.calls)),
             Figure("rounds", "Different steps", made.rounds),
         ],
         tables=[Table.from_rows("A step runs", rows)],
@@ -119,11 +108,6 @@ def to_script(made: Mixed) -> dict[str, Any]:
     return {"bench": str(made.folder), "times": list(made.times), "ops": round(made.calls)}
 
 
-def _place(at: int) -> str:
-    names = ("first", "second", "third", "fourth", "fifth", "sixth")
-    return names[at] if at < len(names) else f"{at + 1}th"
-
-
 def _calls(program: Program) -> float:
     """How many calls one round of a program makes; what only prepares them is not counted."""
     own = [
@@ -131,6 +115,11 @@ def _calls(program: Program) -> float:
         for step in program.steps
     ]
     return sum(own[step] for order in program.order for step in order) / len(program.order)
+
+
+def _place(at: int) -> str:
+    names = ("first", "second", "third", "fourth", "fifth", "sixth")
+    return names[at] if at < len(names) else f"{at + 1}th"
 
 
 # -- how often, and in which order ---------------------------------------------------------------
@@ -200,13 +189,7 @@ def _turns(times: Sequence[int]) -> Iterator[int]:
 def merge(
     parts: Sequence[Stored], times: Sequence[int], names: Sequence[str]
 ) -> tuple[Program, dict[str, str], list[str]]:
-    """One program of several, with the sources of its modules and kernels.
-
-    Args:
-        parts: The benchmarks.
-        times: How often each runs in a step of the mix.
-        names: What they are called in messages.
-    """
+    """One program of several, with the sources of its modules and kernels."""
     sources = _Sources()
     settings = _settings([part.program for part in parts], names)
     mixed = Program([], [], [], [], [], settings, 1, 0, 0)
@@ -277,23 +260,12 @@ class _Shift(msgspec.Struct, frozen=True):
 
 
 def _registers(program: Program) -> int:
-    """How many registers a program has."""
-    highest = -1
-    for step in program.steps:
-        for thread in step:
-            for item in thread:
-                waiting = [item.outs] if isinstance(item, Call) else []
-                while waiting:
-                    out = waiting.pop()
-                    if isinstance(out, list):
-                        waiting += out
-                    elif out is not None:
-                        highest = max(highest, out)
-    return highest + 1
+    items = itertools.chain.from_iterable(itertools.chain.from_iterable(program.steps))
+    outs = (registers_in(item.outs) for item in items if isinstance(item, Call))
+    return max(itertools.chain.from_iterable(outs), default=-1) + 1
 
 
 def _settings(programs: Sequence[Program], names: Sequence[str]) -> dict[str, Any]:
-    """What holds for the whole process."""
     keys = dict.fromkeys(key for program in programs for key in program.settings)
     settings: dict[str, Any] = {}
     for key in keys:
@@ -305,7 +277,10 @@ def _settings(programs: Sequence[Program], names: Sequence[str]) -> dict[str, An
         elif key == "profiler":
             settings[key] = round(sum(value or 1.0 for value in values) / len(values), 2)
         elif key == "peak_bytes":
-            settings[key] = _peak_bytes(programs)
+            # Data of all is there all the time; what lives beside it, of one program at a time.
+            data = [sum(storage.nbytes for storage in one.storages) for one in programs]
+            beside = [int(value or 0) - own for value, own in zip(values, data)]
+            settings[key] = sum(data) + max(0, *beside)
         elif all(value == values[0] for value in values):
             settings[key] = values[0]
         else:
@@ -318,21 +293,14 @@ def _settings(programs: Sequence[Program], names: Sequence[str]) -> dict[str, An
     return settings
 
 
-def _peak_bytes(programs: Sequence[Program]) -> int:
-    """Data of all is there all the time; what lives beside it, of one program at a time."""
-    data = [sum(storage.nbytes for storage in program.storages) for program in programs]
-    peaks = [int(program.settings.get("peak_bytes", 0)) for program in programs]
-    return sum(data) + max(max(peak - own, 0) for peak, own in zip(peaks, data))
-
-
 def _set_precision(mixed: Program, programs: Sequence[Program], modules: dict[str, str]) -> None:
-    """Says how products are rounded: once where all agree, else at the start of every step."""
+    """Sets whether GEMMs use TF32: once where all agree, else at the start of every step."""
     wanted = [bool(program.settings.get("tf32")) for program in programs]
     if all(wanted):
         mixed.settings["tf32"] = 1
     if len(set(wanted)) == 1:
         return
-    modules["precision"] = read_template("precision.py")
+    modules["precision"] = folders.read_template("precision.py")
     numbers = [number for number, program in enumerate(programs) for _ in program.steps]
     for step, number in zip(mixed.steps, numbers):
         for thread, items in enumerate(step):
@@ -351,16 +319,16 @@ class _Sources:
         self._known_kernels: dict[str, int] = {}
         self._users: dict[str, dict[str, str]] = {}
         self._customs = 0
-        self._templates = templates()
+        self._templates = folders.templates()
 
     def add(self, part: Stored) -> dict[str, str]:
-        """Takes in the sources of a benchmark; says what its operators are called now."""
+        """Takes in the sources of a benchmark; returns the new names of its operators."""
         renamed: dict[str, str] = {}
         for number, source in enumerate(part.kernels):
             renamed[f"kernel.{number}"] = f"kernel.{self._kernel(number, source)}"
         for name, source in part.modules.items():
             if f"{name}.py" in self._templates:
-                # The program's format says that this version can run it.
+                # By the program's format this version can run it.
                 self.modules[name] = self._templates[f"{name}.py"]
             else:
                 renamed |= self._user(source)

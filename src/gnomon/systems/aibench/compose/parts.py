@@ -1,9 +1,10 @@
 """What each call of a trace is part of: a phase of the step, a family of operators, a layer.
 
-Phases are told by who called: the autograd engine, or a mark that names the optimizer; and where
-there is no mark, by data: what works on gradients without recording new ones is the optimizer's.
-Layers are told by marks with a number in their name, else by repetition (`repetition`). A backward
-call belongs to the layer of the forward call that left it to be done: autograd numbers both alike.
+Phases are inferred from the caller: the autograd engine, or a mark that names the optimizer; and
+where there is no mark, by data: what works on gradients without recording new ones is the
+optimizer's. Layers are inferred from marks with a number in their name, else by repetition
+(`repetition`). A backward call belongs to the layer of the forward call that left it to be done:
+autograd numbers both alike.
 """
 
 from __future__ import annotations
@@ -19,17 +20,6 @@ from gnomon.ingest.execution.trace import ExecutionTrace, Node
 from gnomon.model.accelerator.operator_family import FRAMEWORK, operator_family
 from gnomon.systems.aibench.builder.select import is_collective, tensors_in
 from gnomon.systems.aibench.compose.repetition import repeated_blocks
-
-__all__ = [
-    "FAMILIES",
-    "PHASES",
-    "Part",
-    "Phase",
-    "family_of",
-    "layers_of",
-    "parts_of",
-    "phases_of",
-]
 
 Phase = Literal["forward", "backward", "optimizer"]
 PHASES: tuple[Phase, ...] = ("forward", "backward", "optimizer")
@@ -69,12 +59,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 def parts_of(trace: ExecutionTrace, chosen: Sequence[int]) -> dict[int, Part]:
-    """What each of the chosen nodes is part of, by place.
-
-    Args:
-        trace: The trace.
-        chosen: Places of the nodes that are replayed, in order.
-    """
+    """What each of the chosen nodes is part of, by place."""
     phases = phases_of(trace)
     layers = layers_of(trace, chosen, phases)
     return {at: Part(phases[at], family_of(trace.nodes[at]), layers[at]) for at in chosen}
@@ -98,20 +83,17 @@ def family_of(node: Node) -> str:
     return "other" if family == FRAMEWORK else family
 
 
-# -- phases ----------------------------------------------------------------------------------
-
-
 def phases_of(trace: ExecutionTrace) -> list[Phase]:
     """The phase of every node."""
-    said: list[Phase | None] = []
+    marked: list[Phase | None] = []
     for node, parent in zip(trace.nodes, trace.parent_at):
-        own = _says(node)
-        above = said[parent] if 0 <= parent < len(said) else None
-        said.append(own or above)
-    engine = set(_engine_threads(trace, said))
+        own = _own_phase(node)
+        above = marked[parent] if 0 <= parent < len(marked) else None
+        marked.append(own or above)
+    engine = set(_engine_threads(trace, marked))
     found: list[Phase | None] = [
         "backward" if phase is None and node.thread in engine else phase
-        for node, phase in zip(trace.nodes, said)
+        for node, phase in zip(trace.nodes, marked)
     ]
     _follow_gradients(trace, found)
     return [phase or "forward" for phase in found]
@@ -121,7 +103,7 @@ def _is_mark(node: Node) -> bool:
     return not node.schema and not node.kernel_backend and node.scope != _BACKWARD_SCOPE
 
 
-def _says(node: Node) -> Phase | None:
+def _own_phase(node: Node) -> Phase | None:
     """The phase that begins with a node; None where it goes on as before."""
     if node.scope == _BACKWARD_SCOPE or node.name.startswith(_ENGINE):
         return "backward"
@@ -135,10 +117,10 @@ def _says(node: Node) -> Phase | None:
     return "backward" if "backward" in name and "forward" not in name else None
 
 
-def _engine_threads(trace: ExecutionTrace, said: Sequence[Phase | None]) -> Iterator[int]:
+def _engine_threads(trace: ExecutionTrace, marked: Sequence[Phase | None]) -> Iterator[int]:
     """Threads of the autograd engine: they begin with a backward call."""
     seen: set[int] = set()
-    for node, phase in zip(trace.nodes, said):
+    for node, phase in zip(trace.nodes, marked):
         if node.schema and node.thread not in seen:
             seen.add(node.thread)
             if phase == "backward":
@@ -146,7 +128,7 @@ def _engine_threads(trace: ExecutionTrace, said: Sequence[Phase | None]) -> Iter
 
 
 def _follow_gradients(trace: ExecutionTrace, phases: list[Phase | None]) -> None:
-    """Finds what works on gradients outside of the backward pass, where no mark tells.
+    """Finds what works on gradients outside of the backward pass, where there is no mark.
 
     Only calls without a sequence number are looked at: where autograd takes notes, gradients are
     part of a computation that goes on.
@@ -165,19 +147,10 @@ def _follow_gradients(trace: ExecutionTrace, phases: list[Phase | None]) -> None
             gradients -= made
 
 
-# -- layers ----------------------------------------------------------------------------------
-
-
 def layers_of(
     trace: ExecutionTrace, chosen: Sequence[int], phases: Sequence[Phase]
 ) -> list[int | None]:
-    """The layer of every node, as far as it is in one.
-
-    Args:
-        trace: The trace.
-        chosen: Places of the nodes that are replayed, in order.
-        phases: The phase of every node.
-    """
+    """The layer of every node, as far as it is in one."""
     layers = _marked(trace)
     if not any(layers[at] is not None for at in chosen):
         layers = _repeated(trace, chosen, phases)

@@ -10,8 +10,6 @@ from gnomon.graph.repeats import Repeat, longest_repeat
 from gnomon.ingest.execution.trace import Node
 from gnomon.systems.aibench.builder.select import tensors_in
 
-__all__ = ["repeated_blocks"]
-
 #: A repetition that covers less of the calls than this, or fewer calls, is an accident.
 _SHARE = 0.1
 _CALLS = 6

@@ -16,16 +16,11 @@ import msgspec
 
 from gnomon.systems.aibench.builder.flow import natural_strides
 
-__all__ = [
-    "Factor", "Layout", "NotWhole", "Region", "dense_strides", "is_dense", "multiply", "region_of",
-    "regroup", "restride", "rounded",
-]  # fmt: skip
-
 _MOST_OPTIONS = 8
 
 
 class NotWhole(ValueError):
-    """A size that cannot be multiplied; the message says which."""
+    """A size that cannot be multiplied; the message names it."""
 
 
 class Factor(msgspec.Struct, frozen=True):
@@ -42,7 +37,7 @@ class Layout(msgspec.Struct, frozen=True):
         shape: Its sizes.
         strides: Its strides.
         offset: Where it begins in its memory.
-        factors: Where the batch is in each dimension; None where it is not, or nobody knows.
+        factors: Where the batch is in each dimension; None where it is not, or is not known.
     """
 
     shape: tuple[int, ...]
@@ -106,9 +101,6 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether a tensor has no gaps, in whichever order its dimensions lie."""
     wanted = dense_strides(shape, strides)
     return all(size == 1 or a == b for size, a, b in zip(shape, strides, wanted))
-
-
-# -- views of the same elements, in order --------------------------------------------------------
 
 
 def regroup(
@@ -211,9 +203,6 @@ def _place(target: list[int], left: int, batch: int, by: Fraction) -> list[_Dims
     return found
 
 
-# -- any view of some memory ---------------------------------------------------------------------
-
-
 def region_of(
     shape: Sequence[int], now: Sequence[int], strides: Sequence[int], dim: int, factor: Factor
 ) -> Region:
@@ -226,12 +215,6 @@ def restride(
     shape: Sequence[int], strides: Sequence[int] | None, offset: int, region: Region
 ) -> Layout:
     """A view of memory in which the batch is, after the change.
-
-    Args:
-        shape: Its shape, as recorded.
-        strides: Its strides; None for contiguous.
-        offset: Where it begins.
-        region: Where the batch is in the memory.
 
     Raises:
         NotWhole: The view cuts through the batch in a way that has no counterpart.

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gnomon.ingest.execution.trace import TensorValue
-from gnomon.systems.aibench.builder.flow import natural_strides
+from gnomon.systems.aibench.builder.flow import strides_of
 from gnomon.systems.aibench.rescale.layout import (
     Factor,
     Layout,
@@ -20,8 +20,6 @@ from gnomon.systems.aibench.rescale.layout import (
     restride,
 )
 
-__all__ = ["NO_TAINT", "Memories", "Taint", "as_recorded", "is_grown"]
-
 #: The guesses that something depends on, by their place in time.
 Taint = frozenset[int]
 NO_TAINT: Taint = frozenset()
@@ -31,7 +29,7 @@ _Key = tuple[Any, ...]
 class _Memory(msgspec.Struct, eq=False):
     """Memory that is shown in which the batch is.
 
-    `region` says where in the memory the batch is, None where nobody knows. Memory that is only
+    `region` is where in the memory the batch is, None where not known. Memory that is only
     expanded along the batch (`is_same`) is itself what it was.
     """
 
@@ -54,7 +52,7 @@ class Memories:
         return memory in self._known
 
     def is_decided(self, memory: int) -> bool:
-        """Whether anything was said of some memory."""
+        """Whether anything was decided about some memory."""
         return memory in self._taint
 
     def taint(self, memories: Sequence[int]) -> Taint:
@@ -71,16 +69,15 @@ class Memories:
         if known is None:
             return as_recorded(tensor)
         key = _key(tensor)
-        found = known.views.get(key)
-        if found is None and tensor.strides is None:
-            alike = (layout for other, layout in known.views.items() if other[:3] == key[:3])
-            found = next(alike, None)
-        if found is None and known.is_same:
+        if key in known.views:
+            return known.views[key]
+        for other, layout in known.views.items() if tensor.strides is None else ():
+            if other[:3] == key[:3]:
+                return layout
+        if known.is_same:
             return as_recorded(tensor)
-        if found is None:
-            found = self.cut(memory, tensor.shape, tensor.strides, tensor.offset)
-            known.views[key] = found
-        return found
+        known.views[key] = self.cut(memory, tensor.shape, tensor.strides, tensor.offset)
+        return known.views[key]
 
     def cut(
         self, memory: int, shape: Sequence[int], strides: Sequence[int] | None, offset: int
@@ -95,10 +92,8 @@ class Memories:
         """Whether memory is as large as it was."""
         return memory not in self._known or self._known[memory].is_same
 
-    # -- writing ---------------------------------------------------------------------------------
-
     def begin(self, memory: int, taint: Taint) -> None:
-        """Memory that somebody makes, as recorded until something else is said."""
+        """New memory, as recorded until something else is decided."""
         self._taint[memory] = taint
         self._known.pop(memory, None)
 
@@ -108,18 +103,14 @@ class Memories:
     ) -> None:  # fmt: skip
         """Memory from outside, by the first tensor that is read from it."""
         self.begin(memory, taint)
-        grown = [dim for dim, (a, b) in enumerate(zip(shape, tensor.shape)) if a != b]
-        if not grown:
+        if shape == tensor.shape:
             return
-        strides = tensor.strides or natural_strides(tensor.shape)
-        factor = factors[grown[0]]
-        if factor is not None and len(grown) == 1:
-            region = region_of(tensor.shape, shape, strides, grown[0], factor)
+        strides = strides_of(tensor)
+        layout = Layout(shape, dense_strides(shape, strides), tensor.offset, factors)
+        region = _region(tensor, layout)
+        if region is not None:
             layout = restride(tensor.shape, strides, tensor.offset, region)
-            self._add(memory, tensor, layout, region)
-        else:
-            layout = Layout(shape, dense_strides(shape, strides), tensor.offset, factors)
-            self._add(memory, tensor, layout, None)
+        self._add(memory, tensor, layout, region)
 
     def show(self, memory: int, tensor: TensorValue, layout: Layout, taint: Taint) -> None:
         """A view of memory that is already there."""
@@ -130,28 +121,21 @@ class Memories:
                 return
             known = self._known[memory] = _Memory({}, None, is_same=True)
         known.views.setdefault(_key(tensor), layout)
-        self._note_sizes(tensor, layout)
+        self.sizes.update(a for a, b in zip(tensor.shape, layout.shape) if a != b)
 
     def make(self, memory: int, tensor: TensorValue, layout: Layout, tried: Layout | None) -> None:
         """A tensor in new memory.
 
         Args:
-            memory: Its number.
-            tensor: As recorded.
-            layout: How it looks now.
             tried: How the recorded one came out when it was tried, None where it did not.
         """
         if layout.shape == tensor.shape:
             return
         strides, offset = layout.strides, tensor.offset
-        old = tensor.strides or natural_strides(tensor.shape)
+        old = strides_of(tensor)
         region = None
         if is_dense(tensor.shape, old):
-            strides = dense_strides(layout.shape, old)
-            grown = [d for d, (a, b) in enumerate(zip(layout.shape, tensor.shape)) if a != b]
-            factor = layout.factors[grown[0]]
-            if len(grown) == 1 and factor is not None:
-                region = region_of(tensor.shape, layout.shape, old, grown[0], factor)
+            strides, region = dense_strides(layout.shape, old), _region(tensor, layout)
         elif tried is not None and tried.strides == old:
             offset = layout.offset
         self._add(memory, tensor, Layout(layout.shape, strides, offset, layout.factors), region)
@@ -160,9 +144,6 @@ class Memories:
         self, memory: int, tensor: TensorValue, layout: Layout, region: Region | None
     ) -> None:
         self._known[memory] = _Memory({_key(tensor): layout}, region)
-        self._note_sizes(tensor, layout)
-
-    def _note_sizes(self, tensor: TensorValue, layout: Layout) -> None:
         self.sizes.update(a for a, b in zip(tensor.shape, layout.shape) if a != b)
 
     def result(self, tensor: TensorValue, memory: int) -> Layout:
@@ -172,15 +153,19 @@ class Memories:
         return found if found is not None else as_recorded(tensor)
 
 
+def _region(tensor: TensorValue, layout: Layout) -> Region | None:
+    """Where the batch is in the memory of a tensor, None where that is not known."""
+    grown = [dim for dim, (a, b) in enumerate(zip(layout.shape, tensor.shape)) if a != b]
+    factor = layout.factors[grown[0]]
+    if len(grown) > 1 or factor is None:
+        return None
+    return region_of(tensor.shape, layout.shape, strides_of(tensor), grown[0], factor)
+
+
 def as_recorded(tensor: TensorValue) -> Layout:
     """A tensor that nothing has changed."""
-    strides = tensor.strides or natural_strides(tensor.shape)
+    strides = strides_of(tensor)
     return Layout(tensor.shape, strides, tensor.offset, (None,) * len(tensor.shape))
-
-
-def is_grown(tensor: TensorValue, layout: Layout) -> bool:
-    """Whether a tensor has another shape than recorded."""
-    return layout.shape != tensor.shape
 
 
 def _key(tensor: TensorValue) -> _Key:

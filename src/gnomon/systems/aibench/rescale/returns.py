@@ -1,4 +1,4 @@
-"""Where the batch is in what a call returns, told from its arguments."""
+"""Where the batch is in what a call returns, inferred from its arguments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fractions import Fraction
 import msgspec
 
 from gnomon.ingest.execution.trace import TensorValue
-from gnomon.systems.aibench.builder.flow import natural_strides
+from gnomon.systems.aibench.builder.flow import strides_of
 from gnomon.systems.aibench.rescale.layout import (
     Factor,
     Layout,
@@ -19,8 +19,6 @@ from gnomon.systems.aibench.rescale.layout import (
 )
 from gnomon.systems.aibench.rescale.sizes import Change, base_name
 from gnomon.systems.aibench.rescale.steps import PARAMETERS, Step, argument_names
-
-__all__ = ["layout_like", "uneven_bags", "with_factors"]
 
 #: Results as long as there are elements that fit.
 _COUNTED = (
@@ -76,7 +74,7 @@ def _stacked(step: Step, layouts: Sequence[Layout], dim: int, size: int) -> Fact
 def layout_like(
     step: Step, tensor: TensorValue, layouts: Sequence[Layout], change: Change
 ) -> Layout:
-    """How a result looks that torch cannot tell: sizes in common with arguments grow with them.
+    """How a result looks that torch cannot infer: sizes in common with arguments grow with them.
 
     Raises:
         NotWhole: A size may be the batch's or not.
@@ -90,7 +88,7 @@ def layout_like(
             sizes[dim] = _size_like(step, layouts, dim, size)
     if step.chosen.role != "operator" and tuple(sizes) == tensor.shape and sizes:
         sizes[0] = _size_in(step, layouts, sizes[0])
-    strides = dense_strides(sizes, tensor.strides or natural_strides(tensor.shape))
+    strides = dense_strides(sizes, strides_of(tensor))
     return Layout(tuple(sizes), strides, tensor.offset, (None,) * len(sizes))
 
 

@@ -2,7 +2,7 @@
 
 Most sizes follow from the tensors that an operator is given. A few do not: how long a new tensor
 is, how far one is expanded. For those there are several options, the likeliest first, and what
-becomes of the tensor later tells which is right.
+becomes of the tensor later shows which is right.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ from gnomon.systems.aibench.rescale.layout import (
     regroup,
 )
 
-__all__ = ["Change", "Option", "Sized", "base_name", "options_for", "shape_options"]
-
-#: Views that show all elements in their order: where the batch goes is told by the sizes.
+#: Views that show all elements in their order: where the batch goes follows from the sizes.
 IN_ORDER = ("view", "reshape", "_unsafe_view", "_reshape_alias", "flatten", "unflatten", "squeeze",
             "unsqueeze", "view_as", "reshape_as")  # fmt: skip
 _END = 2**62
@@ -52,13 +50,7 @@ class Option(msgspec.Struct, frozen=True):
 
 
 class Sized(msgspec.Struct, frozen=True):
-    """A call with what is known of its arguments.
-
-    Attributes:
-        node: The call, as recorded.
-        operator: Its operator.
-        layouts: The arguments that are tensors, after the change, by place.
-    """
+    """A call with what is known of its arguments."""
 
     node: Node
     operator: Operator
@@ -267,13 +259,12 @@ def _slice(call: Sized, change: Change) -> list[Option]:
 
 
 def _narrow(call: Sized, change: Change) -> list[Option]:
-    start, length = call.value("start"), call.value("length")
-    if _cut_dim(call) is None or not isinstance(start, int) or not isinstance(length, int):
+    given = {name: call.value(name) for name in ("start", "length")}
+    if _cut_dim(call) is None or not all(isinstance(value, int) for value in given.values()):
         return [Option()]
-    in_step = Option(
-        _if_given(call, start=multiply(start, change.by), length=multiply(length, change.by))
-    )
-    return [Option(), in_step] if length == 1 else [in_step, Option()]
+    grown = {n: multiply(v, change.by) for n, v in given.items() if isinstance(v, int)}
+    in_step = Option(_if_given(call, **grown))
+    return [Option(), in_step] if given["length"] == 1 else [in_step, Option()]
 
 
 def _if_given(call: Sized, **values: Value) -> dict[int, Value]:
@@ -285,10 +276,6 @@ def _select(call: Sized, change: Change) -> list[Option]:
     # Who goes through a batch one by one would go on for longer.
     is_end = cut is None or call.value("index") in (0, -1, cut[1] - 1)
     return [Option()] if is_end else []
-
-
-def _unbind(call: Sized, change: Change) -> list[Option]:
-    return [Option()] if _cut_dim(call) is None else []
 
 
 def _pieces(call: Sized, change: Change) -> list[Option]:
@@ -314,10 +301,9 @@ def _shared(sizes: Sequence[int], by: Fraction, *, ends: bool) -> tuple[int, ...
     >>> _shared((3, 4, 5), Fraction(1, 2), ends=False)
     (2, 2, 2)
     """
-    if ends:
-        return tuple(math.floor(end * by + Fraction(1, 2)) for end in sizes)
-    until = [math.floor(end * by + Fraction(1, 2)) for end in itertools.accumulate(sizes)]
-    return tuple(end - begin for begin, end in zip([0, *until], until))
+    until = sizes if ends else itertools.accumulate(sizes)
+    grown = [math.floor(end * by + Fraction(1, 2)) for end in until]
+    return tuple(grown if ends else (end - begin for begin, end in zip([0, *grown], grown)))
 
 
 # -- new tensors ---------------------------------------------------------------------------------
@@ -330,31 +316,22 @@ def _factory(call: Sized, change: Change) -> list[Option]:
     sizes = _numbers(call.node.inputs[at])
     shapes = shape_options(sizes, change)
     if call.tensor is not None:
-        shapes = [*_like(call.tensor, sizes, change), *shapes]
-    found, seen = [], set()
+        # Made beside another tensor, it grows with it where they have sizes in common.
+        tensor, layout = call.tensor
+        dims = [
+            dim for dim, (old, new, size) in enumerate(zip(tensor.shape, layout.shape, sizes))
+            if old == size and old != new
+        ]  # fmt: skip
+        shape = tuple(layout.shape[d] if d in dims else size for d, size in enumerate(sizes))
+        factors = tuple(layout.factors[d] if d in dims else None for d in range(len(sizes)))
+        shapes = [(shape, factors), *shapes] if dims else shapes
+    found: dict[tuple[int, ...], Option] = {}
     for shape, factors in shapes:
-        if shape in seen:
-            continue
-        seen.add(shape)
         values: dict[int, Value] = {at: shape}
         if (steps := call.place("stride")) >= 0:
             values[steps] = dense_strides(shape, _numbers(call.node.inputs[steps]))
-        found.append(Option(values, factors))
-    return found
-
-
-def _like(source: tuple[TensorValue, Layout], sizes: Sequence[int], change: Change) -> _Shapes:
-    """The shape of a tensor that is made beside another, where they have sizes in common."""
-    tensor, layout = source
-    dims = [
-        dim for dim, (old, new, size) in enumerate(zip(tensor.shape, layout.shape, sizes))
-        if old == size and old != new
-    ]  # fmt: skip
-    if not dims:
-        return []
-    shape = tuple(layout.shape[d] if d in dims else size for d, size in enumerate(sizes))
-    factors = tuple(layout.factors[d] if d in dims else None for d in range(len(sizes)))
-    return [(shape, factors)]
+        found.setdefault(shape, Option(values, factors))
+    return list(found.values())
 
 
 def _range(call: Sized, change: Change) -> list[Option]:
@@ -411,7 +388,7 @@ def _backward(call: Sized, change: Change) -> list[Option]:
 
 
 def _groups_of(call: Sized, change: Change) -> list[Option]:
-    """Normalisation by groups is told the size of the batch."""
+    """Normalisation by groups takes the size of the batch."""
     at, source = call.place("N"), call.place("input")
     if at < 0 or source not in call.layouts:
         return [Option()]
@@ -425,7 +402,7 @@ _RULES: dict[str, _Rule] = {
     "slice": _slice,
     "narrow": _narrow,
     "select": _select,
-    "unbind": _unbind,
+    "unbind": lambda call, change: [Option()] if _cut_dim(call) is None else [],
     **dict.fromkeys(
         ("split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes", "tensor_split"),
         _pieces,

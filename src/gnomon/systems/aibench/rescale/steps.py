@@ -14,8 +14,6 @@ from gnomon.systems.aibench.builder.select import Chosen, tensors_in
 from gnomon.systems.aibench.compose.parts import phases_of
 from gnomon.systems.aibench.program import Call
 
-__all__ = ["PARAMETERS", "Source", "Step", "argument_names", "find_batch", "follow", "sources_of"]
-
 #: Arguments that are parameters of a model, whatever their size.
 PARAMETERS = ("weight", "bias", "running_mean", "running_var", "weights", "params")
 
@@ -42,7 +40,6 @@ class Source(msgspec.Struct, eq=False):
 
     Attributes:
         tensor: The first tensor that is read from it.
-        is_forward: Whether the forward pass reads it first.
         is_ragged: Whether it holds so and so many indices of each of a batch.
     """
 
@@ -117,7 +114,7 @@ def find_batch(sources: Iterable[Source], where: str) -> int:
     ]  # fmt: skip
     if not tensors:
         raise InputError(
-            "nothing that comes from outside tells the size of the batch", where=where,
+            "nothing that comes from outside shows the size of the batch", where=where,
             hint="give it with --batch",
         )  # fmt: skip
     counts = Counter(tensor.shape[0] for tensor in tensors)

@@ -2,7 +2,7 @@
 
 The tensors that came from outside and carry the batch get another size, and every call is tried
 out, in order, on tensors that have a shape and no data: what comes out is what the job would have
-made. Sizes that were recorded as numbers are rewritten (`batch_sizes`). Where nothing tells
+made. Sizes that were recorded as numbers are rewritten (`batch_sizes`). Where nothing shows
 whether a size is the batch's or only equals it, the likelier is taken, and taken back when a later
 call does not work with it. What cannot be resolved is an error that names the call: a program that
 is wrong in silence would be worse.
@@ -21,14 +21,8 @@ from gnomon.ingest.execution.trace import ExecutionTrace, Node, TensorValue, Val
 from gnomon.systems.aibench.builder.flow import natural_strides
 from gnomon.systems.aibench.builder.select import Chosen, tensors_in
 from gnomon.systems.aibench.program import Call
-from gnomon.systems.aibench.rescale.layout import (
-    Factor,
-    Layout,
-    NotWhole,
-    multiply,
-    rounded,
-)
-from gnomon.systems.aibench.rescale.memory import Memories, Taint, as_recorded, is_grown
+from gnomon.systems.aibench.rescale.layout import Factor, Layout, NotWhole, multiply, rounded
+from gnomon.systems.aibench.rescale.memory import Memories, Taint, as_recorded
 from gnomon.systems.aibench.rescale.returns import layout_like, uneven_bags, with_factors
 from gnomon.systems.aibench.rescale.sizes import (
     Change,
@@ -41,8 +35,6 @@ from gnomon.systems.aibench.rescale.sizes import (
 from gnomon.systems.aibench.rescale.steps import Source, Step, find_batch, follow
 from gnomon.systems.aibench.rescale.trial import Trials
 
-__all__ = ["Rescaled", "scale_batch", "stretch"]
-
 _MOST_TRIES = 2000
 #: Places in time within a call: one for each tensor it reads, the last for itself.
 _PLACES = 1 << 12
@@ -52,9 +44,6 @@ class Rescaled(msgspec.Struct, frozen=True, eq=False):
     """A trace with another batch.
 
     Attributes:
-        trace: The trace; only chosen nodes are changed.
-        batch: The batch that was recorded.
-        now: What it is now.
         carriers: How many tensors from outside carry it.
         others: How many have a first size that only equals it.
         twice: How many tensors have its size in two dimensions, of which the first was taken.
@@ -82,7 +71,7 @@ class Rescaled(msgspec.Struct, frozen=True, eq=False):
 
 
 def stretch(calls: Iterable[Call], rescaled: Rescaled) -> None:
-    """Lets the recorded device time grow with the batch: stand-ins take it.
+    """Lets the recorded device time grow with the batch: placeholder kernels take it.
 
     Host time stays: a larger batch is no more calls.
     """
@@ -97,13 +86,10 @@ def scale_batch(
     """The trace of the same job with a batch of another size.
 
     Args:
-        trace: The trace.
         chosen: All nodes that are replayed, in order; also those that are left out later.
-        factor: What the batch is multiplied with.
-        batch: The recorded batch; found where it is not given.
 
     Raises:
-        InputError: The batch cannot be told, or a call does not say how its sizes follow it.
+        InputError: The batch cannot be inferred, or a call does not show how its sizes follow it.
     """
     if factor <= 0:
         raise InputError(f"the batch cannot be multiplied with {factor}")
@@ -111,7 +97,7 @@ def scale_batch(
     size = batch if batch is not None else find_batch(sources.values(), trace.source)
     if size < 2:
         raise InputError(
-            "a batch of 1 cannot be told from other sizes of 1", where=trace.source,
+            "a batch of 1 cannot be distinguished from other sizes of 1", where=trace.source,
             hint="record the job with a batch of two or more",
         )  # fmt: skip
     if (size * factor).denominator != 1:
@@ -135,7 +121,7 @@ class _Guess(msgspec.Struct, eq=False):
 class _Conflict(Exception):
     """A call that does not work with what was taken before.
 
-    `is_opaque` says that nobody can know: the call does not tell what it does with sizes.
+    `is_opaque`: it cannot be known, because the call does not show what it does with sizes.
     """
 
     def __init__(self, step: Step, why: str, taint: Taint, *, is_opaque: bool = False) -> None:
@@ -171,7 +157,6 @@ class _Search:
         raise self._error(self.furthest)
 
     def guess(self, place: int, options: int, taint: Taint) -> _Guess:
-        """What is taken in some place."""
         return self.guesses.setdefault(place, _Guess(0, options, taint))
 
     def _take_back(self, conflict: _Conflict) -> None:
@@ -202,7 +187,7 @@ class _Search:
             if memory not in carriers and source.tensor.shape[0] == self.batch
         ]  # fmt: skip
         for memory in others:
-            # It works without, but only because nobody knows whether it works with.
+            # It works without, but only because it is not known whether it works with.
             if (doubt := self.doubts.get(self.brought.get(memory, -1))) is not None:
                 raise self._error(doubt)
         if not carriers:
@@ -213,24 +198,18 @@ class _Search:
                 where=self.trace.source, hint="is it the batch of this job?",
             )  # fmt: skip
         nodes = tuple(attempt.nodes.get(at, node) for at, node in enumerate(self.trace.nodes))
-        trace = ExecutionTrace(
-            self.trace.source, self.trace.schema, nodes, self.trace.groups, self.trace.adopted
-        )
+        old = self.trace
+        trace = ExecutionTrace(old.source, old.schema, nodes, old.groups, old.adopted)
         now = multiply(self.batch, self.factor)
         return Rescaled(
-            trace,
-            self.batch,
-            now,
-            len(carriers),
-            len(others),
-            attempt.twice,
+            trace, self.batch, now, len(carriers), len(others), attempt.twice,
             frozenset(attempt.nodes),
-        )
+        )  # fmt: skip
 
     def _error(self, conflict: _Conflict) -> InputError:
         node = conflict.step.node
         return InputError(
-            f"node {node.id} ({node.name}) does not say how its sizes follow the batch: "
+            f"node {node.id} ({node.name}) does not show how its sizes follow the batch: "
             f"{conflict.why}",
             where=self.trace.source,
         )
@@ -267,7 +246,7 @@ class _Attempt:
         values: Mapping[int, Value] = {}
         if step.chosen.role == "operator":
             values = self._operator(number * _PLACES + _PLACES - 1, step, layouts, taint)
-        elif any(is_grown(tensor, layout) for (tensor, _), layout in zip(step.ins, layouts)):
+        elif any(layout.shape != t.shape for (t, _), layout in zip(step.ins, layouts)):
             values = self._other(step, layouts, taint)
         self._write_down(step, layouts, values)
 
@@ -288,12 +267,10 @@ class _Attempt:
         self._count_twice(tensor.shape, shape)
 
     def _count_twice(self, recorded: Sequence[int], now: Sequence[int]) -> None:
-        """Counts shapes that do not tell which of their dimensions is the batch."""
+        """Counts shapes that do not show which of their dimensions is the batch."""
         grown = [at for at, (a, b) in enumerate(zip(recorded, now)) if a != b]
         if len(grown) == 1 and list(recorded).count(recorded[grown[0]]) > 1:
             self.twice += 1
-
-    # -- operators -------------------------------------------------------------------------------
 
     def _operator(
         self, place: int, step: Step, layouts: Sequence[Layout], taint: Taint
@@ -318,45 +295,41 @@ class _Attempt:
             if not why:
                 if len(options) > 1:
                     guess.taken = at
-                    self._count_sizes(step, options[at])
+                    for spot, value in options[at].values.items():
+                        recorded = _whole_numbers(step.node.inputs[spot])
+                        self._count_twice(recorded, _whole_numbers(value))
                 self._bind(step, options[at], layouts, changed, taint)
                 return options[at].values
         if len(options) > 1:
             guess.taken = len(options) - 1
         raise _Conflict(step, why, taint)
 
-    def _count_sizes(self, step: Step, option: Option) -> None:
-        for at, value in option.values.items():
-            self._count_twice(_whole_numbers(step.node.inputs[at]), _whole_numbers(value))
-
     def _fault(
         self, step: Step, option: Option, layouts: Sequence[Layout], changed: Mapping[int, Layout]
     ) -> str:
-        """Why a call does not work with an option; "" where it does, or nobody can tell."""
+        """Why a call does not work with an option; "" where it does, or it is not known."""
         assert step.chosen.operator is not None
         if uneven_bags(step, layouts):
             return "its bags would have another size"
         outcome = self.trials.of(step.node, step.chosen.operator, option.values, changed)
         if not outcome.error:
             return ""
-        # What does not work as it was recorded either says nothing.
+        # What does not work as it was recorded either proves nothing.
         return "" if self.trials.of(step.node, step.chosen.operator).error else outcome.error
 
     def _bind(
         self, step: Step, option: Option, layouts: Sequence[Layout],
         changed: Mapping[int, Layout], taint: Taint,
     ) -> None:  # fmt: skip
-        """Notes how the results look."""
         assert step.chosen.operator is not None
         now = self.trials.of(step.node, step.chosen.operator, option.values, changed)
         then = self.trials.of(step.node, step.chosen.operator)
         nothing = (None,) * len(step.outs)
-        told = nothing if now.error else now.layouts
-        before = nothing if then.error else then.layouts
+        after, before = (nothing if one.error else one.layouts for one in (now, then))
         for at, (tensor, memory) in enumerate(step.outs):
             if not tensor.elements:
                 continue
-            layout, tried = told[at], before[at]
+            layout, tried = after[at], before[at]
             if layout is None or tried is None or tried.shape != tensor.shape:
                 layout = layout_like(step, tensor, layouts, self.change)
             if at == 0 and option.factors and len(option.factors) == len(layout.shape):
@@ -382,8 +355,6 @@ class _Attempt:
             values[3] = layout.offset
         return values
 
-    # -- what is no operator of torch ------------------------------------------------------------
-
     def _other(self, step: Step, layouts: Sequence[Layout], taint: Taint) -> Mapping[int, Value]:
         """Collectives, compiled kernels, and what torch does not have."""
         role = step.chosen.role
@@ -407,7 +378,7 @@ class _Attempt:
     ) -> Mapping[int, Value]:
         """All that is sent and received grows alike."""
         moved = [(t, layout) for (t, _), layout in zip(step.ins, layouts) if t.elements]
-        if len({is_grown(tensor, layout) for tensor, layout in moved}) > 1:
+        if len({layout.shape != tensor.shape for tensor, layout in moved}) > 1:
             raise _Conflict(step, "not all that it moves grows with the batch", taint)
         for tensor, memory in step.outs:
             if memory not in step.read and tensor.elements and tensor.shape:
@@ -420,8 +391,6 @@ class _Attempt:
             for at, value in enumerate(step.node.inputs)
             if isinstance(value, tuple) and value and sum(_whole_numbers(value)) in rows
         }
-
-    # -- writing down ----------------------------------------------------------------------------
 
     def _write_down(
         self, step: Step, layouts: Sequence[Layout], values: Mapping[int, Value]

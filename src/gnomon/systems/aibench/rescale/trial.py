@@ -8,22 +8,17 @@ from typing import Any
 import msgspec
 
 from gnomon.ingest.execution.trace import DeviceValue, Node, OpaqueValue, TensorValue, Value
-from gnomon.systems.aibench.builder.flow import natural_strides
 from gnomon.systems.aibench.builder.operators import Argument, Operator, load_torch
 from gnomon.systems.aibench.builder.select import tensors_in
 from gnomon.systems.aibench.rescale.layout import Layout
-
-__all__ = ["Outcome", "Trials"]
+from gnomon.systems.aibench.rescale.memory import as_recorded
 
 #: Do not change what shape comes out.
 _LEFT_OUT = ("layout", "generator", "stream", "memory_format")
 
 
-class _Dtype(msgspec.Struct, frozen=True):
-    """Stands for the type of the result."""
-
-
-_DTYPE = _Dtype()
+#: Marks an argument that is the type of the result.
+_DTYPE = object()
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -34,8 +29,6 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class _Look(msgspec.Struct, frozen=True):
-    """A tensor without data."""
-
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -79,7 +72,7 @@ class Trials:
             if argument is not None and argument.kind == "device" and argument.by_name
             and (argument.name, "meta") not in kwargs
         ]  # fmt: skip
-        # Types are recorded by number; what comes out says which one was meant.
+        # Types are recorded by number; the result shows which one was meant.
         dtype = next((tensor.dtype for tensor in tensors_in(node.outputs)), "float32")
         key = operator.key, tuple(args), tuple(kwargs), dtype
         if key not in self._known:
@@ -89,18 +82,14 @@ class Trials:
     def _argument(
         self, value: Value, argument: Argument, layouts: Mapping[int, Layout], counter: Any
     ) -> Any:
-        """An argument as something that can be told from others."""
         if isinstance(value, tuple):
             return tuple(self._argument(part, argument, layouts, counter) for part in value)
         if isinstance(value, TensorValue):
-            layout = layouts.get(next(counter))
-            if layout is not None:
-                return _Look(value.dtype, layout.shape, layout.strides, layout.offset)
-            strides = value.strides or natural_strides(value.shape)
-            return _Look(value.dtype, value.shape, strides, value.offset)
+            layout = layouts.get(next(counter)) or as_recorded(value)
+            return _Look(value.dtype, layout.shape, layout.strides, layout.offset)
         if isinstance(value, DeviceValue) or (argument.kind == "device" and value is not None):
             return "meta"
-        if value is None or isinstance(value, OpaqueValue) or argument.kind in _LEFT_OUT:
+        if isinstance(value, OpaqueValue | None) or argument.kind in _LEFT_OUT:
             return None
         if argument.name == "pin_memory":
             return None
@@ -145,11 +134,12 @@ class Trials:
                 parts = list(part) if isinstance(part, list | tuple) else []
                 found += self._layouts(parts[0] if len(parts) == len(value) == 1 else parts, value)
             elif isinstance(value, TensorValue):
-                is_tensor = isinstance(part, self._torch.Tensor)
-                found.append(_layout(part) if is_tensor else None)
+                layout = None
+                if isinstance(part, self._torch.Tensor):
+                    where, nothing = (
+                        (tuple(part.stride()), part.storage_offset()),
+                        (None,) * part.dim(),
+                    )
+                    layout = Layout(tuple(part.shape), *where, nothing)
+                found.append(layout)
         return found
-
-
-def _layout(tensor: Any) -> Layout:
-    shape = tuple(tensor.shape)
-    return Layout(shape, tuple(tensor.stride()), tensor.storage_offset(), (None,) * len(shape))

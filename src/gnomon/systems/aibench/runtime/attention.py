@@ -2,7 +2,7 @@
 
 All kinds compute the same. Beside the result they keep the logarithm of each row's sum of
 exponentials, and with it, the result and its gradient, every backward pass can be done by any of
-them. They differ in layout, in how masks are told, and in what they pad.
+them. They differ in layout, in how masks are given, and in what they pad.
 """
 
 import itertools
@@ -18,7 +18,7 @@ _chosen = {}
 class Rule:
     """How scores are made: what is added, what is left out, what is dropped.
 
-    `diagonal` says up to where a query may look: 0 as far as itself, n further; None everywhere.
+    `diagonal` is how far ahead of itself a query may look: 0 not at all, None everywhere.
     """
 
     def __init__(self, bias=None, diagonal=None, scale=None, dropout=0.0, seed=None, offset=None):
@@ -32,7 +32,7 @@ class Rule:
         return shapes, self.bias is None, self.diagonal, self.dropout > 0
 
     def added(self, q, k, like, except_from=None):
-        """What is added to the scores, beside a diagonal that is told otherwise; or None."""
+        """What is added to the scores, without a diagonal that is passed on its own; or None."""
         bias, rows, columns = self.bias, q.shape[-2], k.shape[-2]
         if bias is not None and bias.dtype == torch.bool:
             bias = torch.zeros_like(bias, dtype=like.dtype).masked_fill_(~bias, -math.inf)
@@ -179,7 +179,6 @@ def forward(q, k, v, rule):
 
 
 def backward(grad, q, k, v, out, sums, rule, wants_bias=False):
-    """The gradients of query, key, value and bias."""
     all_k, all_v = _every_head(q, k), _every_head(q, v)
     key = rule.key(q, all_k, all_v), wants_bias
     _chosen.setdefault(key, _chosen.get(key[0], 0))  # dropout has to be that of the forward pass
@@ -483,6 +482,4 @@ OPERATORS = {
 
 def ready(bench):
     """Operators by name; each is tried where torch's own fails."""
-    for function in OPERATORS.values():
-        function.first = False
     return {f"aten.{name}": function for name, function in OPERATORS.items()}

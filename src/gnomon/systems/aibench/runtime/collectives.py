@@ -14,6 +14,7 @@ another program: it takes the time it took.
 import contextlib
 import threading
 import time
+from functools import partial
 
 import torch
 from ranks import here
@@ -105,12 +106,10 @@ def packed(parts, size):
 
 
 def movable(tensor):
-    """A flat tensor that both libraries can move."""
     return tensor if tensor.dtype in NATIVE else tensor.view(torch.uint8)
 
 
 def reducible(tensor):
-    """A flat tensor that both libraries can reduce."""
     return movable(torch.view_as_real(tensor).view(-1) if tensor.is_complex() else tensor)
 
 
@@ -118,8 +117,6 @@ def reducible(tensor):
 
 
 class Handle:
-    """A collective under way."""
-
     def __init__(self, owner, works, after=()):
         self.owner, self.works, self.after, self.lock = owner, works, after, threading.Lock()
 
@@ -135,8 +132,6 @@ class Handle:
 
 
 class Until:
-    """Something that is over at some time."""
-
     def __init__(self, at):
         self.at = at
 
@@ -150,12 +145,10 @@ class Until:
 
 
 class Collectives:
-    """Runs collectives among the ranks that are here."""
-
     def __init__(self, bench):
         self.bench, self.machine = bench, bench.machine
         self.groups, self.costs = {}, {}
-        #: Those nobody has waited for, the oldest first.
+        #: Those that nothing has waited for, the oldest first.
         self.pending = {}
         self.busy_until = {}
         if here.backend != "none":
@@ -286,6 +279,10 @@ class Collectives:
             options.reduceOp = operations.SUM
         return options
 
+    def rooted(self, options, root, group):
+        options.rootRank = (root or 0) % group.size()
+        return options
+
     def all_reduce(self, ins, outs, group, how, shares):
         options = torch.distributed.AllreduceCoalescedOptions()
         if len(outs) > 1 and len({one.dtype for one in outs}) == 1:
@@ -298,8 +295,7 @@ class Collectives:
         return works, ()
 
     def broadcast(self, ins, outs, group, root, shares):
-        options = torch.distributed.BroadcastOptions()
-        options.rootRank = (root or 0) % group.size()
+        options = self.rooted(torch.distributed.BroadcastOptions(), root, group)
         return [group.broadcast([movable(one)], options) for one in outs], ()
 
     def reduce(self, ins, outs, group, detail, shares):
@@ -307,8 +303,7 @@ class Collectives:
         works = []
         for one in outs:
             options = self.reducing(torch.distributed.ReduceOptions(), one, how)
-            options.rootRank = root % group.size()
-            works.append(group.reduce([reducible(one)], options))
+            works.append(group.reduce([reducible(one)], self.rooted(options, root, group)))
         return works, ()
 
     def all_gather(self, ins, outs, group, detail, shares):
@@ -360,8 +355,7 @@ class Collectives:
         return [work], after
 
     def gather(self, ins, outs, group, root, shares):
-        options = torch.distributed.GatherOptions()
-        options.rootRank = (root or 0) % group.size()
+        options = self.rooted(torch.distributed.GatherOptions(), root, group)
         one, to = ins[0], []
         if group.rank() == options.rootRank:
             to = [torch.empty_like(one) for _ in range(group.size())]
@@ -371,8 +365,7 @@ class Collectives:
         return works, [(sources[at % len(sources)], out) for at, out in enumerate(outs)]
 
     def scatter(self, ins, outs, group, root, shares):
-        options = torch.distributed.ScatterOptions()
-        options.rootRank = (root or 0) % group.size()
+        options = self.rooted(torch.distributed.ScatterOptions(), root, group)
         out, parts = outs[0], []
         if group.rank() == options.rootRank:
             parts = [torch.zeros_like(out) for _ in range(group.size())]
@@ -390,39 +383,18 @@ class Collectives:
                 handle.wait()
 
 
-class Collective:
-    """One kind, as the program calls it."""
-
-    first = True
-
-    def __init__(self, collectives, kind):
-        self.collectives, self.kind = collectives, kind
-
-    def __call__(self, *args):
-        return self.collectives.run(self.kind, *args)
-
-
-class Wait:
-    """Waits for a collective."""
-
-    first = True
-
-    def __init__(self, collectives):
-        self.collectives = collectives
-
-    def __call__(self, handle):
-        self.collectives.wait(handle)
-
-
 def ready(bench):
     collectives = bench.collectives = Collectives(bench)
-    ways = {f"collective.{kind}": Collective(collectives, kind) for kind in KINDS}
-    return {**ways, "collective.wait": Wait(collectives)}
+    ways = {f"collective.{kind}": partial(collectives.run, kind) for kind in KINDS}
+    ways["collective.wait"] = partial(collectives.wait)
+    for way in ways.values():
+        way.first = True
+    return ways
 
 
 def report(bench, result):
-    """Adds how many collectives of each kind a round has, and how they were done."""
-    told = result.setdefault("collectives", {})
+    """Adds how many collectives of each kind there are per round, and how they were done."""
+    summary = result.setdefault("collectives", {})
     kinds, how = {}, {"real": 0, "local": 0, "emulated": 0}
     for kind, args in bench.collectives.rows():
         kinds[kind] = kinds.get(kind, 0) + 1
@@ -431,5 +403,5 @@ def report(bench, result):
             how["emulated"] += 1
         else:
             how["real" if is_real else "local"] += 1
-    told.update(kinds=kinds, **how)
+    summary.update(kinds=kinds, **how)
     bench.collectives.close()

@@ -6,13 +6,12 @@ import torch
 
 
 def refuse(line):
-    """Ends with one line about what was wrong."""
     print(f"run.py: {line}", file=sys.stderr)
     sys.exit(2)
 
 
 def peak_bytes():
-    """Most memory that this process had, 0 where the system does not tell."""
+    """Most memory that this process had, 0 where the system does not report it."""
     try:
         import resource
     except ImportError:
@@ -22,7 +21,7 @@ def peak_bytes():
 
 
 def free_bytes():
-    """Memory that this machine can still give; all there is where it does not say."""
+    """Memory that this machine can still give; unlimited where it does not report it."""
     try:
         with open("/proc/meminfo") as lines:
             known = dict(line.split(":") for line in lines)
@@ -145,7 +144,7 @@ class Data:
         if kind == "i":
             return self.indices(flat, *rest)
         if kind == "o":
-            return flat.zero_()  # each row of offsets begins anew, see `ramp`
+            return flat.zero_()  # each row of offsets begins at zero, see `ramp`
         if kind == "t":
             flat.zero_()
             flat[torch.randperm(size, device=device, generator=seed)[: rest[0]]] = 1

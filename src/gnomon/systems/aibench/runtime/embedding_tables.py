@@ -1,6 +1,6 @@
 """Lookups in tables of embeddings that lie in one flat tensor, and their backward passes.
 
-A trace does not tell how such a tensor is divided, nor which rows are looked up: where what is
+A trace does not record how such a tensor is divided, nor which rows are looked up: where what is
 given cannot be true, tables have the same number of rows, and rows are drawn, as many as recorded.
 The backward pass, which updates the tables, is not an operator; a trace knows its gradient alone.
 The rest it takes from the last lookup of its kind whose backward pass has not been.
@@ -8,6 +8,7 @@ The rest it takes from the last lookup of its kind whose backward pass has not b
 
 import itertools
 from collections import defaultdict, deque
+from functools import partial
 
 import torch
 from jagged import can_be_offsets, even_offsets, hand_over, part_of, rehearsal
@@ -30,7 +31,7 @@ class Group:
 
 
 def _widths(D_offsets, total_D, count):
-    """How wide each table is: as told, else all the same."""
+    """How wide each table is: as given, else all the same."""
     ends = D_offsets.tolist()
     if ends[0] == 0 and ends[-1] == total_D and all(a < b for a, b in itertools.pairwise(ends)):
         return [b - a for a, b in itertools.pairwise(ends)]
@@ -38,7 +39,7 @@ def _widths(D_offsets, total_D, count):
 
 
 def _begins(weights_offsets, widths, size):
-    """Where each table begins: as told, else with as many rows as the others."""
+    """Where each table begins: as given, else with as many rows as the others."""
     begins = weights_offsets.tolist()
     inside = [begin >= 0 and begin + width <= size for begin, width in zip(begins, widths)]
     if all(inside) and len(set(begins)) == len(begins):
@@ -91,7 +92,7 @@ class Tables:
         ]  # fmt: skip
 
     def made_up(self, indices, bags):
-        """Lookups of as many rows, drawn anew, in bags of the same size."""
+        """Lookups of as many rows, drawn at random, in bags of the same size."""
         total = indices.numel()
         offsets = even_offsets(self.count * bags, total, indices.device)
         ends = offsets[::bags].tolist()
@@ -108,7 +109,6 @@ class Lookup:
         self.weights, self.options = weights, options
 
     def row_gradients(self, group, grad, columns):
-        """The gradient of each row that was looked up."""
         if self.pooling == _NONE:
             return grad[group.span[0] : group.span[1]].float()
         part = part_of(group.ends, group.rows.numel())
@@ -129,15 +129,18 @@ _OUTPUTS = {0: torch.float32, 1: torch.float16, 5: torch.bfloat16}
 waiting = defaultdict(lambda: deque(maxlen=256))
 
 
-def look_up(optimizer, flat, weights_offsets, D_offsets, total_D, indices, offsets, pooling,
-            weights, output_dtype, **options):  # fmt: skip
-    flat = next((one for one in flat if one is not None and one.numel()), None)
+def look_up(optimizer, given):
+    """A lookup, by the arguments of its operator; those that an optimizer lacks are not there."""
+    flat = _filled(given, "{}_weights")
     if flat is None or not flat.is_floating_point():
         raise NotImplementedError("tables that are empty or quantised")
-    size, count = flat.numel(), indices.numel()
+    D_offsets, total_D, indices, offsets = (
+        given[name] for name in ("D_offsets", "total_D", "indices", "offsets")
+    )
+    size, count, rate = flat.numel(), indices.numel(), given.get("learning_rate")
     tables = rehearsal.plan(
         ("tables", flat.data_ptr(), D_offsets.data_ptr(), size, total_D),
-        lambda: Tables(size, weights_offsets, D_offsets, total_D),
+        lambda: Tables(size, given["weights_offsets"], D_offsets, total_D),
     )
     bags = max((offsets.numel() - 1) // tables.count, 1)
     key = "lookup", flat.data_ptr(), size, total_D, count, bags
@@ -145,9 +148,21 @@ def look_up(optimizer, flat, weights_offsets, D_offsets, total_D, indices, offse
         groups = tables.groups(indices, offsets.to(torch.int64), bags)
     else:
         groups = rehearsal.plan(key, lambda: tables.made_up(indices, bags))
-    lookup = Lookup(groups, flat, pooling, weights, options)
+    options = {
+        "first": _filled(given, "momentum1_{}"), "second": _filled(given, "momentum2_{}"),
+        "eps": given.get("eps") or 0.0, "beta1": given.get("beta1") or 0.9,
+        "beta2": given.get("beta2") or 0.999,
+        "rate": given.get("learning_rate_tensor") if rate is None else rate,
+    }  # fmt: skip
+    lookup = Lookup(groups, flat, given["pooling_mode"], given["indice_weights"], options)
     waiting[optimizer].append(lookup)
-    return _forward(lookup, bags).to(_OUTPUTS[output_dtype])
+    return _forward(lookup, bags).to(_OUTPUTS[given["output_dtype"] or 0])
+
+
+def _filled(given, name):
+    """Of the tensors on the device, in unified and in host memory the first that is not empty."""
+    tensors = (given.get(name.format(where)) for where in ("dev", "uvm", "host"))
+    return next((one for one in tensors if one is not None and one.numel()), None)
 
 
 def _forward(lookup, bags):
@@ -187,7 +202,6 @@ def _summed(rows, grads):
 
 
 def _state(flat, group, rows):
-    """State of an optimizer, by element or by row."""
     if flat.numel() >= group.begin + rows * group.width:
         return group.matrix(flat)
     first = group.begin // group.width if flat.numel() > group.begin // group.width else 0
@@ -199,7 +213,7 @@ def sgd(matrix, group, rows, grads, is_real, rate, **_):
 
 
 def adagrad(matrix, group, rows, grads, is_real, rate, first, eps, **_):
-    """By element or by row: the state's size says which."""
+    """By element or by row, by the size of the state."""
     sums = _state(first, group, matrix.shape[0])
     rows_of_sums = rows.remainder(sums.shape[0])
     squares = grads.square()
@@ -227,7 +241,7 @@ def _add(into, rows, what):
     into.index_add_(0, rows, what.to(into.dtype))
 
 
-def backward(optimizer, update, grad):
+def backward(optimizer, update, grad, *_):
     """The backward pass of the last lookup, which also updates the tables."""
     if not waiting[optimizer]:
         raise RuntimeError("its forward pass is not part of the program")
@@ -244,43 +258,27 @@ def backward(optimizer, update, grad):
     return options.get("made")
 
 
-def _kept(*states):
-    return next((one for one in states if one is not None and one.numel()), None)
-
-
-def _rate(learning_rate, learning_rate_tensor):
-    return learning_rate_tensor if learning_rate is None else learning_rate
-
-
 def lookup_dense(dev_weights, weights_offsets, D_offsets, total_D, indices, offsets, pooling_mode,
                  indice_weights=None, output_dtype=0, host_weights=None):  # fmt: skip
-    return look_up("dense", (dev_weights, host_weights), weights_offsets, D_offsets, total_D,
-                   indices, offsets, pooling_mode, indice_weights, output_dtype or 0)  # fmt: skip
+    return look_up("dense", locals())
 
 
 def lookup_none(dev_weights, uvm_weights, host_weights, weights_offsets, D_offsets, total_D,
                 indices, offsets, pooling_mode, indice_weights=None, output_dtype=0):  # fmt: skip
-    return look_up("none", (dev_weights, uvm_weights, host_weights), weights_offsets, D_offsets,
-                   total_D, indices, offsets, pooling_mode, indice_weights,
-                   output_dtype or 0)  # fmt: skip
+    return look_up("none", locals())
 
 
 def lookup_sgd(dev_weights, uvm_weights, host_weights, weights_offsets, D_offsets, total_D,
                indices, offsets, pooling_mode, indice_weights=None, output_dtype=0,
                learning_rate=None, learning_rate_tensor=None):  # fmt: skip
-    return look_up("sgd", (dev_weights, uvm_weights, host_weights), weights_offsets, D_offsets,
-                   total_D, indices, offsets, pooling_mode, indice_weights, output_dtype or 0,
-                   rate=_rate(learning_rate, learning_rate_tensor))  # fmt: skip
+    return look_up("sgd", locals())
 
 
 def lookup_adagrad(dev_weights, uvm_weights, host_weights, weights_offsets, D_offsets, total_D,
                    indices, offsets, pooling_mode, indice_weights=None, output_dtype=0,
                    momentum1_dev=None, momentum1_uvm=None, momentum1_host=None, eps=None,
                    learning_rate=None, learning_rate_tensor=None):  # fmt: skip
-    return look_up("adagrad", (dev_weights, uvm_weights, host_weights), weights_offsets, D_offsets,
-                   total_D, indices, offsets, pooling_mode, indice_weights, output_dtype or 0,
-                   first=_kept(momentum1_dev, momentum1_uvm, momentum1_host), eps=eps or 0.0,
-                   rate=_rate(learning_rate, learning_rate_tensor))  # fmt: skip
+    return look_up("adagrad", locals())
 
 
 def lookup_adam(dev_weights, uvm_weights, host_weights, weights_offsets, D_offsets, total_D,
@@ -288,32 +286,14 @@ def lookup_adam(dev_weights, uvm_weights, host_weights, weights_offsets, D_offse
                 momentum1_dev=None, momentum1_uvm=None, momentum1_host=None, momentum2_dev=None,
                 momentum2_uvm=None, momentum2_host=None, eps=None, beta1=None, beta2=None,
                 learning_rate=None, learning_rate_tensor=None):  # fmt: skip
-    return look_up("adam", (dev_weights, uvm_weights, host_weights), weights_offsets, D_offsets,
-                   total_D, indices, offsets, pooling_mode, indice_weights, output_dtype or 0,
-                   first=_kept(momentum1_dev, momentum1_uvm, momentum1_host),
-                   second=_kept(momentum2_dev, momentum2_uvm, momentum2_host), eps=eps or 0.0,
-                   beta1=beta1 or 0.9, beta2=beta2 or 0.999,
-                   rate=_rate(learning_rate, learning_rate_tensor))  # fmt: skip
+    return look_up("adam", locals())
 
 
-def dense_backward(*grads):
-    backward("dense", dense, grads[0])
-
-
-def none_backward(*grads):
-    backward("none", dense, grads[0])
-
-
-def sgd_backward(*grads):
-    backward("sgd", sgd, grads[0])
-
-
-def adagrad_backward(*grads):
-    backward("adagrad", adagrad, grads[0])
-
-
-def adam_backward(*grads):
-    backward("adam", adam, grads[0])
+dense_backward, none_backward, sgd_backward, adagrad_backward, adam_backward = (
+    partial(backward, name, update)
+    for name, update in zip(("dense", "none", "sgd", "adagrad", "adam"),
+                            (dense, dense, sgd, adagrad, adam))
+)  # fmt: skip
 
 
 #: By their names in a trace. Arguments are found by the names that they have above.

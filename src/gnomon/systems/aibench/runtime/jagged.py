@@ -1,9 +1,9 @@
 """Operators on jagged data that torch does not have, made from operators that it has.
 
-Sizes and values of jagged data are not in a trace, only its totals. So whoever needs lengths or
-offsets looks, while a step is rehearsed, whether those it is given can be true; if not, it takes
-parts of the same length that have the recorded total. After the rehearsal nobody looks again,
-because looking stops the device.
+Sizes and values of jagged data are not in a trace, only its totals. So an operator that needs
+lengths or offsets looks, while a step is rehearsed, whether those it is given can be true; if not,
+it takes parts of the same length that have the recorded total. After the rehearsal it does not
+look again, because looking stops the device.
 """
 
 import torch
@@ -11,8 +11,6 @@ from torch.nn import functional
 
 
 class Rehearsal:
-    """What was found out while a step was rehearsed."""
-
     def __init__(self):
         self.begin(None)
 
@@ -26,7 +24,6 @@ class Rehearsal:
         return self.found.get(key, False)
 
     def plan(self, key, make):
-        """Something that is made once."""
         if key not in self.plans:
             self.plans[key] = make()
         return self.plans[key]
@@ -53,7 +50,6 @@ def can_be_offsets(offsets, total):
 
 
 def part_of(offsets, total):
-    """The part that each of `total` elements lies in."""
     at = torch.arange(total, device=offsets.device)
     found = torch.searchsorted(offsets[1:].contiguous(), at.to(offsets.dtype), right=True)
     return found.clamp_(max=max(offsets.numel() - 2, 0))
@@ -63,12 +59,11 @@ def part_of(offsets, total):
 
 
 def complete_cumsum(t_in):
-    ends = torch.cumsum(t_in, -1, dtype=t_in.dtype)
-    return functional.pad(ends, (1, 0))
+    return functional.pad(inclusive_cumsum(t_in), (1, 0))
 
 
 def exclusive_cumsum(t_in):
-    return torch.cumsum(t_in, -1, dtype=t_in.dtype) - t_in
+    return inclusive_cumsum(t_in) - t_in
 
 
 def inclusive_cumsum(t_in):
@@ -133,9 +128,7 @@ def permute_sparse_data(permute, lengths, values, weights=None, permuted_lengths
 def expand_into_jagged_permute(permute, input_offsets, output_offsets, output_size):
     lengths = input_offsets.diff()
     order = permute.to(torch.int64).remainder(max(lengths.numel(), 1))
-    available = output_size if lengths.numel() == order.numel() else None
-    if available is None:
-        available = output_size * lengths.numel() // max(order.numel(), 1)
+    available = output_size * lengths.numel() // max(order.numel(), 1)
     return taken(order, lengths, output_size, available).to(permute.dtype)
 
 
@@ -165,12 +158,8 @@ def permute_pooled_embs(pooled_embs, offset_dim_list, permute_list, inv_offset_d
 
     def columns():
         ends, order = offset_dim_list.tolist(), permute_list.tolist()
-        if (
-            ends[0]
-            or ends[-1] != width
-            or ends != sorted(ends)
-            or sorted(order) != [*range(len(order))]
-        ):
+        are_true = not ends[0] and ends[-1] == width and ends == sorted(ends)
+        if not are_true or sorted(order) != [*range(len(order))]:
             ends = even_offsets(len(order), width, "cpu").tolist()
             order = list(reversed(range(len(order))))
         blocks = [torch.arange(ends[one], ends[one + 1]) for one in order]
@@ -349,8 +338,6 @@ def hand_over(bench, operators):
     """Operators by their names in the program; each is tried where torch has none."""
     if rehearsal.bench is not bench:
         rehearsal.begin(bench)
-    for function in operators.values():
-        function.first = False
     return {f"{name.replace('::', '.')}.default": f for name, f in operators.items()}
 
 

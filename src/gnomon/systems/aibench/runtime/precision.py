@@ -1,4 +1,4 @@
-"""How products of 32-bit numbers are rounded, where one step wants it otherwise than another."""
+"""Whether float32 GEMMs use TF32, where it differs between the steps of a mix."""
 
 import torch
 

@@ -1,6 +1,6 @@
 """Several processes of one benchmark: started here, or as torchrun started them.
 
-The process that is told `--ranks N` runs nothing itself: it starts N others, watches them, and
+The process that is given `--ranks N` runs nothing itself: it starts N others, watches them, and
 ends them all when one fails. They meet through a file and talk over the loopback interface only.
 """
 
@@ -38,14 +38,14 @@ class Ranks:
     def lost(self, error):
         """Ends this process at once: threads may wait for one another, and so for ever."""
         why = re.sub(r"^\[\S+\] ", "", str(error).strip().split("\n")[0]).split(". ")[0][:160]
-        say(self.rank, f"lost another rank: {why or type(error).__name__}")
+        log(self.rank, f"lost another rank: {why or type(error).__name__}")
         os._exit(LOST)
 
 
 here = Ranks()
 
 
-def say(rank, line):
+def log(rank, line):
     print(f"run.py: rank {rank}: {line}", file=sys.stderr, flush=True)
 
 
@@ -72,14 +72,15 @@ def options(parser):
 
 
 def begin(args):
-    """Starts the ranks, or joins them."""
     if args.ranks < 1:
         sys.exit("run.py: --ranks has to be at least 1")
     is_rank = int(os.environ.get("WORLD_SIZE", "1")) > 1
     if args.ranks > 1 and is_rank and _MEET not in os.environ:
-        sys.exit("run.py: --ranks starts ranks, but WORLD_SIZE says that somebody did already")
+        sys.exit(
+            "run.py: --ranks starts ranks, but WORLD_SIZE shows that they are started already"
+        )
     if args.ranks > 1 and not is_rank:
-        choose_backend(args, args.ranks, args.ranks)  # what cannot be is said once, not by each
+        choose_backend(args, args.ranks, args.ranks)  # errors are printed once, not by each rank
         sys.exit(Starter(args.ranks).run())
     join(args)
 
@@ -88,11 +89,7 @@ def ready(bench):
     return {}
 
 
-# -- a rank ----------------------------------------------------------------------------------
-
-
 def join(args):
-    """Takes this process's place among the ranks."""
     env = os.environ
     here.rank, here.world = int(env.get("RANK", "0")), int(env.get("WORLD_SIZE", "1"))
     here.local = int(env.get("LOCAL_RANK", here.rank))
@@ -156,7 +153,6 @@ def choose_backend(args, world, local_world):
 
 
 def meet():
-    """Waits for all ranks to be there."""
     dist = torch.distributed
     if not dist.is_available() or not getattr(dist, f"is_{here.backend}_available")():
         sys.exit(f"run.py: this torch has no {here.backend}")
@@ -175,22 +171,19 @@ def meet():
 
 def report(bench, result):
     """Adds what the other ranks measured; only rank 0 goes on to print."""
-    told = result.setdefault("collectives", {})
-    told["backend"], told["world"] = here.backend, here.world
+    summary = result.setdefault("collectives", {})
+    summary["backend"], summary["world"] = here.backend, here.world
     if here.world > 1:
         everyone = [None] * here.world
         try:
             torch.distributed.all_gather_object(everyone, result["step_ms"])
         except RuntimeError as error:
             here.lost(error)
-        told["step_ms_by_rank"] = everyone
+        summary["step_ms_by_rank"] = everyone
     if here.backend != "none":
         torch.distributed.destroy_process_group()
     if here.rank:
         sys.exit(0)
-
-
-# -- the starter -----------------------------------------------------------------------------
 
 
 class Starter:
@@ -221,13 +214,13 @@ class Starter:
         env[_MEET] = str(self.folder / "meet")
         env |= dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank))
         env |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(self.ranks))
-        with self.said(rank).open("w") as stderr:
+        with self.stderr_of(rank).open("w") as stderr:
             return subprocess.Popen(
                 [sys.executable, *sys.argv], env=env, stdin=subprocess.PIPE, stderr=stderr,
                 stdout=None if rank == 0 else subprocess.DEVNULL,
             )  # fmt: skip
 
-    def said(self, rank):
+    def stderr_of(self, rank):
         return self.folder / f"stderr.{rank}"
 
     def watch(self):
@@ -235,32 +228,32 @@ class Starter:
         while True:
             codes = [child.poll() for child in self.children]
             if any(codes):
-                time.sleep(0.1)  # whoever fell first is known by the others' complaints
+                time.sleep(0.1)  # the others' errors show which failed first
                 return self.failed()
             if None not in codes:
-                sys.stderr.write(self.said(0).read_text(errors="replace"))
+                sys.stderr.write(self.stderr_of(0).read_text(errors="replace"))
                 return 0
             time.sleep(0.02)
 
     def failed(self):
         codes = [child.poll() for child in self.children]
         bad = [rank for rank, code in enumerate(codes) if code]
-        # A signal says more than an error, and an error more than having lost a rank.
+        # A signal explains more than an error, and an error more than a lost rank.
         rank = min(bad, key=lambda rank: (codes[rank] > 0, codes[rank] == LOST, rank))
         if codes[rank] < 0:
             why = f"was ended by {signal.Signals(-codes[rank]).name}"
         else:
-            lines = self.said(rank).read_text(errors="replace").strip().split("\n")
+            lines = self.stderr_of(rank).read_text(errors="replace").strip().split("\n")
             why = re.sub(r"^run\.py: (error: |rank \d+: )*", "", lines[-1])[:200]
             why = why or f"ended with code {codes[rank]}"
         if len(bad) == self.ranks and len(set(codes)) == 1:  # not one of them but all: no news
             print(f"run.py: {why}", file=sys.stderr)
         else:
-            say(rank, f"{why}; the other ranks were stopped")
+            log(rank, f"{why}; the other ranks were stopped")
         return 2 if codes[rank] == 2 else 1
 
     def end_all(self):
-        """Leaves nobody behind: asks by closing the pipe, then kills."""
+        """Leaves no process behind: closes the pipe, then kills."""
         for child in self.children:
             child.stdin.close()
         until = time.monotonic() + GRACE

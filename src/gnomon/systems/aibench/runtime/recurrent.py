@@ -8,7 +8,7 @@ _LAYERS = {_RELU: aten.rnn_relu, _TANH: aten.rnn_tanh, _GRU: aten.gru}
 
 
 class Layers:
-    """What the arguments of a fused recurrent operator say, but for its tensors."""
+    """The arguments of a fused recurrent operator, without its tensors."""
 
     def __init__(self, mode, stride, count, batch_first, dropout, train, both_ways, batch_sizes):
         self.mode, self.has_biases, self.count = mode, stride in (4, 5), count
@@ -160,9 +160,6 @@ def mkldnn_layer_backward(data, w0, w1, w2, w3, hx, cx, output, hy, cy, grad, gr
     return of_data, *of_weights, of_state.reshape(hx.shape), of_cell.reshape(cx.shape)
 
 
-# -- cells: gates come in, everything beyond the matrix products is done here ---------------------
-
-
 def lstm_cell(of_input, of_hidden, cx, input_bias=None, hidden_bias=None):
     gates = of_input + of_hidden
     if input_bias is not None:
@@ -228,6 +225,4 @@ OPERATORS = {
 
 def ready(bench):
     """Operators by name; each is tried where torch's own fails."""
-    for function in OPERATORS.values():
-        function.first = False
     return {f"aten.{name}": function for name, function in OPERATORS.items()}

@@ -7,25 +7,22 @@ The program lies beside this file; data is made up. Needs torch and nothing else
 """
 
 import argparse
-import contextlib
-import gc
 import gzip
 import importlib
 import json
 import os
 import statistics
-import subprocess
 import sys
 import threading
 import time
-import warnings
 import zlib
-from itertools import pairwise
 from pathlib import Path
 
 import torch
 
 sys.dont_write_bytecode = True  # the folder stays as it was handed over
+import measure  # noqa: E402
+
 import data  # noqa: E402
 
 FORMAT = 1
@@ -55,14 +52,13 @@ def text(value):
 
 
 def targets(outs, blank):
-    """Where results go, nested as they come; what nobody uses goes to `blank`."""
+    """Where results go, nested as they come; unused ones go to `blank`."""
     if isinstance(outs, list):
         return "(" + "".join(targets(out, blank) + ", " for out in outs) + ")"
     return blank if outs is None else f"r{outs}"
 
 
 def registers(value):
-    """The registers that an argument reads."""
     if not isinstance(value, list) or not value:
         return []
     if value[0] == "r":
@@ -77,8 +73,7 @@ class Call:
         self.does, self.args, self.outs, self.metas, self.frees, self.host, self.device = row[:7]
         self.more = row[7] if len(row) > 7 else {}
         self.name = operators[self.does] if self.does >= 0 else None
-        self.how = "replayed" if self.name else "stand-in"
-        self.why = "" if self.name else "cannot be rebuilt"
+        self.is_replayed, self.why = bool(self.name), "" if self.name else "cannot be rebuilt"
         self.differs = False
         self.blank = "_"  # each thread has its own
 
@@ -93,11 +88,9 @@ class Call:
         return found
 
     def source(self):
-        """The call as Python."""
-        if self.how == "stand-in":
-            lines = [f"occupy({self.device})"]
-            made = zip(self.registers(), self.metas)
-            return "\n".join(lines + [f"r{out} = new({meta})" for out, meta in made])
+        if not self.is_replayed:
+            made = [f"r{out} = new({meta})" for out, meta in zip(self.registers(), self.metas)]
+            return "\n".join([f"occupy({self.device})", *made])
         by_name = [f"{name}={text(value)}" for name, value in self.more.get("k", {}).items()]
         call = f"o{self.does}({', '.join([text(arg) for arg in self.args] + by_name)})"
         lines = [call] * (self.more.get("n", 1) - 1)
@@ -109,7 +102,7 @@ class Call:
     def cleanup(self):
         names = [f"r{register}" for register in self.frees]
         drops = isinstance(self.outs, list) and self.blank in targets(self.outs, self.blank)
-        if self.how == "replayed" and drops:
+        if self.is_replayed and drops:
             names.append(self.blank)
         return "del " + ", ".join(names) if names else ""
 
@@ -156,7 +149,6 @@ class Machine:
             self.streams[0].wait_stream(stream)
 
     def occupy(self, tenths):
-        """Keeps the device busy for tenths of a microsecond."""
         if self.is_cuda:
             torch.cuda._sleep(int(tenths * self.per_tenth))
         else:
@@ -165,7 +157,7 @@ class Machine:
                 pass
 
     def pacer(self):
-        """Two functions: let host time pass as recorded, and begin to count anew."""
+        """Two functions: let host time pass as recorded, and restart the clock."""
         due = clock()
 
         def pace(tenths):
@@ -178,21 +170,19 @@ class Machine:
                 now = clock()
             due = max(due, now - CATCH_UP)
 
-        def anew():
+        def restart():
             nonlocal due
             due = clock()
 
         def rest(tenths):
-            anew()
+            restart()
             pace(tenths)
 
         # A device works beside its host, whose time can be made up for; a CPU's cannot.
-        return (pace if self.is_cuda else rest), anew
+        return (pace if self.is_cuda else rest), restart
 
 
 class Bench:
-    """The program, made ready for a device."""
-
     def __init__(self, program, machine, args):
         self.program, self.machine, self.args = program, machine, args
         tensors = data.Data(program, machine.device, args)
@@ -225,8 +215,8 @@ class Bench:
         self.machine.synchronize()
         threads = max(len(step) for step in self.steps)
         for number in range(threads):
-            pace, anew = machine.pacer()
-            self.names[f"pace{number}"], self.names[f"anew{number}"] = pace, anew
+            pace, restart = machine.pacer()
+            self.names[f"pace{number}"], self.names[f"restart{number}"] = pace, restart
         self.code = [
             [compile(self.script(thread, number), f"step {at}, thread {number}", "exec")
              for number, thread in enumerate(step)]
@@ -256,7 +246,7 @@ class Bench:
         return row if isinstance(row[0], str) else Call(row, self.program["operators"])
 
     def rehearse(self, step):
-        """Runs a step once, call by call: whatever fails here gets a substitute or a stand-in."""
+        """Runs a step once, call by call: what fails gets a substitute or a placeholder kernel."""
         places, posted, before = [0] * len(step), set(), None
         while any(place < len(step[number]) for number, place in enumerate(places)):
             if before == places:
@@ -274,22 +264,23 @@ class Bench:
                     places[number] += 1
 
     def attempt(self, call):
-        for place, bound, *changes in call.more.get("i", []) if call.how == "replayed" else []:
+        for place, bound, *changes in call.more.get("i", []) if call.is_replayed else []:
             self.keep_in_range(call, place, bound, bool(changes))
         ways = [self.operators[call.does]] if call.name else []
         if call.name in self.substitutes:
             substitute = self.substitutes[call.name]
-            ways = [substitute] if substitute.first else [*ways, substitute]
+            goes_first = getattr(substitute, "first", False)
+            ways = [substitute] if goes_first else [*ways, substitute]
         for way in ways:
             if way is None:
                 call.why = "this torch does not have it"
             elif self.works(call, way):
                 break
         else:
-            call.how = "stand-in"
+            call.is_replayed = False
             exec(call.source(), self.names)
-        call.differs = call.how == "replayed" and not self.is_as_recorded(call)
-        if call.how == "replayed" and way is ways[0] and isinstance(way, torch._ops.OpOverload):
+        call.differs = call.is_replayed and not self.is_as_recorded(call)
+        if call.is_replayed and way is ways[0] and isinstance(way, torch._ops.OpOverload):
             self.shorten(call, way)
         exec(call.cleanup(), self.names)
 
@@ -360,7 +351,7 @@ class Bench:
         """A thread's part of a step as Python."""
         recorded = self.program["settings"]["device"] == self.machine.device.type
         paced = {"on": True, "off": False, "auto": recorded}[self.args.pace]
-        lines, stream, owed, holds, made_on = [f"anew{number}()"], 0, 0, [], {}
+        lines, stream, owed, holds, made_on = [f"restart{number}()"], 0, 0, [], {}
         for item in thread:
             if not isinstance(item, Call):
                 kind, which = item
@@ -368,7 +359,7 @@ class Bench:
                     lines += [f"pace{number}({owed})"] if owed else []
                     owed = 0
                     lines.append(f"{kind}{which}()")
-                    lines += [f"anew{number}()"] if kind == "need" else []
+                    lines += [f"restart{number}()"] if kind == "need" else []
                 elif kind == "hold":
                     holds.append(f"hold({which})")  # by the stream of the call that follows
                 else:
@@ -387,7 +378,7 @@ class Bench:
                 made_on.update(dict.fromkeys(item.registers(), stream))
             lines.append(item.cleanup())
             if item.more.get("b"):
-                lines.append(f"anew{number}()")
+                lines.append(f"restart{number}()")
             owed += item.host if paced else 0
             if owed > PORTION:
                 lines.append(f"pace{number}({owed})")
@@ -409,8 +400,6 @@ class Bench:
 
 
 class Worker(threading.Thread):
-    """A host thread beside the main one."""
-
     def __init__(self, bench):
         super().__init__(daemon=True)
         self.bench, self.machine, self.names = bench, bench.machine, bench.names
@@ -440,104 +429,27 @@ class Worker(threading.Thread):
             raise self.error
 
 
-def measure(bench, steps):
-    """Milliseconds of each step, one right after the other, and the peak of memory."""
-    machine = bench.machine
-    gc.collect()
-    gc.freeze()  # the program itself need not be looked through again and again
-    for number in range(min(8, max(steps, 2))):
-        bench.step(number)
-    machine.synchronize()
-    if machine.is_cuda:
-        torch.cuda.reset_peak_memory_stats()
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
-        events[0].record()
-        for number in range(steps):
-            bench.step(number)
-            events[number + 1].record()
-        torch.cuda.synchronize()
-        times = [one.elapsed_time(other) for one, other in pairwise(events)]
-        return times, torch.cuda.max_memory_allocated()
-    stamps = [clock()]
-    for number in range(steps):
-        bench.step(number)
-        stamps.append(clock())
-    peak = data.peak_bytes()
-    return [(b - a) / 1e6 for a, b in pairwise(stamps)], peak
-
-
-def profile(bench, path):
-    """Writes the profiler's trace of three steps.
-
-    The host takes as long as it did in the recording, which the profiler slowed too: so the same
-    things run beside one another.
-    """
-    from torch.profiler import ProfilerActivity, schedule
-    from torch.profiler import profile as profiler
-
-    warnings.simplefilter("ignore")  # about cycles of the profiler, of which there is one
-
-    activities = [ProfilerActivity.CPU]
-    activities += [ProfilerActivity.CUDA] if bench.machine.is_cuda else []
-    config = {}
-    with contextlib.suppress(AttributeError, TypeError):  # older ones see the main thread alone
-        everywhere = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
-        config["experimental_config"] = everywhere
-    with profiler(**config, activities=activities, record_shapes=True,
-                  schedule=schedule(wait=1, warmup=2, active=3, repeat=1),
-                  on_trace_ready=lambda p: p.export_chrome_trace(path)) as running:  # fmt: skip
-        bench.machine.scale *= bench.program["settings"].get("profiler", 1.0)
-        for number in range(6):
-            bench.step(number)
-            running.step()
-    bench.machine.synchronize()
-
-
-def power(bench):
-    """Watts while it runs, where the driver's tool is there to tell."""
-    query = [
-        "nvidia-smi",
-        "--query-gpu=power.draw",
-        "--format=csv,noheader,nounits",
-        "-lms",
-        "100",
-    ]
-    watts = []
-    with contextlib.suppress(OSError, ValueError):
-        meter = subprocess.Popen(query, stdout=subprocess.PIPE, text=True)
-        until, number = time.monotonic() + 2.5, 0
-        while time.monotonic() < until:
-            bench.step(number)
-            number += 1
-            if number % 8 == 0:
-                bench.machine.synchronize()
-        bench.machine.synchronize()
-        meter.terminate()
-        watts = [float(line) for line in meter.communicate()[0].split()][5:]
-    return watts
-
-
 def report(bench, times, peak):
     calls = [call for call in bench.calls if not call.more.get("g")]
-    replayed = [call for call in calls if call.how == "replayed"]
-    stand_ins = [call for call in calls if call.how != "replayed"]
+    replayed = [call for call in calls if call.is_replayed]
+    placeholders = [call for call in calls if not call.is_replayed]
     lost = bench.program["settings"].get("lost", 0)
     time_all = sum(call.device for call in calls) + lost
     covered = 100 * sum(call.device for call in replayed) / time_all if time_all else None
     named = {}
-    for call in stand_ins:
+    for call in placeholders:
         key = f"{call.name or 'unknown kernel'}: {call.why}"
         count, spent = named.get(key, (0, 0))
         named[key] = count + 1, spent + call.device
     return {
         "step_ms": times, "median_ms": statistics.median(times), "ops": len(calls),
-        "replayed": len(replayed), "stand_ins": len(stand_ins),
-        "skipped": len(calls) - len(replayed) - len(stand_ins),
+        "replayed": len(replayed), "placeholders": len(placeholders),
+        "skipped": len(calls) - len(replayed) - len(placeholders),
         "coverage_ops_pct": 100 * len(replayed) / max(len(calls), 1),
         "coverage_time_pct": covered, "peak_bytes": peak, "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if bench.machine.is_cuda else "cpu",
         "differing": sum(call.differs for call in calls),
-        "stand_ins_by_reason": {k: {"count": n, "ms": t / 1e4} for k, (n, t) in named.items()},
+        "placeholders_by_reason": {k: {"count": n, "ms": t / 1e4} for k, (n, t) in named.items()},
     }  # fmt: skip
 
 
@@ -545,30 +457,24 @@ def show(result):
     low, high = min(result["step_ms"]), max(result["step_ms"])
     covered = result["coverage_time_pct"]
     print(
-        f"step       {result['median_ms']:.3f} ms ({low:.3f} to {high:.3f}, "
+        f"step         {result['median_ms']:.3f} ms ({low:.3f} to {high:.3f}, "
         f"{len(result['step_ms'])} steps) on {result['device']}, torch {result['torch']}"
     )
     print(
-        f"operators  {result['ops']}: {result['replayed']} replayed, {result['stand_ins']} "
-        f"stand-ins, {result['skipped']} skipped ({result['coverage_ops_pct']:.2f} %)"
+        f"operators    {result['ops']}: {result['replayed']} replayed, {result['placeholders']} "
+        f"placeholder kernels, {result['skipped']} skipped ({result['coverage_ops_pct']:.2f} %)"
     )
-    print(
-        "time       "
-        + (
-            "not known: no profiler trace was given"
-            if covered is None
-            else f"{covered:.2f} % of the recorded device time is replayed"
-        )
-    )
-    print(f"memory     {result['peak_bytes'] / 2**20:.0f} MiB at the peak")
+    known = f"{covered or 0:.2f} % of the recorded device time is replayed"
+    print(f"time         {'not known: no profiler trace was given' if covered is None else known}")
+    print(f"memory       {result['peak_bytes'] / 2**20:.0f} MiB at the peak")
     if "collectives" in result:
         how = result["collectives"]
         kinds = ", ".join(f"{count} {kind}" for kind, count in how["kinds"].items())
-        print(f"exchanges  {kinds or 'none'} ({how['backend']}, {how['world']} ranks)")
+        print(f"collectives  {kinds or 'none'} ({how['backend']}, {how['world']} ranks)")
     if result["differing"]:
-        print(f"results    {result['differing']} calls give other shapes or types than recorded")
-    for reason, what in result["stand_ins_by_reason"].items():
-        print(f"stand-in   {what['count']} x {reason} ({what['ms']:.3f} ms)")
+        print(f"results      {result['differing']} calls give other shapes or types than recorded")
+    for reason, what in result["placeholders_by_reason"].items():
+        print(f"placeholder  {what['count']} x {reason} ({what['ms']:.3f} ms)")
 
 
 def read_program(path):
@@ -580,6 +486,12 @@ def read_program(path):
     if found != FORMAT:
         data.refuse(f"this program has format {found}, not {FORMAT}")
     return program
+
+
+def call_modules(program, name, *args):
+    """Calls a function of every module that has it."""
+    for module in program["settings"].get("modules", []):
+        getattr(importlib.import_module(module), name, lambda *_: None)(*args)
 
 
 def main():
@@ -602,12 +514,11 @@ def main():
         "--indices",
         default="uniform",
         metavar="HOW",
-        help="uniform, zipf:EXPONENT or histogram:FILE (a weight a line)",
+        help="uniform, zipf:EXPONENT or histogram:FILE (one weight per line)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the data that is made up")
     program = read_program(Path(__file__).with_name("program.json.gz"))
-    for module in program["settings"].get("modules", []):
-        getattr(importlib.import_module(module), "options", lambda _: None)(parser)
+    call_modules(program, "options", parser)
     args = parser.parse_args()
     if args.steps < 1:
         parser.error("--steps has to be at least 1")
@@ -617,8 +528,7 @@ def main():
         parser.error("--host-scale has to be a number from 0 up")
     if args.profile and not Path(args.profile).absolute().parent.is_dir():
         parser.error(f"--profile {args.profile}: there is no such folder")
-    for module in program["settings"].get("modules", []):
-        getattr(importlib.import_module(module), "begin", lambda *_: None)(args)
+    call_modules(program, "begin", args)
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if device.partition(":")[0] not in ("cpu", "cuda"):
         parser.error(f"--device {device}: cuda, cuda:1 ... or cpu")
@@ -628,15 +538,14 @@ def main():
     torch.manual_seed(args.seed)
     with torch.inference_mode():
         bench = Bench(program, Machine(device, program, args), args)
-        times, peak = measure(bench, args.steps)
-        watts = power(bench) if args.profile and bench.machine.is_cuda else []
+        times, peak = measure.steps_ms(bench, args.steps)
+        watts = measure.power(bench) if args.profile and bench.machine.is_cuda else []
         if args.profile:
-            profile(bench, args.profile)
+            measure.profile(bench, args.profile)
     result = report(bench, times, peak)
     if watts:
         result["power_w"] = watts
-    for module in program["settings"].get("modules", []):
-        getattr(importlib.import_module(module), "report", lambda *_: None)(bench, result)
+    call_modules(program, "report", bench, result)
     print(json.dumps(result)) if args.json else show(result)
 
 

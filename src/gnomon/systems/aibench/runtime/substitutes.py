@@ -82,11 +82,7 @@ def reduce_norm_backward(grad, x, mean, invstd, weight, wants_x, wants_weight, w
     like = mean if weight is None else weight
     of_weight = (sum_product * invstd).to(like.dtype) if wants_weight else None
     of_bias = sum_grad.to(like.dtype) if wants_bias else None
-    return (
-        (sum_grad, sum_product, of_weight, of_bias)
-        if wants_x
-        else (None, None, of_weight, of_bias)
-    )
+    return *((sum_grad, sum_product) if wants_x else (None, None)), of_weight, of_bias
 
 
 def norm_backward_elemt(grad, x, mean, invstd, weight, sum_grad, sum_product, count):
@@ -115,20 +111,26 @@ def rms_norm_backward(grad, x, shape, rstd, weight, mask):
 # -- convolution ----------------------------------------------------------------------------------
 
 
-def convolve(x, weight, bias, stride, padding, dilation, groups, behind=None):
-    """Any of them; a transposed one is told by what it pads behind."""
-    zeros = [0] * len(padding)
+def convolve(x, weight, bias=None, stride=(), padding=(), dilation=(1, 1, 1), groups=1,
+             behind=None, size=None):  # fmt: skip
+    """Any of them; a transposed one is recognised by its padding behind."""
     return aten.convolution.default(
-        x, weight, bias, stride, padding, dilation, behind is not None, behind or zeros, groups
-    )
+        x, weight, bias, stride, padding, dilation, behind is not None,
+        behind or [0] * len(padding), groups or x.shape[1],
+    )  # fmt: skip
 
 
-def convolution(x, weight, padding, stride, dilation, groups, *_):
-    return convolve(x, weight, None, stride, padding, dilation, groups)
+def _convolution(order, **fixed):
+    """A convolution whose arguments come in this order; further ones change no result."""
+    return lambda *args: convolve(**dict(zip(order.split(), args)), **fixed)
 
 
-def convolution_transpose(x, weight, padding, behind, stride, dilation, groups, *_):
-    return convolve(x, weight, None, stride, padding, dilation, groups, behind)
+convolution = _convolution("x weight padding stride dilation groups")
+convolution_transpose = _convolution("x weight padding behind stride dilation groups")
+miopen_convolution = _convolution("x weight bias padding stride dilation groups")
+miopen_convolution_transpose = _convolution("x weight bias padding behind stride dilation groups")
+depthwise = _convolution("x weight size bias stride padding dilation", groups=None)
+slow_conv3d = _convolution("x weight size bias stride padding")
 
 
 def convolution_relu(x, weight, bias, stride, padding, dilation, groups):
@@ -138,22 +140,6 @@ def convolution_relu(x, weight, bias, stride, padding, dilation, groups):
 def convolution_add_relu(x, weight, z, alpha, bias, stride, padding, dilation, groups):
     out = convolve(x, weight, bias, stride, padding, dilation, groups)
     return out.add_(z, alpha=1 if alpha is None else alpha).relu_()
-
-
-def miopen_convolution(x, weight, bias, padding, stride, dilation, groups, *_):
-    return convolve(x, weight, bias, stride, padding, dilation, groups)
-
-
-def miopen_convolution_transpose(x, weight, bias, padding, behind, stride, dilation, groups, *_):
-    return convolve(x, weight, bias, stride, padding, dilation, groups, behind)
-
-
-def depthwise(x, weight, size, bias, stride, padding, dilation):
-    return convolve(x, weight, bias, stride, padding, dilation, x.shape[1])
-
-
-def slow_conv3d(x, weight, size, bias, stride, padding):
-    return convolve(x, weight, bias, stride, padding, [1, 1, 1], 1)
 
 
 # -- grids, losses, dropout -----------------------------------------------------------------------
@@ -226,23 +212,12 @@ def _bags(indices, bags, sizes, grad):
     return bags.to(indices.dtype), sizes.to(indices.dtype)
 
 
-# -- products -------------------------------------------------------------------------------------
+# -- GEMMs ----------------------------------------------------------------------------------------
 
 
-def mm(a, b, dtype):
-    return torch.mm(a.to(dtype), b.to(dtype))
-
-
-def bmm(a, b, dtype):
-    return torch.bmm(a.to(dtype), b.to(dtype))
-
-
-def addmm(c, a, b, dtype, *, beta=1, alpha=1):
-    return torch.addmm(c.to(dtype), a.to(dtype), b.to(dtype), beta=beta, alpha=alpha)
-
-
-def baddbmm(c, a, b, dtype, *, beta=1, alpha=1):
-    return torch.baddbmm(c.to(dtype), a.to(dtype), b.to(dtype), beta=beta, alpha=alpha)
+def _in_type(product):
+    """A GEMM whose result has another type than its factors."""
+    return lambda *args, **more: product(*(one.to(args[-1]) for one in args[:-1]), **more)
 
 
 def pack_int4(weight, tiles):
@@ -391,14 +366,14 @@ OPERATORS = {
     "_masked_scale.default": masked_scale,
     "_embedding_bag_dense_backward.default": bag_backward,
     "_embedding_bag_per_sample_weights_backward.default": bag_weights_backward,
-    "mm.dtype": mm,
-    "mm.dtype_out": _with_out(mm),
-    "bmm.dtype": bmm,
-    "bmm.dtype_out": _with_out(bmm),
-    "addmm.dtype": addmm,
-    "addmm.dtype_out": _with_out(addmm),
-    "baddbmm.dtype": baddbmm,
-    "baddbmm.dtype_out": _with_out(baddbmm),
+    "mm.dtype": _in_type(torch.mm),
+    "mm.dtype_out": _with_out(_in_type(torch.mm)),
+    "bmm.dtype": _in_type(torch.bmm),
+    "bmm.dtype_out": _with_out(_in_type(torch.bmm)),
+    "addmm.dtype": _in_type(torch.addmm),
+    "addmm.dtype_out": _with_out(_in_type(torch.addmm)),
+    "baddbmm.dtype": _in_type(torch.baddbmm),
+    "baddbmm.dtype_out": _with_out(_in_type(torch.baddbmm)),
     "_convert_weight_to_int4pack.default": pack_int4,
     "_weight_int4pack_mm.default": int4_mm,
     "_scaled_grouped_mm.default": scaled_grouped_mm,
@@ -414,6 +389,4 @@ OPERATORS = {
 
 def ready(bench):
     """Operators by name; each is tried where torch's own fails."""
-    for function in OPERATORS.values():
-        function.first = False
     return {f"aten.{name}": function for name, function in OPERATORS.items()}

@@ -2,7 +2,7 @@
 
 What is searched for are the distinct strings of the trace files, wherever in their JSON they
 stand, paths taken apart too; where, is every file of the benchmark, unpacked, and its name. Words
-that say nothing about a job (`vocabulary`) are let through and counted.
+that reveal nothing about a job (`vocabulary`) are let through and counted.
 """
 
 from __future__ import annotations
@@ -13,16 +13,20 @@ import os
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from string import ascii_letters, digits
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.errors import InputError
-from gnomon.systems.aibench.verify.trace_strings import TraceStrings, json_strings, read_strings
+from gnomon.systems.aibench.verify.trace_strings import (
+    TraceStrings,
+    floats_in,
+    json_strings,
+    read_strings,
+)
 from gnomon.systems.aibench.verify.vocabulary import Vocabulary
-
-__all__ = ["Audit", "Finding", "audit"]
 
 #: Shorter strings stand everywhere by chance; they are compared with whole strings of a program.
 _SHORTEST = 4
@@ -30,13 +34,11 @@ _GRAM = 4
 _HASH_BITS = 24
 #: Numbers that anybody would write.
 _PLAIN = frozenset({0.0, 0.5, 1.0, 2.0})
-_WORD = frozenset(b"0123456789_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") | frozenset(
-    range(128, 256)
-)
+_WORD = {*f"{ascii_letters}{digits}_".encode(), *range(128, 256)}
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something of the trace that stands in the benchmark.
+    """Something of the trace that appears in the benchmark.
 
     `kind` is one of name, annotation, path, kernel, group and value.
     """
@@ -50,15 +52,15 @@ class Finding(msgspec.Struct, frozen=True):
         """In words.
 
         >>> Finding("SecretNet", "README.md", "annotation").text
-        "annotation 'SecretNet' stands in README.md"
+        "annotation 'SecretNet' appears in README.md"
         """
-        return f"{self.kind} {self.string!r} stands in {self.file}"
+        return f"{self.kind} {self.string!r} appears in {self.file}"
 
 
 class Audit(msgspec.Struct, frozen=True):
     """What was searched, and what was found.
 
-    `searched` counts distinct strings and numbers of the trace, `allowed` those that stand in
+    `searched` counts distinct strings and numbers of the trace, `allowed` those that appear in
     the benchmark and are public; `bytes` are of the unpacked files.
     """
 
@@ -105,19 +107,16 @@ def audit(
     texts = list(_read_bench(bench))
     original = read_strings(traces)
     vocabulary = Vocabulary(templates, original.texts)
-    standing = _standing(original.texts, texts)
-    public = {text for text in standing if vocabulary.has(text)}
+    present = _present(original.texts, texts)
+    public = {text for text in present if vocabulary.has(text)}
     found = [
-        *_find_strings(sorted(standing - public), texts, original, vocabulary),
+        *_find_strings(sorted(present - public), texts, original, vocabulary),
         *_find_numbers(original, texts, neutral),
     ]
     return Audit(
         len(original.texts) + len(original.numbers), len(texts),
         sum(text.size for text in texts), len(public), tuple(found),
     )  # fmt: skip
-
-
-# --- the benchmark ---------------------------------------------------------------------------
 
 
 def _read_bench(bench: Path) -> Iterator[_Text]:
@@ -146,34 +145,19 @@ def _unpacked(content: bytes) -> bytes:
 
 
 def _text(file: str, content: bytes) -> _Text:
-    if ".json" not in file:
-        return _Text(file, content, len(content))
     try:
-        data = msgspec.json.decode(content)
+        data = msgspec.json.decode(content) if ".json" in file else None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        data = None
+    if data is None:
         return _Text(file, content, len(content))
     strings = frozenset(json_strings(content))
     # Escapes hide a string from a search in what is written.
     both = content + b"\n" + "\n".join(sorted(strings)).encode(errors="replace")
-    return _Text(file, both, len(content), strings, frozenset(_floats_in(data)))
+    return _Text(file, both, len(content), strings, frozenset(floats_in(data)))
 
 
-def _floats_in(data: object) -> Iterator[float]:
-    stack = [data]
-    while stack:
-        each = stack.pop()
-        if isinstance(each, float):
-            yield each
-        elif isinstance(each, list):
-            stack += each
-        elif isinstance(each, dict):
-            stack += each.values()
-
-
-# --- searching -------------------------------------------------------------------------------
-
-
-def _standing(strings: Collection[str], texts: Sequence[_Text]) -> set[str]:
+def _present(strings: Collection[str], texts: Sequence[_Text]) -> set[str]:
     """Which of the strings stand anywhere in the files, or in their names."""
     whole = b"\0".join(each for text in texts for each in (text.file.encode(), text.content))
     long = [text for text in strings if len(text.encode(errors="replace")) >= _SHORTEST]
@@ -194,7 +178,7 @@ def _possible(strings: Sequence[str], whole: bytes) -> Iterator[str]:
     encoded = [text.encode(errors="replace") for text in strings]
     starts = np.cumsum([0, *(len(text) for text in encoded)])
     known = seen[_grams(b"".join(encoded))]
-    # Four letters that reach into the next string say nothing.
+    # Four letters that reach into the next string do not count.
     for text, start, end in zip(strings, starts[:-1], starts[1:] - _GRAM + 1, strict=True):
         if known[start:end].all():
             yield text
@@ -211,10 +195,7 @@ def _grams(text: bytes) -> NDArray[np.uint32]:
 
 
 def _find_strings(
-    strings: Iterable[str],
-    texts: Sequence[_Text],
-    original: TraceStrings,
-    vocabulary: Vocabulary,
+    strings: Iterable[str], texts: Sequence[_Text], original: TraceStrings, vocabulary: Vocabulary
 ) -> Iterator[Finding]:
     for string in strings:
         sought = string.encode(errors="replace")
@@ -222,30 +203,25 @@ def _find_strings(
             if len(sought) < _SHORTEST:
                 is_there = string in text.strings
             else:
-                is_there = any(
-                    _stands(sought, content, vocabulary)
-                    for content in (text.file.encode(), text.content)
-                )
+                places = (text.file.encode(), text.content)
+                is_there = any(_stands(sought, place, vocabulary) for place in places)
             if is_there:
                 yield Finding(string, text.file, original.kind_of(string))
 
 
 def _stands(sought: bytes, content: bytes, vocabulary: Vocabulary) -> bool:
-    """Whether it stands there other than as a part of something public."""
+    """Whether it appears there other than as a part of something public."""
     at = content.find(sought)
     while at >= 0:
-        if not vocabulary.has(_word_around(content, at, at + len(sought))):
+        start, end = at, at + len(sought)
+        while start > 0 and content[start] in _WORD and content[start - 1] in _WORD:
+            start -= 1
+        while end < len(content) and content[end - 1] in _WORD and content[end] in _WORD:
+            end += 1
+        if not vocabulary.has(content[start:end].decode(errors="replace")):
             return True
         at = content.find(sought, at + 1)
     return False
-
-
-def _word_around(content: bytes, start: int, end: int) -> str:
-    while start > 0 and content[start] in _WORD and content[start - 1] in _WORD:
-        start -= 1
-    while end < len(content) and content[end - 1] in _WORD and content[end] in _WORD:
-        end += 1
-    return content[start:end].decode(errors="replace")
 
 
 def _find_numbers(

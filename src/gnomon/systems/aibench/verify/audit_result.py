@@ -9,8 +9,6 @@ from gnomon.systems.aibench.verify.audit import Audit
 from gnomon.table import Table
 from gnomon.version import __version__
 
-__all__ = ["to_result", "to_script"]
-
 
 def to_result(done: Audit, command: str = "") -> Result:
     """What was searched, and what was found."""
@@ -21,14 +19,14 @@ def to_result(done: Audit, command: str = "") -> Result:
         figures=[
             Figure("found", "Found", len(done.found), better="lower"),
             Figure("searched", "Strings and numbers searched", done.searched),
-            Figure("allowed", "Public words that stand in it", done.allowed),
+            Figure("allowed", "Public words in it", done.allowed),
             Figure("files", "Files searched", done.files),
         ],
         tables=[Table.from_rows("Found", rows)] if rows else [],
         how=[
             "Every distinct string of the traces, and of its paths every part, is looked for in "
             "every file of the benchmark, unpacked, and in its name. **Public** are the words of "
-            "torch's own operators, and what stands in every benchmark.",
+            "torch's own operators, and what appears in every benchmark.",
             "Shapes, types and the order of operators are what a benchmark is made of: they stay.",
         ],
         manifest=Manifest(command, {}, None, __version__),

@@ -30,8 +30,6 @@ from gnomon.systems.aibench.verify.clone_run import (
 from gnomon.systems.aibench.verify.comparison import Check, Tolerance, compare_profiles
 from gnomon.systems.aibench.verify.profile import Profile, StepSource, profile_of
 
-__all__ = ["check_bench", "clone_profile", "original_profile"]
-
 
 def original_profile(trace_path: Path, step_ms: float | None = None) -> Profile:
     """The profile of the original, with its step as it is without the profiler.
@@ -44,15 +42,11 @@ def original_profile(trace_path: Path, step_ms: float | None = None) -> Profile:
         if not (math.isfinite(step_ms) and step_ms > 0):
             raise InputError(f"a step of {step_ms} ms; it has to take some time")
         return _profile(trace_path, Estimate.exact(step_ms), "given", measured)
-    return _profile(trace_path, _measured_step(measured), "measured", measured)
-
-
-def _measured_step(measured: Measured) -> Estimate | None:
-    mid = measured.step_ms
-    if mid is None or not mid > 0:
-        return None
-    spread = Estimate.from_samples(measured.steps_ms or [mid])
-    return Estimate(min(spread.low, mid), mid, max(spread.high, mid))
+    step, mid = None, measured.step_ms
+    if mid is not None and mid > 0:
+        step = Estimate.from_samples(measured.steps_ms or [mid])
+        step = Estimate(min(step.low, mid), mid, max(step.high, mid))
+    return _profile(trace_path, step, "measured", measured)
 
 
 def clone_profile(trace_path: Path, run: CloneRun | None) -> Profile:
@@ -117,7 +111,7 @@ def check_bench(
             "what the clone printed was given, but not its profile", where=str(clone_json),
             hint="run.py --profile FILE writes one",
         )  # fmt: skip
-    # First, so that a wrong trace is told before the benchmark has run for minutes.
+    # First, so that a wrong trace is reported before the benchmark has run for minutes.
     original = original_profile(trace_path, step_ms)
     inputs = [hash_input(path) for path in (bench, trace_path, clone_trace, clone_json) if path]
     if clone_trace is not None:

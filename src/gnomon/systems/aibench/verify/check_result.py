@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from gnomon.report import BarChart, Bars, Chart, Figure, Manifest, Result
 from gnomon.systems.aibench.verify.comparison import Check, Row
 from gnomon.table import Table
 from gnomon.version import __version__
 
-__all__ = ["to_result", "to_script"]
-
 _VERDICTS = {True: "agrees", False: "differs", None: "not judged"}
 
 
 def to_result(check: Check, command: str = "") -> Result:
-    """Everything there is to say about a clone and its original."""
+    """The report on a clone and its original."""
     return Result(
         "aibench",
         "check",
@@ -26,8 +26,10 @@ def to_result(check: Check, command: str = "") -> Result:
         tables=_tables(check),
         charts=_charts(check),
         how=_HOW,
-        notes=[*_against(check), *check.notes],
-        manifest=Manifest(command, _config(check), None, __version__, list(check.inputs)),
+        notes=[*_out_of_tolerance(check), *check.notes],
+        manifest=Manifest(
+            command, msgspec.structs.asdict(check.tolerance), None, __version__, list(check.inputs)
+        ),
     )
 
 
@@ -59,38 +61,39 @@ _HOW = [
 ]
 
 
-def _config(check: Check) -> dict[str, Any]:
-    tolerance = check.tolerance
-    return {name: getattr(tolerance, name) for name in tolerance.__struct_fields__}
-
-
-def _against(check: Check) -> list[str]:
-    """What the verdict hangs on and is off, by name."""
-    if not check.against:
-        return []
-    return ["out of tolerance: " + ", ".join(_told(row) for row in check.against)]
-
-
-def _told(row: Row) -> str:
-    off = row.difference_pct
-    return f"{row.name} ({'only one has it' if off is None else f'{off:+.1f} %'})"
+def _out_of_tolerance(check: Check) -> list[str]:
+    rows = []
+    for row in check.against:
+        off = row.difference_pct
+        rows.append(f"{row.name} ({'only one has it' if off is None else f'{off:+.1f} %'})")
+    return [f"out of tolerance: {', '.join(rows)}"] if rows else []
 
 
 def _figures(check: Check) -> list[Figure]:
-    figures = [Figure("verdict", "The clone", _VERDICTS[check.agrees], note=_tolerances(check))]
-    for name, label, profile in (
-        ("original_step_ms", "Step, original", check.original),
-        ("clone_step_ms", "Step, clone", check.clone),
-    ):
-        figures.append(Figure(name, label, profile.step_ms, "ms", note=profile.step_from))
+    original, clone = check.original, check.clone
+    figures = [
+        Figure("verdict", "The clone", _VERDICTS[check.agrees], note=_tolerances(check)),
+        Figure("original_step_ms", "Step, original", original.step_ms, "ms",
+               note=original.step_from),
+        Figure("clone_step_ms", "Step, clone", clone.step_ms, "ms", note=clone.step_from),
+    ]  # fmt: skip
+    off = {row.name: row.difference_pct for row in check.rows}
     for name, label, row in (
-        ("step_difference_pct", "Step, difference", _named(check.rows, "step")),
-        ("device_time_difference_pct", "Device time, difference",
-         _named(check.rows, "device time a step")),
-    ):  # fmt: skip
-        if row is not None and row.difference_pct is not None:
-            figures.append(Figure(name, label, round(row.difference_pct, 3) + 0.0, "%"))
-    return figures + _coverage(check)
+        ("step_difference_pct", "Step, difference", "step"),
+        ("device_time_difference_pct", "Device time, difference", "device time per step"),
+    ):
+        if (value := off.get(row)) is not None:
+            figures.append(Figure(name, label, round(value, 3) + 0.0, "%"))
+    for name, label in (
+        ("coverage_ops_pct", "Replayed, of operators"),
+        ("coverage_time_pct", "Replayed, of device time"),
+    ):
+        if (value := getattr(check.run, name, None)) is not None:
+            figures.append(Figure(name, label, round(value, 3), "%", "higher"))
+    for name, label in (("placeholders", "Placeholder kernels"), ("skipped", "Skipped")):
+        if (count := getattr(check.run, name, None)) is not None:
+            figures.append(Figure(name, label, count, better="lower"))
+    return figures
 
 
 def _tolerances(check: Check) -> str:
@@ -103,93 +106,52 @@ def _tolerances(check: Check) -> str:
     )
 
 
-def _named(rows: Sequence[Row], name: str) -> Row | None:
-    return next((row for row in rows if row.name == name), None)
-
-
-def _coverage(check: Check) -> list[Figure]:
-    """What the clone says of itself."""
-    run = check.run
-    if run is None:
-        return []
-    figures = []
-    for name, label, value in (
-        ("coverage_ops_pct", "Replayed, of operators", run.coverage_ops_pct),
-        ("coverage_time_pct", "Replayed, of device time", run.coverage_time_pct),
-    ):
-        if value is not None:
-            figures.append(Figure(name, label, round(value, 3), "%", "higher"))
-    for name, label, what in (
-        ("stand_ins", "Stand-ins", run.stand_ins),
-        ("skipped", "Skipped", run.skipped),
-    ):
-        if what is not None:
-            count = what if isinstance(what, int) else len(what)
-            figures.append(Figure(name, label, count, better="lower"))
-    return figures
-
-
 def _tables(check: Check) -> list[Table]:
-    tables = [
-        _table("Clone against original", check.rows,
-               "Differences in percent of the original, of percentages in points."),
-    ]  # fmt: skip
+    caption = "Differences in percent of the original, of percentages in points."
+    tables = [_table("Clone against original", check.rows, caption)]
     what = "Kernels" if check.original.on_gpu else "Operators"
     if check.families:
-        tables.append(
-            _table(f"{what} by family, time a step", check.families,
-                   f"Families with {check.tolerance.share_pct:g} % of the time or more decide.")
-        )  # fmt: skip
-        tables.append(_table(f"{what} by family, number a step", check.counts, ""))
+        caption = f"Families with {check.tolerance.share_pct:g} % of the time or more decide."
+        tables += [
+            _table(f"{what} by family, time per step", check.families, caption),
+            _table(f"{what} by family, number per step", check.counts, ""),
+        ]
     return tables
 
 
 def _table(name: str, rows: Sequence[Row], caption: str) -> Table:
-    # What is the same in all rows need not be read in each.
-    useless = set()
-    if not any(row.decides for row in rows):
-        useless.add("decides")
-    if not any(row.unit for row in rows):
-        useless.add("unit")
-    return Table.from_rows(
-        name,
-        [{key: cell for key, cell in _row(row).items() if key not in useless} for row in rows],
-        units={"difference_pct": "%"} if rows else {},
-        caption=caption,
-    )
+    # What is empty in all rows need not be read in each.
+    columns = [_row(row) for row in rows]
+    empty = {key for key in ("decides", "unit") if not any(row[key] for row in columns)}
+    shown = [{key: cell for key, cell in row.items() if key not in empty} for row in columns]
+    units = {"difference_pct": "%"} if rows else {}
+    return Table.from_rows(name, shown, units=units, caption=caption)
 
 
 def _row(row: Row) -> dict[str, Any]:
     """The columns of every table; numbers are numbers also where one is not known."""
+
+    def rounded(value: float | None, digits: int) -> float | None:
+        return None if value is None else round(float(value), digits) + 0.0
+
     return {
         "what": row.name,
-        "original": None if row.original is None else _rounded(float(row.original), 6),
-        "clone": None if row.clone is None else _rounded(float(row.clone), 6),
+        "original": rounded(row.original, 6),
+        "clone": rounded(row.clone, 6),
         "unit": row.unit,
-        "difference_pct": _rounded(row.difference_pct, 4),
+        "difference_pct": rounded(row.difference_pct, 4),
         "decides": "yes" if row.decides else "",
         "verdict": row.verdict,
     }
-
-
-def _rounded(value: float | None, digits: int) -> float | None:
-    return None if value is None else round(value, digits) + 0.0
 
 
 def _charts(check: Check) -> list[Chart]:
     if not check.families:
         return []
     what = "Device" if check.original.on_gpu else "Operator"
-    names = [row.name for row in check.families]
-    return [
-        BarChart(
-            f"{what} time by family, a step",
-            names,
-            [
-                Bars("original", [row.original for row in check.families]),
-                Bars("clone", [row.clone for row in check.families]),
-            ],
-            unit="ms",
-            stacked=False,
-        )
+    bars = [
+        Bars("original", [row.original for row in check.families]),
+        Bars("clone", [row.clone for row in check.families]),
     ]
+    names = [row.name for row in check.families]
+    return [BarChart(f"{what} time by family per step", names, bars, unit="ms", stacked=False)]

@@ -1,4 +1,4 @@
-"""Running a benchmark folder, and what it says of itself."""
+"""Running a benchmark folder, and what it reports."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ import msgspec
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 
-__all__ = ["CloneRun", "clone_run_of", "read_clone_run", "run_clone"]
-
 _PROGRAM = "run.py"
 _TRACE = "clone.json.gz"
 
@@ -27,16 +25,8 @@ class CloneRun(msgspec.Struct, frozen=True):
 
     Attributes:
         step_ms: Each step, without the profiler.
-        median_ms: Their median.
-        coverage_ops_pct: The share of the original's operators that are replayed.
         coverage_time_pct: Their share of its device time; None where that is not known.
-        replayed: How many they are.
-        stand_ins: How many something else stands in for: their number, or what they are.
-        skipped: How many are left out, likewise.
-        peak_bytes: The allocator's peak.
         power_w: Samples of the device's power while it ran.
-        torch: The version it ran on.
-        device: What it ran on.
     """
 
     step_ms: list[float]
@@ -44,8 +34,8 @@ class CloneRun(msgspec.Struct, frozen=True):
     coverage_ops_pct: float | None = None
     coverage_time_pct: float | None = None
     replayed: int | None = None
-    stand_ins: int | list[Any] | dict[str, Any] | None = None
-    skipped: int | list[Any] | dict[str, Any] | None = None
+    placeholders: int | None = None
+    skipped: int | None = None
     peak_bytes: float | None = None
     power_w: list[float] | float | None = None
     torch: str = ""
@@ -106,19 +96,11 @@ def run_clone(
 ) -> tuple[dict[str, Any], Path]:
     """Runs a benchmark and has it profile itself.
 
-    Args:
-        bench: The benchmark's folder.
-        folder: Where the profile goes.
-        device: What to run on; what the benchmark finds unless given.
-        steps: How many steps it measures.
-        python: A Python that has torch.
-        extra: Further arguments of `run.py`.
-
     Returns:
         What it printed, and where its profile is.
 
     Raises:
-        InputError: There is no benchmark, or it failed; with the last line of what it said.
+        InputError: There is no benchmark, or it failed; with its last line on stderr.
     """
     program = bench / _PROGRAM
     if not program.is_file():
@@ -132,9 +114,9 @@ def run_clone(
     command += ["--steps", str(steps), *(["--device", device] if device else []), *extra]
     printed, last, code = _run(command, str(program))
     if code:
-        said = last or f"it left with {code} and said nothing"
-        hint = "give a Python that has it" if "No module named" in said else None
-        raise InputError(f"the benchmark failed: {said}", where=str(program), hint=hint)
+        why = last or f"exit code {code}, no message"
+        hint = "give a Python that has it" if "No module named" in why else None
+        raise InputError(f"the benchmark failed: {why}", where=str(program), hint=hint)
     if not trace.is_file():
         raise InputError("the benchmark wrote no profile", where=str(program))
     answer = _decode(printed, str(program))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -13,9 +13,7 @@ from gnomon.estimate import Estimate
 from gnomon.model.accelerator.operator_family import FRAMEWORK
 from gnomon.report import InputFile
 from gnomon.systems.aibench.verify.clone_run import CloneRun
-from gnomon.systems.aibench.verify.profile import STAND_IN, UNNAMED, Profile
-
-__all__ = ["Basis", "Check", "Row", "Tolerance", "Verdict", "compare_profiles"]
+from gnomon.systems.aibench.verify.profile import PLACEHOLDER, UNNAMED, Profile
 
 #: What the two ran on: only on the same device does a difference speak about the clone.
 Basis: TypeAlias = Literal["same device", "another device", "another kind of device"]
@@ -47,14 +45,9 @@ class Row(msgspec.Struct, frozen=True):
     """One quantity of both.
 
     Attributes:
-        name: What it is.
-        original: Its value; None where it is not known.
-        clone: Likewise.
-        unit: Its unit.
         tolerance_pct: How far the clone may be off; None where that is not judged.
         decides: Whether the verdict on the clone hangs on it.
         original_range: Where the original's value lies, where that is an estimate.
-        clone_range: Likewise the clone's.
     """
 
     name: str
@@ -100,16 +93,8 @@ class Check(msgspec.Struct, frozen=True):
     """A clone set beside its original.
 
     Attributes:
-        original: The original's profile.
-        clone: The clone's.
-        basis: What they ran on.
-        tolerance: How far the clone may be off.
-        rows: What was compared.
-        families: Time by family, heaviest first.
         counts: Number by family, in the same order.
-        run: What the clone says of itself; None where only its profile is there.
-        notes: What to know about it.
-        inputs: What was read.
+        run: What the clone reported; None where only its profile is there.
     """
 
     original: Profile
@@ -130,7 +115,7 @@ class Check(msgspec.Struct, frozen=True):
 
     @property
     def agrees(self) -> bool | None:
-        """Whether step and families are within tolerance; None where nothing can be said."""
+        """Whether step and families are within tolerance; None where it is not judged."""
         if self.basis != "same device":
             return None
         return all(row.verdict == "agrees" for row in self.every_row if row.decides)
@@ -151,7 +136,7 @@ def compare_profiles(
     """Sets two profiles side by side.
 
     Only what can be compared is: between a GPU and a CPU the host's operators; between two GPUs
-    everything, but there a difference says something about them and is not judged.
+    everything, but there a difference is one of the devices and is not judged.
     """
     basis = _basis(original, clone)
     rows, families, counts = list(_rows(original, clone, tolerance)), [], []
@@ -159,9 +144,16 @@ def compare_profiles(
         rows = [row for row in rows if row.name == _HOST_OPS]
     else:
         families = _families(original, clone, tolerance)
-        counts = _counts(original, clone, tolerance, [row.name for row in families])
+        one, two = original.family_count, clone.family_count
+        counts = [
+            Row(row.name, one.get(row.name, 0), two.get(row.name, 0), "", tolerance.family_pct)
+            for row in families
+        ]
     if basis != "same device":
-        rows, families, counts = (_unjudged(part) for part in (rows, families, counts))
+        rows, families, counts = (
+            [msgspec.structs.replace(row, tolerance_pct=None, decides=False) for row in part]
+            for part in (rows, families, counts)
+        )
     notes = tuple(_notes(original, clone, basis))
     return Check(
         original, clone, basis, tolerance, tuple(rows), tuple(families), tuple(counts), run, notes
@@ -175,77 +167,56 @@ def _basis(original: Profile, clone: Profile) -> Basis:
     return "same device" if len(names) < 2 else "another device"
 
 
-_HOST_OPS = "host operators a step"
+_HOST_OPS = "host operators per step"
+
+
+#: Name, unit, and value of what is compared beside the step and the families.
+_QUANTITIES: tuple[tuple[str, str, Callable[[Profile], float | None]], ...] = (
+    ("device time per step", "ms", lambda run: _total(run.kernel_ms)),
+    ("operator time per step", "ms", lambda run: _total(run.operator_ms)),
+    ("kernels per step", "", lambda run: run.kernels),
+    ("streams", "", lambda run: len(run.stream_pct)),
+    ("busiest stream", "%", lambda run: run.stream_pct[0] if run.stream_pct else None),
+    ("device busy, profiled", "%", lambda run: run.busy_pct),
+    ("device busy", "%", lambda run: run.unprofiled_busy_pct),
+    (_HOST_OPS, "", lambda run: run.host_ops),
+    ("peak memory", "GiB", lambda run: None if run.peak_bytes is None else run.peak_bytes / 2**30),
+    ("power", "W", lambda run: run.power_w),
+)
 
 
 def _rows(original: Profile, clone: Profile, tolerance: Tolerance) -> Iterator[Row]:
     """All but the families; what neither has is left out."""
-    yield Row(
-        "step", original.step_ms.mid, clone.step_ms.mid, "ms", tolerance.step_pct, True,
-        _guessed(original), _guessed(clone),
-    )  # fmt: skip
-    known = [
-        ("device time a step", _total(original.kernel_ms), _total(clone.kernel_ms), "ms"),
-        ("operator time a step", _total(original.operator_ms), _total(clone.operator_ms), "ms"),
-        ("kernels a step", original.kernels, clone.kernels, ""),
-        ("streams", len(original.stream_pct), len(clone.stream_pct), ""),
-        ("busiest stream", _first(original.stream_pct), _first(clone.stream_pct), "%"),
-        ("device busy, profiled", original.busy_pct, clone.busy_pct, "%"),
-        ("device busy", original.unprofiled_busy_pct, clone.unprofiled_busy_pct, "%"),
-        (_HOST_OPS, original.host_ops, clone.host_ops, ""),
-        ("peak memory", _gib(original.peak_bytes), _gib(clone.peak_bytes), "GiB"),
-        ("power", original.power_w, clone.power_w, "W"),
-    ]
-    for name, one, two, unit in known:
+    # A step that was not measured has a range; the spread of measured ones excuses nothing.
+    ranges = [run.step_ms if run.step_from == "estimated" else None for run in (original, clone)]
+    mids = original.step_ms.mid, clone.step_ms.mid
+    yield Row("step", *mids, "ms", tolerance.step_pct, True, *ranges)
+    for name, unit, of in _QUANTITIES:
+        one, two = of(original), of(clone)
         if one or two:
             yield Row(name, one, two, unit, tolerance.family_pct)
-
-
-def _guessed(profile: Profile) -> Estimate | None:
-    """The range of a step that was not measured; the spread of measured ones excuses nothing."""
-    return profile.step_ms if profile.step_from == "estimated" else None
 
 
 def _total(by_family: Mapping[str, float]) -> float | None:
     return math.fsum(by_family.values()) if by_family else None
 
 
-def _first(shares: tuple[float, ...]) -> float | None:
-    return shares[0] if shares else None
-
-
-def _gib(count: float | None) -> float | None:
-    return None if count is None else count / 2**30
-
-
 def _families(original: Profile, clone: Profile, tolerance: Tolerance) -> list[Row]:
     """Time by family; one that only one of them has is there too."""
     one, two = original.family_ms, clone.family_ms
-    share = {n: max(_share_pct(one, n), _share_pct(two, n)) for n in (*one, *two)}
+    wholes = [(family, math.fsum(family.values())) for family in (one, two)]
+    share = {
+        name: max(100.0 * run.get(name, 0.0) / whole if whole else 0.0 for run, whole in wholes)
+        for name in (*one, *two)
+    }
     return [
         Row(
             name, one.get(name, 0.0), two.get(name, 0.0), "ms", tolerance.family_pct,
-            # Autograd's own frames are the host's: a clone need not have them, the step tells.
+            # Autograd's own frames are the host's: a clone need not have them.
             share[name] >= tolerance.share_pct and name != FRAMEWORK,
         )
         for name in sorted(share, key=lambda name: (-one.get(name, 0.0), -two.get(name, 0.0)))
     ]  # fmt: skip
-
-
-def _share_pct(by_family: Mapping[str, float], name: str) -> float:
-    whole = math.fsum(by_family.values())
-    return 100.0 * by_family.get(name, 0.0) / whole if whole else 0.0
-
-
-def _counts(
-    original: Profile, clone: Profile, tolerance: Tolerance, names: list[str]
-) -> list[Row]:
-    one, two = original.family_count, clone.family_count
-    return [Row(n, one.get(n, 0), two.get(n, 0), "", tolerance.family_pct) for n in names]
-
-
-def _unjudged(rows: list[Row]) -> list[Row]:
-    return [msgspec.structs.replace(row, tolerance_pct=None, decides=False) for row in rows]
 
 
 def _notes(original: Profile, clone: Profile, basis: Basis) -> Iterator[str]:
@@ -272,8 +243,6 @@ def _notes(original: Profile, clone: Profile, basis: Basis) -> Iterator[str]:
             yield f"the {who}'s step is that of its profile, the profiler's own time included"
         for note in profile.notes:
             yield f"{who}: {note}"
-    if STAND_IN in clone.kernel_ms and basis != "another kind of device":
-        yield (
-            f"{clone.kernel_ms[STAND_IN]:.4g} ms of the clone's step are stand-ins, which count "
-            "as a family of their own"
-        )
+    if PLACEHOLDER in clone.kernel_ms and basis != "another kind of device":
+        spent = f"{clone.kernel_ms[PLACEHOLDER]:.4g} ms of the clone's step"
+        yield f"{spent} are placeholder kernels, which count as a family of their own"

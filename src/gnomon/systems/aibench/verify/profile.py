@@ -19,13 +19,11 @@ from gnomon.sim.trace.graph import HOST_KINDS, TraceGraph, build_graph
 from gnomon.sim.trace.marks import asked_at, step_of_device_events
 from gnomon.sim.trace.steps import steady_window, step_periods_ms
 
-__all__ = ["STAND_IN", "UNNAMED", "Profile", "StepSource", "profile_of"]
-
 #: How a step's time is known.
 StepSource: TypeAlias = Literal["measured", "given", "estimated", "profiled"]
 
 #: Kernels that hold the device for a time in place of others (`torch.cuda._sleep`).
-STAND_IN = "stand-in"
+PLACEHOLDER = "placeholder"
 #: What a GPU is called that the trace does not name.
 UNNAMED = "a GPU"
 _SPINS = "spin_kernel"
@@ -36,25 +34,16 @@ class Profile(msgspec.Struct, frozen=True):
     """A step of one run; what is counted by step is the median of the steps that are whole.
 
     Attributes:
-        source: The trace.
-        device: The GPU's name, or "CPU".
-        on_gpu: Whether anything ran on a GPU.
-        step_ms: Milliseconds a step, and in which range.
         step_from: How they are known; "profiled": from the trace, the profiler's time included.
-        steps: The steps that were counted.
-        kernels: Kernels a step.
-        kernel_ms: Device time a step by family; copies are one.
-        kernel_count: Kernels and copies a step by family.
-        operator_ms: Of a run on a CPU: the operators' own time a step by family, of exchanges
-            with other ranks their whole.
-        operator_count: Of a run on a CPU: operators a step by family.
+        kernel_ms: Device time per step by family; copies are one.
+        operator_ms: On a CPU: the operators' own time per step by family; of communication with
+            other ranks the whole.
+        operator_count: Of a run on a CPU: operators per step by family.
         stream_pct: The share of device time on each stream, largest first.
-        busy_ms: Milliseconds a step in which the device did anything; None on a CPU.
+        busy_ms: Milliseconds per step in which the device did anything; None on a CPU.
         busy_pct: Their share of the steps' span in the trace, the profiler's time included.
         host_ops: Operators that the host calls in a step, those called by others included.
-        peak_bytes: The allocator's peak, where known.
         power_w: The device's median power, where known.
-        notes: What was left out, and why.
     """
 
     source: str
@@ -78,7 +67,7 @@ class Profile(msgspec.Struct, frozen=True):
 
     @property
     def family_ms(self) -> dict[str, float]:
-        """Time a step by family, where the work is done: of kernels, or of operators on a CPU."""
+        """Time per step by family: of kernels, or of operators on a CPU."""
         return self.kernel_ms if self.on_gpu else self.operator_ms
 
     @property
@@ -94,7 +83,7 @@ class Profile(msgspec.Struct, frozen=True):
 
     @property
     def family_count(self) -> dict[str, int]:
-        """How many a step by family: kernels, or operators on a CPU."""
+        """How many per step by family: kernels, or operators on a CPU."""
         return self.kernel_count if self.on_gpu else self.operator_count
 
 
@@ -118,14 +107,6 @@ def profile_of(
 
     Kernels belong to the step that launched them, wherever they ran. Where no step is marked the
     whole trace is one.
-
-    Args:
-        trace: The trace.
-        graph: Its graph, where it was built already.
-        step_ms: The step as it is known otherwise; as recorded unless given.
-        step_from: How it is known.
-        peak_bytes: The allocator's peak.
-        power_w: The device's median power.
     """
     laid = lay_out(trace)
     graph = graph or build_graph(trace, laid=laid)
@@ -136,13 +117,21 @@ def profile_of(
     if not len(marks):
         notes.append("no step marks in the trace: the whole of it counts as one step")
     kernels = _device_steps(trace, laid, on_device, marks, notes)
-    operators = _operator_steps(trace, marks)
-    kernel_ms, kernel_count = _by_family(trace, kernels, _kernel_families(trace, on_device))
+    # The step in which each event of the host begins.
+    operators = _Steps(np.zeros(len(trace), np.int32), np.arange(1))
+    if len(marks):
+        operators = _Steps(_step_at(trace, marks, trace.start_ns), np.arange(len(marks)))
+    families = [PLACEHOLDER if _SPINS in n else classify_kernel(n) for n in trace.names]
+    rows = np.flatnonzero(on_device & (kernels.step >= 0))
+    kernel_ms, kernel_count = _medians(trace, families, kernels, rows, trace.duration_ns)
     operator_ms, operator_count = ({}, {}) if on_gpu else _on_cpu(trace, graph, laid, operators)
     if step_ms is None:
         periods = step_periods_ms(graph, graph.recorded)
         step_ms, step_from = Estimate.from_samples(periods, coverage=1.0), "profiled"
-    calls = np.flatnonzero(_is_operator(trace) & (operators.step >= 0))
+    # What only wraps operators does not count: a clone has no need of it.
+    wraps = [code for code, n in enumerate(trace.names) if operator_family(n) == FRAMEWORK]
+    is_call = trace.is_category("cpu_op") & ~np.isin(trace.name, wraps)
+    calls = np.flatnonzero(is_call & (operators.step >= 0))
     launched = np.flatnonzero(trace.is_category("kernel") & (kernels.step >= 0))
     return Profile(
         trace.source, _device_name(trace, on_device), on_gpu, step_ms, step_from,
@@ -163,9 +152,6 @@ def _device_name(trace: KinetoTrace, on_device: NDArray[np.bool_]) -> str:
     return own or next((name for name in trace.gpus if name), UNNAMED)
 
 
-# -- steps -----------------------------------------------------------------------------------
-
-
 def _device_steps(
     trace: KinetoTrace,
     laid: LaidOut,
@@ -180,7 +166,7 @@ def _device_steps(
         return _Steps(step, np.arange(1))
     asked = asked_at(trace, laid)
     if on_device.any() and not (asked[on_device] >= 0).any():
-        # Without runtime calls nothing says who launched what; then where it ran has to do.
+        # Without runtime calls it is not known what launched which; where it ran is used.
         asked = trace.start_ns
         notes.append("the trace has no launches: kernels count in the step in which they ran")
     step[on_device] = step_of_device_events(trace, asked, marks)[on_device]
@@ -214,13 +200,6 @@ def _lost_launches(
     return np.bincount(step[step >= 0], minlength=len(marks))
 
 
-def _operator_steps(trace: KinetoTrace, marks: NDArray[np.int64]) -> _Steps:
-    """The step in which each event of the host begins."""
-    if not len(marks):
-        return _Steps(np.zeros(len(trace), np.int32), np.arange(1))
-    return _Steps(_step_at(trace, marks, trace.start_ns), np.arange(len(marks)))
-
-
 def _step_at(
     trace: KinetoTrace, marks: NDArray[np.int64], at_ns: NDArray[np.int64]
 ) -> NDArray[np.int32]:
@@ -230,41 +209,24 @@ def _step_at(
     return np.where(inside, place, -1).astype(np.int32)
 
 
-# -- families --------------------------------------------------------------------------------
-
-
-def _kernel_families(trace: KinetoTrace, on_device: NDArray[np.bool_]) -> dict[int, str]:
-    """The family of each name that stands for something on the device."""
-    return {
-        code: STAND_IN if _SPINS in trace.names[code] else classify_kernel(trace.names[code])
-        for code in np.unique(trace.name[on_device]).tolist()
-    }
-
-
-def _by_family(
-    trace: KinetoTrace, steps: _Steps, families: dict[int, str]
-) -> tuple[dict[str, float], dict[str, int]]:
-    """Milliseconds and number of events a step, by the family of their names."""
-    rows = np.flatnonzero((steps.step >= 0) & np.isin(trace.name, list(families)))
-    family = [families[code] for code in trace.name[rows].tolist()]
-    return _medians(family, steps.step[rows], trace.duration_ns[rows], steps.whole)
-
-
 def _medians(
-    family: list[str],
-    step: NDArray[np.int32],
+    trace: KinetoTrace, families: list[str], steps: _Steps, rows: NDArray[np.int64],
     spent_ns: NDArray[np.int64],
-    whole: NDArray[np.int64],
-) -> tuple[dict[str, float], dict[str, int]]:
-    """The median over the whole steps of time and number, heaviest family first."""
+) -> tuple[dict[str, float], dict[str, int]]:  # fmt: skip
+    """The median over the whole steps of time and number of events, heaviest family first.
+
+    `families` are those of the trace's names.
+    """
     time_ns: Counter[tuple[str, int]] = Counter()
     number: Counter[tuple[str, int]] = Counter()
-    for key, ns in zip(zip(family, step.tolist()), spent_ns.tolist()):
-        time_ns[key] += ns
-        number[key] += 1
-    names = sorted(set(family))
-    spent = {n: float(np.median([time_ns[n, s] for s in whole.tolist()])) / 1e6 for n in names}
-    count = {n: round(float(np.median([number[n, s] for s in whole.tolist()]))) for n in names}
+    codes, step = trace.name[rows].tolist(), steps.step[rows].tolist()
+    for code, at, ns in zip(codes, step, spent_ns[rows].tolist()):
+        time_ns[families[code], at] += ns
+        number[families[code], at] += 1
+    names = sorted({name for name, _ in number})
+    whole = steps.whole.tolist()
+    spent = {n: float(np.median([time_ns[n, s] for s in whole])) / 1e6 for n in names}
+    count = {n: round(float(np.median([number[n, s] for s in whole]))) for n in names}
     order = sorted(names, key=lambda name: -spent[name])
     return {n: spent[n] for n in order if count[n]}, {n: count[n] for n in order if count[n]}
 
@@ -272,16 +234,13 @@ def _medians(
 def _on_cpu(
     trace: KinetoTrace, graph: TraceGraph, laid: LaidOut, steps: _Steps
 ) -> tuple[dict[str, float], dict[str, int]]:
-    """Operators' own time by family, and how many there are."""
-    families = {code: operator_family(name) for code, name in enumerate(trace.names)}
-    exchanges = [exchange for exchange, _ in laid.communications]
+    collectives = [collective for collective, _ in laid.communications]
     rows = np.flatnonzero(trace.is_category("cpu_op"))
-    rows = np.union1d(rows, np.asarray(exchanges, np.int64))
-    rows = rows[steps.step[rows] >= 0]
+    rows = np.union1d(rows, np.asarray(collectives, np.int64))
     own_ns = _own_ns(trace, graph)
-    own_ns[exchanges] = trace.duration_ns[exchanges]
-    family = [families[code] for code in trace.name[rows].tolist()]
-    return _medians(family, steps.step[rows], own_ns[rows], steps.whole)
+    own_ns[collectives] = trace.duration_ns[collectives]
+    families = [operator_family(name) for name in trace.names]
+    return _medians(trace, families, steps, rows[steps.step[rows] >= 0], own_ns)
 
 
 def _own_ns(trace: KinetoTrace, graph: TraceGraph) -> NDArray[np.int64]:
@@ -295,15 +254,6 @@ def _own_ns(trace: KinetoTrace, graph: TraceGraph) -> NDArray[np.int64]:
         spent = graph.recorded.end_ns - graph.recorded.start_ns
         np.add.at(own, graph.event[pieces], spent[pieces])
     return own
-
-
-def _is_operator(trace: KinetoTrace) -> NDArray[np.bool_]:
-    """Calls of operators; what only wraps them is left out, a clone has no need of it."""
-    wraps = [code for code, n in enumerate(trace.names) if operator_family(n) == FRAMEWORK]
-    return trace.is_category("cpu_op") & ~np.isin(trace.name, wraps)
-
-
-# -- counts, streams, busy time --------------------------------------------------------------
 
 
 def _median_count(rows: NDArray[np.int64], steps: _Steps) -> int:

@@ -1,4 +1,4 @@
-"""Everything a trace says in words: each distinct string, and the numbers that are arguments."""
+"""The strings of a trace: each distinct string, and the numbers that are arguments."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -15,8 +16,6 @@ from gnomon.ingest.archive import read_document
 from gnomon.ingest.execution.json_text import mend
 from gnomon.ingest.execution.trace import looks_like_execution_trace
 from gnomon.ingest.profiler.chrome_trace import is_chrome_trace
-
-__all__ = ["TraceStrings", "json_strings", "read_strings"]
 
 _PIECE = 1 << 20
 #: Stand for an escaped backslash and quote while the text is cut at the quotes. JSON has no
@@ -59,10 +58,15 @@ def read_strings(paths: Iterable[str | os.PathLike[str]]) -> TraceStrings:
     kinds: dict[str, str] = {}
     numbers: set[float] = set()
     for path in paths:
-        raw, source = read_document(path, None, "trace", _is_trace)
+        raw, source = read_document(
+            path, None, "trace", lambda head: looks_like_execution_trace(head)
+            or is_chrome_trace(head),
+        )  # fmt: skip
         raw = _sound(raw, source)
         found = set(json_strings(raw))
-        inner = {text for outer in found if outer[:1] in ("[", "{") for text in _inside(outer)}
+        # JSON that is itself in a string, such as process groups.
+        nested = [text.encode(errors="replace") for text in found if text[:1] in ("[", "{")]
+        inner = {t for text in nested if _why_not_json(text) is None for t in json_strings(text)}
         trace = _decode(raw)
         kinds |= dict.fromkeys(inner, "group") | _kinds(trace)
         names = {Path(part).name for part in (source, source.rpartition(":")[2])}
@@ -70,20 +74,17 @@ def read_strings(paths: Iterable[str | os.PathLike[str]]) -> TraceStrings:
         kinds |= dict.fromkeys(names, "path")
         numbers |= _doubles(trace)
         for text in found | inner | names:
-            if _NUMBERS.fullmatch(text):
-                numbers |= _floats(text)
-            else:
+            if not _NUMBERS.fullmatch(text):
                 texts.add(text)
+                continue
+            written = (n for n in _ONE_NUMBER.findall(text) if re.search(r"\d[.eE]|\.\d", n))
+            numbers |= {number for number in map(float, written) if math.isfinite(number)}
     for text in tuple(texts):
         for part in _parts(text):
             if not _NUMBERS.fullmatch(part):
                 texts.add(part)
                 kinds.setdefault(part, "path")
     return TraceStrings(frozenset(texts), kinds, frozenset(numbers))
-
-
-def _is_trace(head: bytes) -> bool:
-    return looks_like_execution_trace(head) or is_chrome_trace(head)
 
 
 def _sound(raw: bytes, where: str) -> bytes:
@@ -123,21 +124,11 @@ def json_strings(raw: bytes) -> Iterator[str]:
         inside ^= bool(len(parts) & 1)
     for text in found:
         written = text.replace(_QUOTE, b'\\"').replace(_BACKSLASH, b"\\\\")
-        yield _unescaped(written) if b"\\" in written else written.decode(errors="replace")
-
-
-def _unescaped(written: bytes) -> str:
-    try:
-        return msgspec.json.decode(b'"%b"' % written, type=str)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return written.decode(errors="replace")
-
-
-def _inside(text: str) -> Iterator[str]:
-    """Strings of JSON that is itself in a string, such as process groups."""
-    raw = text.encode(errors="replace")
-    if _why_not_json(raw) is None:
-        yield from json_strings(raw)
+        plain_text = written.decode(errors="replace")
+        if b"\\" in written:
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                plain_text = msgspec.json.decode(b'"%b"' % written, type=str)
+        yield plain_text
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -150,14 +141,6 @@ def _parts(text: str) -> Iterator[str]:
     for word in _PLACE.split(pieces[-1]):
         yield word.strip(" )")
     yield _PLACE.split(pieces[-1])[0].rpartition(".")[0]
-
-
-def _floats(text: str) -> set[float]:
-    found = (float(n) for n in _ONE_NUMBER.findall(text) if re.search(r"\d[.eE]|\.\d", n))
-    return {number for number in found if math.isfinite(number)}
-
-
-# --- what the strings are --------------------------------------------------------------------
 
 
 class _Side(msgspec.Struct, gc=False):
@@ -195,7 +178,7 @@ class _Trace(msgspec.Struct, gc=False):
 
 
 def _decode(raw: bytes) -> _Trace:
-    # Kinds are told as far as the file is of a known shape; strings are searched in any case.
+    # Kinds are known as far as the file is of a known shape; strings are searched in any case.
     try:
         if raw.lstrip()[:1] == b"[":
             return _Trace(traceEvents=msgspec.json.decode(raw, type=list[_Event]))
@@ -240,13 +223,16 @@ def _doubles(trace: _Trace) -> set[float]:
     for node in trace.nodes:
         for value, type in zip(*_inputs(node), strict=False):
             if "Double" in type:
-                found.update(_numbers_in(value))
+                found.update(floats_in(value))
     return {number for number in found if math.isfinite(number)}
 
 
-def _numbers_in(value: object) -> Iterator[float]:
-    if isinstance(value, float):
-        yield value
-    elif isinstance(value, list):
-        for each in value:
-            yield from _numbers_in(each)
+def floats_in(data: object) -> Iterator[float]:
+    """All floating-point numbers in decoded JSON."""
+    waiting = [data]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, float):
+            yield each
+        elif isinstance(each, list | dict):
+            waiting += each.values() if isinstance(each, dict) else each

@@ -1,7 +1,7 @@
 """Words that everybody knows: of torch's operators, of trace formats, of our own templates.
 
-A benchmark has to name the operators it calls. What torch itself registers says nothing about the
-job; everything else that stands in a trace might.
+A benchmark has to name the operators it calls. What torch itself registers reveals nothing about
+the job; everything else that appears in a trace might.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
-
-__all__ = ["Vocabulary"]
 
 #: Fields of execution traces, of Chrome traces, and what PyTorch's profiler adds to those.
 _FORMATS = """
@@ -57,7 +55,7 @@ _TYPE_TEXT = re.compile(r"[\w\[\](),<>: ]+")
 
 
 class Vocabulary:
-    """Tells whether a text says nothing about a job.
+    """Whether a text reveals nothing about a job.
 
     >>> words = Vocabulary({"run.py": "def step(): ..."}, ["aten::mm(Tensor self) -> Tensor"])
     >>> [words.has(text) for text in ("aten::mm", "def step", "tep", "bfloat16", "MyModel")]
@@ -73,13 +71,10 @@ class Vocabulary:
         self._types = {*_TYPES.split(), *_DTYPES.split()}
         self._asked: dict[str, bool] = {}
         for text in strings:
-            self._learn(text)
-
-    def _learn(self, text: str) -> None:
-        schema = _SCHEMA.match(text)
-        if self.is_operator(schema[1] if schema else text):
-            self._texts.add(text)
-            self._words.update(_WORD.findall(text))
+            schema = _SCHEMA.match(text)
+            if self.is_operator(schema[1] if schema else text):
+                self._texts.add(text)
+                self._words.update(_WORD.findall(text))
 
     def is_operator(self, name: str) -> bool:
         """Whether torch itself registers this operator; without torch, whether it might."""
@@ -88,25 +83,16 @@ class Vocabulary:
 
     def has(self, text: str) -> bool:
         """Whether a text is known: as a word, an operator, a type, or from our own files."""
-        known = self._asked.get(text)
-        if known is None:
-            known = self._asked[text] = self._knows(text)
-        return known
-
-    def _knows(self, text: str) -> bool:
-        return (
-            text in self._words
-            or text in self._texts
-            or self.is_operator(text)
-            or _DEVICE.fullmatch(text) is not None
-            or self._is_type(text)
-            or self._in_templates(text)
-        )
-
-    def _is_type(self, text: str) -> bool:
-        return _TYPE_TEXT.fullmatch(text) is not None and self._types.issuperset(
-            _WORD.findall(text)
-        )
+        if text not in self._asked:
+            self._asked[text] = (
+                text in self._words
+                or text in self._texts
+                or self.is_operator(text)
+                or _DEVICE.fullmatch(text) is not None
+                or bool(_TYPE_TEXT.fullmatch(text) and self._types.issuperset(_WORD.findall(text)))
+                or self._in_templates(text)
+            )
+        return self._asked[text]
 
     def _in_templates(self, text: str) -> bool:
         """Stands there as a whole: `step` is not known for `steps` being there."""
