@@ -17,6 +17,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
+# Two BLAS threads on a busy machine cost twenty times one, and recorded shapes depend on them.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests neither use nor fill the cache of whoever runs them.
 os.environ["GNOMON_CACHE"] = tempfile.mkdtemp(prefix="gnomon-test-cache-")
 atexit.register(shutil.rmtree, os.environ["GNOMON_CACHE"], ignore_errors=True)
