@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gnomon.cli.output import Output, show
+from gnomon.cli.typed import typed_command
 
 _PATIENCE_S = 10
 
@@ -23,7 +24,6 @@ def doctor(*, output: Output = Output()) -> None:  # noqa: B008
     """
     from gnomon.report import Figure, Manifest, Result
     from gnomon.table import Table
-    from gnomon.version import __version__
 
     rows = []
     for part, purpose, probe, remedy in _PARTS:
@@ -43,7 +43,7 @@ def doctor(*, output: Output = Output()) -> None:  # noqa: B008
                 Figure("memory_gib", "Memory", round(_memory_gib(), 1), "GiB"),
             ],
             tables=[Table.from_rows("Parts", rows)],
-            manifest=Manifest("gnomon doctor", version=__version__),
+            manifest=Manifest.of(typed_command()),
         ),
         output,
     )

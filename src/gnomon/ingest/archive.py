@@ -59,7 +59,6 @@ def _is_tar(raw: bytes) -> bool:
 
 
 def _take(raw: bytes, member: str | None, wanted: _Wanted, where: str) -> tuple[bytes, str]:
-    """The one file of an archive, or the one asked for, and its name."""
     import tarfile  # few need it, and it takes as long to load as a small trace to read
 
     try:

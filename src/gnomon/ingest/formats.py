@@ -45,12 +45,10 @@ class Format(msgspec.Struct, frozen=True):
 
     @property
     def about(self) -> str:
-        """The title with its article."""
         return f"{'an' if self.title[0] in 'aeioAEIO' else 'a'} {self.title}"
 
     @property
     def used_by(self) -> str:
-        """Which command to give it to."""
         verb = f"`gnomon {self.commands[0]}` reads it" if self.commands else ""
         return verb or "`gnomon inspect` describes it"
 
@@ -200,7 +198,7 @@ FORMATS: tuple[Format, ...] = (
 _UNKNOWN = Format("unknown", "file of no known kind", "", is_vague=True)
 
 
-class Identity(msgspec.Struct, frozen=True):
+class FileIdentity(msgspec.Struct, frozen=True):
     """A format, and the size on disk."""
 
     kind: Format
@@ -220,7 +218,7 @@ def with_command(command: str) -> tuple[Format, ...]:
     return tuple(format for format in FORMATS if command in format.commands)
 
 
-def identify(path: str | os.PathLike[str]) -> Identity:
+def identify(path: str | os.PathLike[str]) -> FileIdentity:
     """Looks at a file or folder.
 
     >>> from gnomon.datasets import bundled
@@ -232,7 +230,7 @@ def identify(path: str | os.PathLike[str]) -> Identity:
     place = Path(path)
     try:
         files = place.rglob("*") if place.is_dir() else [place]
-        return Identity(_look(place), sum(p.stat().st_size for p in files if p.is_file()))
+        return FileIdentity(_look(place), sum(p.stat().st_size for p in files if p.is_file()))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
 

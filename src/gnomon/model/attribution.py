@@ -148,7 +148,6 @@ class _InUse:
         self._carried = np.zeros(spread + 1)
 
     def merge(self, of_groups: Floats) -> Floats:
-        """Columns by group as columns by row."""
         merged = np.zeros((len(of_groups), self.capacity.size))
         np.add.at(merged.T, self._row_of, of_groups.T)
         return merged

@@ -214,7 +214,6 @@ def rsci(
 
 
 def _known(amount: Amount) -> Amount:
-    """The mids, as if they were known."""
     if isinstance(amount, Estimate):
         return Estimate.exact(amount.mid)
     return Ranges.of(amount.mid)

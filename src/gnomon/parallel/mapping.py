@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
 from gnomon.errors import InputError
 from gnomon.parallel import cluster, local
-from gnomon.parallel.call import Call, Done, Failure, Fault, Job, failure_of
+from gnomon.parallel.call import Done, Failure, Fault, Job, MappedCall, failure_of
 from gnomon.parallel.place import Place, parse_on
 from gnomon.parallel.progress import Progress
 from gnomon.parallel.results import Results
@@ -78,7 +78,6 @@ class Completed(Generic[R_co]):
         self.close()
 
     def close(self) -> None:
-        """End the workers and forget what was not finished."""
         self._iterator.close()
 
     def _iterate(self) -> Generator[tuple[int, Any], None, None]:
@@ -175,7 +174,7 @@ def as_completed(
     {0: 1, 1: 2}
     """
     place = _settled_place(on, workers)
-    job = Job(Call(function, seed, retry_on), list(items), retries, chunk, timeout_s)
+    job = Job(MappedCall(function, seed, retry_on), list(items), retries, chunk, timeout_s)
     _check(job, place, errors)
     store = None if resume is None else Store(resume, job.call)
     return Completed(job, place, store, progress, collect=errors == "collect")

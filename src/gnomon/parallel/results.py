@@ -29,7 +29,6 @@ class Results(list[R]):
 
     @property
     def failures(self) -> list[Failure]:
-        """What failed, with `errors="collect"`."""
         return [value for value in self if isinstance(value, Failure)]
 
 

@@ -12,7 +12,7 @@ from gnomon.lazy import lazy_names
 from gnomon.report.charts.chart import BarChart, Bars, Chart, Line, LineChart, ScatterChart
 
 # Not lazy: whoever imported the submodule first would find it under this name, not the function.
-from gnomon.report.compare import Change, Comparison, compare
+from gnomon.report.compare import Comparison, FigureChange, compare
 from gnomon.report.result import Figure, InputFile, Manifest, Result, TimelineView, hash_input
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ _LAZY = {
 __all__ = [
     "BarChart",
     "Bars",
-    "Change",
     "Chart",
     "Comparison",
     "Figure",
+    "FigureChange",
     "InputFile",
     "Line",
     "LineChart",

@@ -14,7 +14,7 @@ from gnomon.table import Table
 Verdict = Literal["better", "same", "worse", "changed", "new", "missing"]
 
 
-class Change(msgspec.Struct, frozen=True):
+class FigureChange(msgspec.Struct, frozen=True):
     """One figure before and after; `change` is a fraction of the value before.
 
     Of a figure in percent it is the points between the two, as a fraction: from -30 to -28 % is
@@ -45,7 +45,7 @@ class Comparison(msgspec.Struct, frozen=True):
     before: Result
     after: Result
     max_regress: float
-    changes: list[Change]
+    changes: list[FigureChange]
 
     @property
     def regressed(self) -> bool:
@@ -132,7 +132,6 @@ def compare(a: Result, b: Result, max_regress: float = 0.0) -> Comparison:
 
 
 def _differences(a: Result, b: Result) -> list[str]:
-    """What makes two results hard to compare: other things, or other versions."""
     notes = []
     if (a.verb, a.title) != (b.verb, b.title):
         notes.append(f"these are answers about different things: {a.title!r} and {b.title!r}")
@@ -141,7 +140,7 @@ def _differences(a: Result, b: Result) -> list[str]:
     return notes
 
 
-def _change(before: Figure | None, after: Figure | None, limit: float) -> Change:
+def _change(before: Figure | None, after: Figure | None, limit: float) -> FigureChange:
     known = after or before
     assert known is not None
     change, verdict, overlaps = None, _verdict_of_words(before, after), False
@@ -156,7 +155,9 @@ def _change(before: Figure | None, after: Figure | None, limit: float) -> Change
             change = _relative(x, y, known.unit)
             verdict = _verdict(y - x, change, limit, known.better)
             overlaps = _is_guess(before, after) and _range(before).overlaps(_range(after))
-    return Change(known.name, known.label, known.unit, before, after, change, verdict, overlaps)
+    return FigureChange(
+        known.name, known.label, known.unit, before, after, change, verdict, overlaps
+    )
 
 
 def _relative(before: float, after: float, unit: str) -> float | None:

@@ -80,7 +80,6 @@ def _visible(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Light markdown without its marks."""
     return re.sub(r"`([^`]+)`|\*\*(.+?)\*\*", lambda match: match[1] or match[2], text)
 
 

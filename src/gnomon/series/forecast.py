@@ -13,15 +13,11 @@ import numpy as np
 
 from gnomon.errors import InputError
 from gnomon.series._forecast_model import LEAST_HOURS, Past
-from gnomon.series._forecast_range import COVERAGE, Forecaster, Outlook
+from gnomon.series._forecast_range import Forecaster, ForecastRows
 from gnomon.series._segment import Floats, Ints
 from gnomon.series.signal import Signal
 from gnomon.table import Table
 from gnomon.units import DAY_NS, HOUR_NS, format_duration
-
-__all__ = [
-    "COVERAGE", "METHODS", "Choice", "Outlook", "choose_method", "forecast", "outlooks", "score",
-]  # fmt: skip
 
 #: From the simplest to the best.
 METHODS = tuple(LEAST_HOURS)
@@ -100,7 +96,7 @@ def forecast(history: Signal, horizon_ns: int, method: str = "fitted") -> Signal
 
 def outlooks(
     hours: Signal, first: int, count: int, horizon: int, method: str = "fitted"
-) -> Outlook:
+) -> ForecastRows:
     """What would have been expected at each of a number of hours, of the hours after it.
 
     The method is fitted once, on what comes before the first of them.
@@ -128,7 +124,6 @@ def outlooks(
 
 
 def _past(history: Signal) -> Past:
-    """The history as hours that end where it does."""
     if history.duration_ns < HOUR_NS:
         raise InputError("a forecast needs 2 days of history, not less than an hour")
     hours = history.duration_ns // HOUR_NS
@@ -200,7 +195,7 @@ class _Compared(NamedTuple):
     """Outcomes beside what was expected: one row an origin, one column an hour ahead."""
 
     actual: Floats
-    outlook: Outlook
+    outlook: ForecastRows
 
     def row(self, ahead: str, chosen: slice) -> dict[str, object]:
         actual, mid, low, high = (array[:, chosen] for array in (self.actual, *self.outlook))
@@ -234,4 +229,4 @@ class _Trial:
             np.concatenate([getattr(part, name) for part in parts])
             for name in ("low", "mid", "high")
         )
-        return _Compared(self.past.values[targets], Outlook(mid, low, high))
+        return _Compared(self.past.values[targets], ForecastRows(mid, low, high))

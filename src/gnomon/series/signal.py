@@ -369,20 +369,17 @@ class Signal:
         return cast("Signal", self._cache[how])
 
     def slice(self, start_ns: int, end_ns: int) -> Signal:
-        """The part from start to end, which must lie in the domain."""
         starts, ends = self._intervals(start_ns, end_ns)
         if starts == ends:
             raise InputError("a slice cannot be empty", where=repr(self))
         return _reshape.cut(self, int(starts), int(ends))
 
     def shift(self, by_ns: int) -> Signal:
-        """The same values later (or, by a negative number, earlier)."""
         if max(abs(self.start_ns + by_ns), abs(self.end_ns + by_ns)) > _instant.FARTHEST_NS:
             raise InputError(f"a shift by {by_ns} ns leaves the range of times", where=repr(self))
         return self.replace(time_ns=self.time_ns + by_ns, end_ns=self.end_ns + by_ns)
 
     def to(self, unit: Unit | str) -> Signal:
-        """The same signal in another unit of the same dimensions."""
         names = _reshape.names_of(self)
         converted = {name: convert(getattr(self, name), self.unit, unit) for name in names}
         return self.replace(unit=unit, **converted)
@@ -500,5 +497,4 @@ def _rebuild(fields: dict[str, Any]) -> Signal:
 
 
 def _unwrap(result: Floats, *asked: int | Times | None) -> float | Floats:
-    """A float when only single times were asked for."""
     return float(result) if all(np.ndim(0 if a is None else a) == 0 for a in asked) else result

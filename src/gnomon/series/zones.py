@@ -59,7 +59,6 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def _profiles() -> dict[tuple[str, str], Profile]:
-    """Every profile by zone and kind."""
     path = Path(__file__).with_name("profiles.json.gz")
     file = msgspec.json.decode(gzip.decompress(path.read_bytes()), type=ProfileFile)
     return {(profile.zone, profile.kind): profile for profile in file.profiles}

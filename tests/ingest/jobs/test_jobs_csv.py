@@ -133,7 +133,7 @@ def test_times_before_1970_are_times(tmp_path):
     ("text", "words"),
     [
         ("", "is empty"),
-        ("start,duration,cores\n", "no job below it"),
+        ("start,duration,cores\n", "nothing below it"),
         ("1,2,3\n4,5,6\n", "first line holds values"),
         ("when,duration,cores\n1,2,3\n", "no column says when"),
         ("start,cores\n1,2\n", "how long jobs take"),

@@ -93,7 +93,6 @@ def signal(
 def _live(
     name: str, zone: str | None, scope: Literal["lifecycle", "direct"]
 ) -> tuple[Signal, list[str]]:
-    """A service's forecast, and how old it is."""
     from gnomon.ingest.intensity.live import provider
     from gnomon.units import format_duration
 

@@ -74,7 +74,6 @@ def _has(entry: Any, *names: str) -> bool:
 
 
 def _take(rows: Rows, number: int, entry: Any, time_name: str, value: Any, **more: Any) -> int:
-    """One row into the rows; its time."""
     if not isinstance(entry, Mapping):
         raise rows.error(number, "is no object")
     time_ns = _time(rows, number, entry.get(time_name), time_name)
@@ -280,7 +279,6 @@ def _sdk_points(
 
 
 def _duration_ns(rows: Rows, number: int, given: Any) -> int | None:
-    """Minutes, or hours:minutes:seconds."""
     if given is None:
         return None
     dur_ns = 0

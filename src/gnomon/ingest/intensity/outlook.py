@@ -106,7 +106,6 @@ def live_outlook(
 
 
 def _hold_back(signal: Signal, start_ns: int) -> Signal:
-    """The signal from a little earlier on, at its first value."""
     first = Signal.constant(
         float(signal.values[0]), start_ns, signal.start_ns, unit=signal.unit, kind=signal.kind,
         zone=signal.zone, attribution=signal.attribution,

@@ -231,7 +231,6 @@ def _say_cut(rows: Rows, times: _Ints, values: _Floats) -> list[str]:
 def _in_order(
     rows: Rows, times: _Ints, values: _Floats, fill: Fill | None, notes: list[str]
 ) -> npt.NDArray[np.intp]:
-    """Which rows to take, in which order: each time once."""
     if (back := np.flatnonzero(np.diff(times) < 0)).size and fill is None:
         at = int(back[0]) + 1
         what = f"{written(int(times[at]))} is before the row above, {written(int(times[at - 1]))}"

@@ -211,7 +211,6 @@ def _times(rows: Rows, cells: Sequence[str], *, has_us_dates: bool) -> list[int]
 
 
 def _from_us(cell: str) -> str:
-    """A US date, month first, as ISO 8601 has it; what is none stays as it is."""
     match = re.fullmatch(r"(\d{1,2})/(\d{1,2})/(\d{4})([ T].*)?", cell)
     if match is None:
         return cell

@@ -44,7 +44,7 @@ class ProcessGroup(msgspec.Struct, frozen=True):
     ranks: tuple[int, ...]
 
 
-class _Group(msgspec.Struct, gc=False):
+class _KinetoGroup(msgspec.Struct, gc=False):
     pg_name: str = ""
     ranks: list[int] = []
 
@@ -104,7 +104,6 @@ class KinetoTrace(msgspec.Struct, frozen=True, eq=False, dict=True):
         return int(self.end_ns.max() - self.start_ns.min()) if len(self) else 0
 
     def is_category(self, *categories: str) -> NDArray[np.bool_]:
-        """Which events belong to one of these categories."""
         return np.isin(
             self.category, [i for i, c in enumerate(self.categories) if c in categories]
         )
@@ -197,7 +196,6 @@ def _categories(
     name: NDArray[np.int32],
     names: tuple[str, ...],
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Categories by today's names, each once."""
     written = [text.decode(errors="replace") for text in reader.categories()]
     table: dict[str, int] = {}
     today = [table.setdefault(_TODAY.get(text, text), len(table)) for text in written]
@@ -241,7 +239,7 @@ def _distributed(raw: bytes) -> tuple[int | None, int | None, tuple[ProcessGroup
 
 def _groups(raw: msgspec.Raw) -> tuple[ProcessGroup, ...]:
     try:
-        groups = msgspec.json.decode(raw, type=list[_Group] | None, strict=False)
+        groups = msgspec.json.decode(raw, type=list[_KinetoGroup] | None, strict=False)
     except BAD_JSON:
         return ()
     return tuple(ProcessGroup(group.pg_name, tuple(group.ranks)) for group in groups or ())

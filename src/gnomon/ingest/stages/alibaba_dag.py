@@ -150,7 +150,6 @@ def _whole(text: str, what: str, where: str, most: int) -> int:
 
 
 def _stages(tasks: list[_Task]) -> list[Stage] | str:
-    """The stages of a job, or why it is left out."""
     if any(task.status != "Terminated" for task in tasks):
         return "jobs that failed or did not end"
     if any(task.tasks < 1 or task.end_s < task.start_s or not task.end_s for task in tasks):

@@ -163,7 +163,6 @@ def _check(stage: _Stage, where: str) -> None:
 
 
 def _first_alone(first: _Durations, fresh: _Durations) -> dict[int, list[int]]:
-    """First tasks without the fresh ones; where none is left, those at the next smaller number."""
     alone: dict[int, list[int]] = {}
     below: list[int] = []
     for level in sorted(first):

@@ -104,12 +104,10 @@ class DecimaWeights(msgspec.Struct, frozen=True, eq=False):
             raise InputError(reason, where=where, hint=hint) from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes an .npz file; the same weights give the same bytes."""
         with atomic_file(path) as file:
             np.savez(file, parameters=self.parameters, about=np.array(self.about))
 
     def layers(self) -> Iterator[Layer]:
-        """Layers in order, as views into `parameters`."""
         at = 0
         for net, sizes in NETS.items():
             for inputs, outputs in pairwise(sizes):

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 from gnomon.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from gnomon.systems.batch.grids import Hours, hours_of_zone
+    from gnomon.systems.batch.grids import GridHours, hours_of_zone
     from gnomon.systems.batch.measure import Power
     from gnomon.systems.batch.pipeline import Answer, run_experiment
     from gnomon.systems.batch.trial import Experiment, parse_policies
 
 __all__ = [
-    "Answer", "Experiment", "Hours", "Power", "hours_of_zone", "parse_policies", "run_experiment",
+    "Answer", "Experiment", "GridHours", "Power", "hours_of_zone", "parse_policies",
+    "run_experiment",
 ]  # fmt: skip
 
 __getattr__ = lazy_names(
@@ -29,7 +30,7 @@ __getattr__ = lazy_names(
     {
         "Answer": "pipeline",
         "Experiment": "trial",
-        "Hours": "grids",
+        "GridHours": "grids",
         "Power": "measure",
         "hours_of_zone": "grids",
         "parse_policies": "trial",

@@ -16,12 +16,12 @@ from gnomon.errors import InputError
 from gnomon.graph.jobs import BatchJobs
 from gnomon.sim.cluster import ClusterRun, Executors, Guard
 from gnomon.systems.batch.bound import cleanest_mean
-from gnomon.systems.batch.grids import Forecast, Hours, shuffled
-from gnomon.systems.batch.measure import Measured, Power, measure
+from gnomon.systems.batch.grids import Forecast, GridHours, shuffled
+from gnomon.systems.batch.measure import PolicyMeasures, Power, measure
 
 #: Runs that find the fixed quota of as much work: it is known to a few per cent then.
 _QUOTA_RUNS = 5
-#: Hours of the grid beyond which a run is taken to be stuck.
+#: GridHours of the grid beyond which a run is taken to be stuck.
 _MOST_HOURS = 24 * 3_660
 
 
@@ -56,7 +56,7 @@ class Experiment(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 class Trial(msgspec.Struct, frozen=True, eq=False):
     """Which jobs, from which hour of which grid on."""
 
-    hours: Hours
+    hours: GridHours
     number: int
     seed: int = 0
 
@@ -71,10 +71,10 @@ class PolicyOutcome(msgspec.Struct, frozen=True):
         bound: The least mean intensity at which its work could have been done in its time.
     """
 
-    measured: Measured
+    measured: PolicyMeasures
     bound: float
-    placebo: Measured | None = None
-    quota: Measured | None = None
+    placebo: PolicyMeasures | None = None
+    quota: PolicyMeasures | None = None
     quota_share: float | None = None
 
 
@@ -83,7 +83,7 @@ class TrialOutcome(msgspec.Struct, frozen=True):
 
     Attributes:
         start: The first hour, counted from the begin of the grid's hours.
-        hours: Hours of the grid that the first policy took.
+        hours: GridHours of the grid that the first policy took.
         bound: Least mean intensity of the first policy's work, by how much later it may end.
     """
 
@@ -127,7 +127,7 @@ def run_trial(experiment: Experiment, trial: Trial) -> TrialOutcome:
     )
 
 
-def _start(hours: Hours, forecast: Forecast, rng: np.random.Generator) -> int:
+def _start(hours: GridHours, forecast: Forecast, rng: np.random.Generator) -> int:
     first = hours.first_start(forecast)
     last = hours.count - 24
     if first >= last:
@@ -184,12 +184,11 @@ class TrialRunner:
     def _hours_of(self, end_ns: int) -> int:
         return -(-end_ns // self.experiment.hour_ns)
 
-    def measured(self, run: ClusterRun) -> Measured:
+    def measured(self, run: ClusterRun) -> PolicyMeasures:
         experiment = self.experiment
         return measure(run, self.grid.steps, experiment.power, experiment.executors.count)
 
     def bound(self, run: ClusterRun, end_ns: int) -> float:
-        """The least mean intensity of a run's work, done by a time."""
         if self._hours_of(end_ns) > self.count:
             self._reach(self._hours_of(end_ns))
         return cleanest_mean(
@@ -214,7 +213,6 @@ class TrialRunner:
         self, policy: ClusterPolicy, guard: Guard, *, shuffle_hours: int = 0,
         log_holds: bool = False,
     ) -> ClusterRun:  # fmt: skip
-        """With as many hours of the grid as it takes."""
         while True:
             known = self.grid
             if shuffle_hours:
@@ -227,7 +225,9 @@ class TrialRunner:
                 return run
             self._reach(2 * max(self.count, self._hours_of(run.end_ns)))
 
-    def _fixed_quota(self, policy: ClusterPolicy, measured: Measured) -> tuple[float, Measured]:
+    def _fixed_quota(
+        self, policy: ClusterPolicy, measured: PolicyMeasures
+    ) -> tuple[float, PolicyMeasures]:
         """Its base under a fixed quota: of the same mean, or that costs as much executor time."""
         terms = msgspec.structs.asdict(policy.quota_terms)
         like = functools.partial(FixedQuota, policy.innermost, **terms)

@@ -149,7 +149,6 @@ class Placements(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         )
 
     def added_pct(self, outcome: PlacementOutcome) -> tuple[float, float]:
-        """Operational and total carbon above the best, in per cent."""
         return (
             _above(outcome.operational_kg.mid, self.best.operational_kg.mid),
             _above(outcome.total_kg.mid, self.best.total_kg.mid),
@@ -186,7 +185,7 @@ def place_jobs(
     known = reference or float(supply.capacity.sum() / (supply.servers * supply.threads).sum())
     groups = Groups.of(supply.servers, supply.threads, per_thread / known)
     tried = [*metrics, *(METRICS[name] for name in _COMPARED if METRICS[name] not in metrics)]
-    span = _Span.of(jobs, groups)
+    span = _Horizon.of(jobs, groups)
     intensity = grid(span.start_ns, span.latest_ns if shift else span.last_ns)
     _check_begin(jobs, intensity)
     mean = intensity.mean(span.start_ns, min(span.last_ns, intensity.end_ns))
@@ -255,7 +254,7 @@ def _beyond(jobs: Demand, job: int, intensity: Signal) -> InputError:
     )  # fmt: skip
 
 
-class _Span(msgspec.Struct, frozen=True):
+class _Horizon(msgspec.Struct, frozen=True):
     """The horizon: from the first arrival on; until jobs end if none has to wait, and at most."""
 
     start_ns: int
@@ -263,7 +262,7 @@ class _Span(msgspec.Struct, frozen=True):
     latest_ns: int
 
     @classmethod
-    def of(cls, jobs: Demand, groups: Groups) -> _Span:
+    def of(cls, jobs: Demand, groups: Groups) -> _Horizon:
         longest = np.rint(jobs.duration_ns / groups.speed.min()).astype(np.int64)
         last = jobs.arrival_ns + longest
         with_deadline = jobs.deadline_ns < _NEVER
@@ -336,7 +335,6 @@ class _Run:
         return cleanest_starts(self.intensity, jobs.arrival_ns, latest, length)
 
     def _liked_speed(self, order: Sequence[Candidate]) -> Floats:
-        """By job, the speed of the first machine in the order that it fits on."""
         speed = np.empty(self.jobs.cores.size)
         left = np.ones(speed.size, dtype=bool)
         for candidate in order:
@@ -370,7 +368,6 @@ class _Account:
         return ways[min(good, key=lambda n: (grams[n], ways[n].shifted))], ways[plain]
 
     def outcome(self, metric: Metric, way: _Way, plain: _Way) -> PlacementOutcome:
-        """Everything that is counted of one placement, beside the one without shifts."""
         placed, order = way.placed, way.order
         names = self.supplies["mid"].names
         waits = (placed.start_ns - way.release_ns) / 1e9

@@ -177,7 +177,6 @@ def _figures(seen: Seen) -> list[Figure]:
 
 
 def _hindsight(ahead: Signal, actual: Signal | None) -> list[Figure]:
-    """How good the forecast was, where what came is known."""
     if actual is None or not (actual.values > 0).all():
         return []
     expected = ahead.at(actual.time_ns)
@@ -203,7 +202,6 @@ def _extreme(hours: Signal, name: str, label: str) -> Figure:
 
 
 def _by_hour(hours: Signal) -> dict[str, list[float]]:
-    """Mean, 10th and 90th percentile at each hour of the day that the span holds."""
     of_day = hours.time_ns // HOUR_NS % 24
     rows: dict[str, list[float]] = {"hour": [], "mean": [], "low": [], "high": []}
     for hour in range(24):

@@ -151,7 +151,6 @@ def _name(servers: _Servers) -> str:
 
 
 def _score_unit(fleet: Fleet) -> str:
-    """What performance is measured in; empty where no machine has a score."""
     scored = [group.machine for group in fleet.groups if group.machine.score > 0]
     units = sorted({machine.score_unit or "points" for machine in scored})
     if not scored or (len(scored) == len(fleet.groups) and len(units) == 1):

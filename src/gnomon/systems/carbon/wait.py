@@ -50,7 +50,6 @@ class WaitPlan(msgspec.Struct, frozen=True):
 
     @property
     def saved_pct(self) -> float:
-        """What waiting is expected to save, in per cent of starting at once."""
         if self.at_once is None or self.then is None or self.at_once.mid <= 0:
             return 0.0
         return 100.0 * (1.0 - self.then.mid / self.at_once.mid)

@@ -11,7 +11,7 @@ from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.ingest.jobs.jobs import Jobs
 from gnomon.ingest.metrics.power_series import PowerSeries, read_power_series
-from gnomon.model.machines.machine import Fleet, Group, Machine, find_machine
+from gnomon.model.machines.machine import Fleet, Machine, MachineGroup, find_machine
 from gnomon.series import Signal
 from gnomon.systems.carbon import metric
 from gnomon.systems.carbon.accounts import holdings
@@ -39,7 +39,7 @@ def a_machine(name="m", **changes):
 
 
 def a_fleet(*groups, pue=1.0):
-    groups = groups or (Group(machine=a_machine(), count=2, bought=2020),)
+    groups = groups or (MachineGroup(machine=a_machine(), count=2, bought=2020),)
     pue = pue if isinstance(pue, Estimate) else Estimate.exact(pue)
     return Fleet(groups=tuple(groups), pue=pue, name="test")
 
@@ -96,7 +96,10 @@ def test_a_job_by_hand():
 
 
 def test_amortisation_by_age_and_sunk():
-    jobs, fleet = jobs_of((0, 1, 16)), a_fleet(Group(machine=a_machine(), count=1, bought=2016))
+    jobs, fleet = (
+        jobs_of((0, 1, 16)),
+        a_fleet(MachineGroup(machine=a_machine(), count=1, bought=2016)),
+    )
     by = {
         how: account_jobs(jobs, fleet, grid(), amortise=how, year=2024)
         for how in ("life", "age", "sunk")
@@ -118,15 +121,15 @@ def test_amortisation_by_age_and_sunk():
 
 def test_named_machines_and_accelerators():
     fleet = a_fleet(
-        Group(
+        MachineGroup(
             machine=a_machine("small", idle_w=Estimate.exact(0), peak_w=Estimate.exact(160)),
             count=1,
         ),
-        Group(
+        MachineGroup(
             machine=a_machine("large", idle_w=Estimate.exact(0), peak_w=Estimate.exact(320)),
             count=1,
         ),
-        Group(machine=find_machine("A100"), count=4),
+        MachineGroup(machine=find_machine("A100"), count=4),
     )
     jobs = jobs_of(
         (0, 1, 1),
@@ -146,7 +149,8 @@ def test_named_machines_and_accelerators():
 def test_a_model_bought_twice_is_shared_by_size():
     machine = a_machine("twin")
     fleet = a_fleet(
-        Group(machine=machine, count=3, bought=2010), Group(machine=machine, count=1, bought=2024)
+        MachineGroup(machine=machine, count=3, bought=2010),
+        MachineGroup(machine=machine, count=1, bought=2024),
     )
     found = account_jobs(
         jobs_of((0, 1, 4), machine=("twin",)), fleet, grid(), amortise="sunk", year=2024
@@ -203,7 +207,7 @@ spans = st.tuples(st.integers(0, 30), st.integers(1, 15), st.sampled_from([0.5, 
 )
 def test_prop_tsci_over_all_jobs_is_the_fleets_total(rows, values, spread):
     fleet = a_fleet(
-        Group(machine=a_machine("a"), count=2), Group(machine=a_machine("b", threads=32, embodied_kg=Estimate.exact(300)), count=1),
+        MachineGroup(machine=a_machine("a"), count=2), MachineGroup(machine=a_machine("b", threads=32, embodied_kg=Estimate.exact(300)), count=1),
         pue=1.2,
     )  # fmt: skip
     machine = tuple("" if spread else "ab"[i % 2] for i in range(len(rows)))
@@ -283,7 +287,7 @@ def test_names_are_looked_up_once(monkeypatch):
     asked = []
     plain = holdings._plain
     monkeypatch.setattr(holdings, "_plain", lambda name: asked.append(name) or plain(name))
-    fleet = a_fleet(*(Group(machine=a_machine(f"m{i}"), count=1) for i in range(40)))
+    fleet = a_fleet(*(MachineGroup(machine=a_machine(f"m{i}"), count=1) for i in range(40)))
     names = tuple(f"M-{i % 40}" for i in range(200))
     found = account_jobs(jobs_of(*[(0, 1, 1)] * 200, machine=names), fleet, grid())
     assert found.energy_kwh.mid == pytest.approx(np.full(200, 300 / 16 / 1000))

@@ -17,7 +17,7 @@ import msgspec
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.ingest.profiler.kineto import read_kineto
-from gnomon.ingest.profiler.measured import Measured, read_measured
+from gnomon.ingest.profiler.measured import MeasuredRun, read_measured
 from gnomon.report import hash_input
 from gnomon.sim.trace.graph import build_graph
 from gnomon.sim.trace.unprofiled import unprofiled_step
@@ -47,7 +47,7 @@ def original_profile(trace_path: Path, step_ms: float | None = None) -> Profile:
     return _profile(trace_path, _measured_step(measured), "measured", measured)
 
 
-def _measured_step(measured: Measured) -> Estimate | None:
+def _measured_step(measured: MeasuredRun) -> Estimate | None:
     mid = measured.step_ms
     if mid is None or not mid > 0:
         return None
@@ -61,8 +61,8 @@ def clone_profile(trace_path: Path, run: CloneRun | None) -> Profile:
     What lies beside the profile is not read: it may be what was measured of the original.
     """
     if run is None:
-        return _profile(trace_path, None, "estimated", Measured(), cache=False)
-    known = Measured(peak_bytes=run.peak_bytes, power_w=run.median_power_w)
+        return _profile(trace_path, None, "estimated", MeasuredRun(), cache=False)
+    known = MeasuredRun(peak_bytes=run.peak_bytes, power_w=run.median_power_w)
     return _profile(trace_path, run.step, "measured", known, cache=False)
 
 
@@ -70,7 +70,7 @@ def _profile(
     path: Path,
     step: Estimate | None,
     step_from: StepSource,
-    measured: Measured,
+    measured: MeasuredRun,
     *,
     cache: bool = True,
 ) -> Profile:
