@@ -23,11 +23,7 @@ _LEAST_EDGES = 1 << 10
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Usage:
-    """What jobs take of groups of machines, and when.
-
-    Attributes:
-        group: The group whose units it holds; -1 for a job spread evenly over all of them.
-    """
+    """What jobs take of groups of machines, and when; -1 is all groups evenly."""
 
     start_ns: Ints
     end_ns: Ints

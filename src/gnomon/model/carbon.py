@@ -35,12 +35,7 @@ Intensity = Signal | Estimate
 
 
 class Carbon(msgspec.Struct, frozen=True):
-    """Energy and carbon of something that ran.
-
-    Attributes:
-        energy_kwh: What the meter of the building counts: with PUE.
-        operational_g: Energy times the grid's intensity while it ran.
-    """
+    """Energy, with PUE, and carbon of something that ran."""
 
     energy_kwh: Estimate
     operational_g: Estimate
@@ -242,7 +237,6 @@ def account_timeline(
     """Carbon of any timeline, by device: busy at `load`, idle for the rest of the makespan.
 
     Args:
-        intensity: The grid; a signal has to cover the run.
         start_ns: When the first task started, on the intensity's clock.
         device_of: The device a lane belongs to, None for lanes that are no device's; without it
             the part of a lane's name before its first slash, as in 'rank 0/stream 7'.

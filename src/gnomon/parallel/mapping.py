@@ -218,7 +218,6 @@ def pmap(
         retry_on: exceptions of the function that are worth another attempt as well.
         resume: a folder that keeps finished results; a later call with the same function and
             items goes on from there. `Results.reused` says how many were found.
-        progress: called after every item, see Progress and RichProgress.
         seed: gives each item a generator of its own, the same on any back end.
         chunk: items sent to a local worker at once; by default few enough to end together.
         timeout_s: the time one attempt may take. On Ray it interrupts Python code only.

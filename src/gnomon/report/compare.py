@@ -112,11 +112,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def compare(a: Result, b: Result, max_regress: float = 0.0) -> Comparison:
-    """Compares `b` (after) with `a` (before), figure by figure.
-
-    Args:
-        max_regress: How much worse a figure may get, as a fraction of its value before.
-    """
+    """Compares `b` with `a`; `max_regress` is a fraction of a figure's value in `a`."""
     if a.system != b.system:
         raise InputError(
             f"a result of {a.system!r} cannot be compared with one of {b.system!r}",

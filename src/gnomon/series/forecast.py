@@ -151,7 +151,6 @@ def score(
     them: day 1 is the mean over 1 to 24 hours ahead.
 
     Args:
-        days: How many whole days ahead to report.
         start_ns: Where the first forecast begins; unless given, a year before the end, or half
             way.
         end_ns: Where the last one ends; the end of the signal unless given.

@@ -224,7 +224,6 @@ def write_arrow(
     rest is converted a million rows at a time, so no second copy of the table is ever made.
 
     Args:
-        path: The file; its folder must exist.
         columns: Name to numpy array, strings, `Dictionary` or `ListOf`, all of one length.
     """
     try:

@@ -93,11 +93,7 @@ class ExecutionTrace(msgspec.Struct, frozen=True, eq=False, dict=True):
         return {node.id: place for place, node in enumerate(self.nodes)}
 
     def node_at(self, id: int) -> Node:
-        """The node with this id.
-
-        Raises:
-            KeyError: There is none.
-        """
+        """The node with this id; KeyError where there is none."""
         return self.nodes[self._places[id]]
 
     @cached_property
@@ -134,11 +130,7 @@ _SCHEMA = re.compile(rb'"schema"\s*:\s*"\d+\.\d+\.\d+')
 def read_execution_trace(
     path: str | os.PathLike[str], member: str | None = None
 ) -> ExecutionTrace:
-    """Reads one trace: .json, plain or as .gz, .zst, .tar or .tar.gz.
-
-    Args:
-        path: The file. `FILE:MEMBER` names a file in an archive.
-    """
+    """Reads .json, as it is or as .gz, .zst, .tar, .tar.gz; `FILE:MEMBER` names a member."""
     raw, source = read_document(path, member, "execution trace", looks_like_execution_trace)
     return _trace(decode_trace(raw, source), source)
 

@@ -132,11 +132,7 @@ class ValueReader:
         self, values: list[object], shapes: list[object], types: list[str],
         strides: list[object] | None,
     ) -> tuple[Value, ...]:  # fmt: skip
-        """The values of one side of a node.
-
-        Raises:
-            MalformedValue: They do not belong together.
-        """
+        """The values of one side of a node; MalformedValue where they do not belong together."""
         if not len(values) == len(shapes) == len(types):
             raise MalformedValue(_lengths(values, shapes, types))
         if strides is not None:

@@ -31,12 +31,7 @@ _MARK = "# gnomon-signal "
 
 
 class IntensityFile(msgspec.Struct, frozen=True, eq=False):
-    """A signal of intensity, and what was found on the way.
-
-    Attributes:
-        signal: Grams a kWh, without gaps, its kind saying basis and scope.
-        notes: What was filled, merged, estimated or taken for granted.
-    """
+    """A signal in g/kWh without gaps, its kind saying basis and scope, and notes about it."""
 
     signal: Signal
     notes: tuple[str, ...]

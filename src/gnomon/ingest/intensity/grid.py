@@ -42,7 +42,6 @@ def grid_signal(
 
     Args:
         zone: A zone that has a profile, or g/kWh as a number; with a file, what it is of.
-        file: Real hours; they have to cover the span.
         scope: Life-cycle or direct; with a file, which column is meant.
         fill: How gaps of a file are filled; without it a gap is refused.
         folder: Where files of real hours are, each named by its zone: DE.csv. One that covers

@@ -32,11 +32,7 @@ from gnomon.units import DAY_NS
 
 
 class LiveAnswer(msgspec.Struct, frozen=True, eq=False):
-    """The answer of a service, now or before.
-
-    Attributes:
-        is_stale: Whether it is older than it should be, because the service failed.
-    """
+    """The answer of a service; stale where it is an earlier one, because the service failed."""
 
     signal: Signal
     age_s: float
@@ -121,12 +117,7 @@ class Provider(ABC):
     def _ask(
         self, path: str, query: Mapping[str, str], zone: str | None, kept_as: str | None = None
     ) -> LiveAnswer:
-        """The answer, from the cache while it is fresh, from there with its age on failure.
-
-        Args:
-            zone: Which one is meant, where an answer may hold several.
-            kept_as: What it is kept as, where the address changes with the time.
-        """
+        """The answer, from the cache (as `kept_as`) while fresh, with its age on failure."""
         url = f"{self.base_url}{path}" + (f"?{urlencode(query)}" if query else "")
         place = self._place(url if kept_as is None else f"{self.base_url} {kept_as}")
         kept = _load(place)

@@ -60,11 +60,7 @@ def file_outlook(
     zone: str | None = None,
     scope: Scope = "lifecycle",
 ) -> Outlook:
-    """Hours to come from a file: as they stand in it, or forecast from those before.
-
-    Args:
-        end_ns: Until when, at most: the file may end before.
-    """
+    """Hours to come from a file: as they stand in it, or forecast from those before."""
     signal = read_intensity(path, zone=zone, scope=scope).signal
     name = os.path.basename(os.fspath(path))
     if signal.start_ns > start_ns:

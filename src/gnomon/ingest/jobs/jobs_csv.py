@@ -80,7 +80,6 @@ def read_jobs_csv(path: str | os.PathLike[str], *, zone: tzinfo = UTC) -> Jobs:
     """Read a table of jobs.
 
     Args:
-        path: A .csv (commas, semicolons or tabs), plain or compressed.
         zone: Where times without an offset are from.
 
     >>> import tempfile

@@ -47,12 +47,7 @@ def is_sacct(head: bytes) -> bool:
 
 
 def read_sacct(path: str | os.PathLike[str], *, zone: tzinfo = UTC) -> Jobs:
-    """Read jobs from sacct's output; what was left out or assumed is in the notes.
-
-    Args:
-        path: The output, plain or compressed, header included.
-        zone: The time zone of the cluster; sacct's times carry none.
-    """
+    """Read jobs from sacct's output, whose times are those of the cluster's `zone`."""
     where = os.fspath(path)
     table = _read_rows(where)
     kept, notes = _settle(_fold(table.rows), table, zone)

@@ -124,7 +124,6 @@ def read_signal_csv(
     them have it. Files that `write_signal_csv` wrote come back as they were.
 
     Args:
-        path: A .csv, or one compressed by gzip under any name.
         time_column: Needed when neither its name nor its first cell shows it.
         unit: Needed when the header does not say it (as in 'gCO₂eq/kWh' or 'power_w').
         step_ns: How long a value speaks, for files whose step is not the commonest distance.

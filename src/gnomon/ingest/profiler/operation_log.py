@@ -148,9 +148,6 @@ def read_operation_log(path: str | os.PathLike[str]) -> OperationLog:
 
     The layout of `trace-NAME.parquet` is `meta-NAME.yaml`; otherwise a YAML file of the same name
     or `meta.yaml` is taken.
-
-    Raises:
-        MissingExtra: A Parquet file, and pyarrow is not installed.
     """
     where = str(path)
     is_parquet = read_head(path, 4) == _PARQUET

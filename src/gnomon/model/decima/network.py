@@ -60,7 +60,6 @@ class DecimaWeights(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         parameters: float32, 4,770 of them: net after net as in `NETS`, of each layer the weights
             (inputs x outputs, row by row), then the biases.
-        about: How it was trained, in a line.
 
     >>> weights = DecimaWeights.initial(np.random.default_rng(0))
     >>> [(layer.net, layer.weight.shape) for layer in weights.layers()][:2]

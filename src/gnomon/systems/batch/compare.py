@@ -44,7 +44,6 @@ class PolicyComparison(msgspec.Struct, frozen=True):
     Attributes:
         figures: By name, as in `FIELDS`; without a control, its figures are missing. Ranges hold
             95 % of resampled sets of start hours.
-        quota_share: Of the fixed quota's control, on average.
     """
 
     policy: str

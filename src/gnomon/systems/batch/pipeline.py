@@ -24,11 +24,7 @@ from gnomon.systems.batch.trial import (
 
 
 class Answer(msgspec.Struct, frozen=True, eq=False):
-    """What an experiment came to.
-
-    Attributes:
-        held: For each carbon-aware policy the stages it held in the first trial.
-    """
+    """What an experiment found; `held` are stages that policies held in the first trial."""
 
     experiment: Experiment
     seed: int
@@ -43,11 +39,7 @@ def run_experiment(
     on: str | None = None, resume: str | os.PathLike[str] | None = None,
     progress: Progress | None = None, explain: bool = True,
 ) -> Answer:  # fmt: skip
-    """Every policy on every grid, `trials` times.
-
-    Args:
-        trials: Start hours on each grid; jobs of one number are the same on all.
-    """
+    """Every policy on every grid, `trials` times; jobs of one number are the same on all."""
     if trials < 1:
         raise InputError(f"{trials} trials", hint="at least one")
     if not grids:

@@ -21,7 +21,7 @@ from gnomon.systems.batch.measure import PolicyMeasures, Power, measure
 
 #: Runs that find the fixed quota of as much work: it is known to a few per cent then.
 _QUOTA_RUNS = 5
-#: GridHours of the grid beyond which a run is taken to be stuck.
+#: Hours of the grid beyond which a run is taken to be stuck.
 _MOST_HOURS = 24 * 3_660
 
 
@@ -36,7 +36,6 @@ class Experiment(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     Attributes:
         hour_ns: How long an hour of the grid takes in the simulation.
-        forecast: What is known of the hours to come.
         finish_within: Where given, carbon-aware policies are to be done within so many times the
             first policy's time.
         guard: How long carbon-aware policies may keep work waiting, besides what they say.
@@ -83,7 +82,7 @@ class TrialOutcome(msgspec.Struct, frozen=True):
 
     Attributes:
         start: The first hour, counted from the begin of the grid's hours.
-        hours: GridHours of the grid that the first policy took.
+        hours: Hours of the grid that the first policy took.
         bound: Least mean intensity of the first policy's work, by how much later it may end.
     """
 
@@ -199,11 +198,7 @@ class TrialRunner:
         self, policy: ClusterPolicy, *, shuffle_hours: int = 0,
         log_holds: bool = False,
     ) -> ClusterRun:  # fmt: skip
-        """A policy to the end; all but the first are to keep to the deadline.
-
-        Args:
-            shuffle_hours: For a placebo, how many hours are seen in an order of chance.
-        """
+        """A policy to the end, the first without a deadline; a placebo sees shuffled hours."""
         within, guard = self.experiment.finish_within, self.experiment.guard
         if within is not None and not self._is_first(policy):
             guard = tighter(guard, Guard(finish_by_ns=round(self.first.end_ns * within)))

@@ -118,11 +118,7 @@ def place_file(
     year: int | None = None, this_year: int, reference: str | None = None,
     timezone: tzinfo = UTC,
 ) -> tuple[Placements, list[str]]:  # fmt: skip
-    """The jobs of a file placed on a fleet by each metric, and notes.
-
-    Args:
-        reference: The machine that durations were measured on; the fleet's mean unless given.
-    """
+    """The jobs of a file placed by each metric; durations are those of `reference`."""
     found = read_jobs_csv(jobs, zone=timezone)
     demand = demand_of(found, fleet)
     first = int(demand.arrival_ns.min()) if demand.arrival_ns.size else 0

@@ -41,7 +41,6 @@ class Demand(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         duration_ns: How long it runs on the reference thread.
         deadline_ns: By when it should be over; the largest int64 for none.
         load: How busy it keeps its threads, 0 to 1; all the time unless given.
-        lines: The line of the file each came from, or empty.
     """
 
     arrival_ns: Ints

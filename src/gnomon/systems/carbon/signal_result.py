@@ -24,12 +24,7 @@ _WINDOWS_H = (1, 2, 4, 8, 24)
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What is shown of a signal.
-
-    Attributes:
-        ahead: The forecast that follows it, if one was asked for.
-        actual: What then came, as far as it is known.
-    """
+    """What is shown of a signal: its hours, a forecast, and what is known of what came."""
 
     hours: Signal
     ahead: Signal | None = None
@@ -55,7 +50,6 @@ def see(
     Args:
         known: All that is known; what lies before the span is history to learn from.
         horizon_ns: How far ahead to forecast; not at all if None.
-        where: The file or the service, for errors.
     """
     first, last = -(-start_ns // HOUR_NS) * HOUR_NS, end_ns // HOUR_NS * HOUR_NS
     if last <= first:

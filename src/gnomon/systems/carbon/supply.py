@@ -28,7 +28,6 @@ class Supply(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         servers: How many of each.
         threads: Of one server; of a node of accelerators, its boards.
         points: Performance of one server, in the score's unit.
-        peak_w: Drawn by one server at full load, idle power included.
         embodied_g_h: Embodied carbon that one server is charged for an hour, whatever it does.
         pue: What the building draws for one watt of a server.
         score_unit: What points are; 'threads' where no score is known.
@@ -73,12 +72,7 @@ class Supply(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 def supply_of(
     fleet: Fleet, *, year: int, amortise: Amortisation = "life", end: End = "mid"
 ) -> Supply:
-    """The columns of a fleet in some year.
-
-    Args:
-        year: When; the age of a server follows from when it was bought.
-        end: Which end of every range to take.
-    """
+    """The columns of a fleet in some year, from which follows the age of each server."""
     check_alike(fleet)
     groups = _servers(fleet)
     unit = _score_unit(fleet)

@@ -102,11 +102,7 @@ class Saved(msgspec.Struct, frozen=True):
 
 
 def plan_wait(outlook: Outlook, now_ns: int, *, within_ns: int, length_ns: int) -> WaitPlan:
-    """The cleanest start before a deadline.
-
-    Args:
-        within_ns: How long from now it may take until all is done.
-    """
+    """The cleanest start of work that has to be done `within_ns` from now."""
     if length_ns <= 0:
         raise InputError("how long does it take? It has to be more than nothing")
     if length_ns > within_ns:
@@ -171,7 +167,6 @@ def start_clean(
 
     Args:
         within: How long from the call until all has to be done, as '12h'.
-        length: How long the function takes, as '2h'.
         outlook: A forecast between two times, in place of the zone's usual hours. Where it
             fails, the function starts at once.
         log: Told beforehand what is expected and afterwards what was saved; stderr unless given.

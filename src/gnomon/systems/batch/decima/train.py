@@ -92,7 +92,6 @@ class TrainingProgress(msgspec.Struct, frozen=True):
     """An iteration that is done.
 
     Attributes:
-        iteration: From 1 on.
         jct_s: Mean time of a job over its rollouts.
         fair_s: The same under fair shares.
         entropy: Of a decision, as a share of that of even chances.
@@ -146,7 +145,6 @@ def train_decima(
     Args:
         kinds: Jobs that it learns on; of several sets, an episode takes one.
         out: Where the weights go. Beside them, while it trains, lies a file to go on from.
-        start: Weights to begin with; untrained ones unless given.
     """
     how = training or Training()
     sets = [kinds] if isinstance(kinds, JobKinds) else list(kinds)

@@ -192,12 +192,7 @@ def _plain(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Idle:
-    """What idle capacity costs, by job, and what nobody was there to carry.
-
-    Attributes:
-        nobody_g: Both, of hours in which nothing ran.
-        overfull_ns: How long jobs held more than there is.
-    """
+    """What idle capacity costs, by job, and what fell into hours in which nothing ran."""
 
     operational_g: Ranges
     embodied_g: Ranges
