@@ -94,7 +94,8 @@ def _gunzip(file: BinaryIO, where: str, size: int) -> Iterator[bytes]:
     raise InputError("the gzip stream ends early", where=where, hint="was the file cut short?")
 
 
-def _zstd() -> Any:
+def load_zstandard() -> Any:
+    """The module, or the line that installs it."""
     try:
         import zstandard
     except ImportError:
@@ -104,7 +105,7 @@ def _zstd() -> Any:
 
 def _zstd_head(file: BinaryIO, size: int) -> bytes:
     try:
-        zstandard = _zstd()
+        zstandard = load_zstandard()
     except MissingExtra:
         return b""
     try:
@@ -115,7 +116,7 @@ def _zstd_head(file: BinaryIO, size: int) -> bytes:
 
 
 def _unzstd(file: BinaryIO, where: str, size: int) -> Iterator[bytes]:
-    zstandard = _zstd()
+    zstandard = load_zstandard()
     stream = zstandard.ZstdDecompressor().decompressobj()
     try:
         while raw := file.read(size):

@@ -135,21 +135,11 @@ class Signal:
         >>> s.end_ns, Signal.from_samples([0, 9], [1, 2], step_ns=3, unit="W", kind="power").gaps()
         (80, [Gap(start_ns=3, end_ns=9)])
         """
-        times, numbers = _instant.as_ns(time_ns), np.asarray(values, dtype=np.float64)
-        ends = {k: fields.pop(k) for k in ("low", "high") if fields.get(k) is not None}
-        ranges = {name: np.asarray(end, dtype=np.float64) for name, end in ends.items()}
-        shapes = {array.shape for array in (times, numbers, *ranges.values())}
-        if len(shapes) > 1 or times.ndim != 1 or times.size == 0:
-            raise InputError("samples have to be lists of one length, and not empty")
-        return _reshape.from_samples(
-            cls,
-            times,
-            numbers,
-            ranges,
-            step_ns,
-            end_ns,
-            {**fields, "unit": unit, "kind": kind, "shape": shape},
-        )
+        given = {"values": values} | {k: fields.pop(k, None) for k in ("low", "high")}
+        arrays = {k: np.asarray(v, dtype=np.float64) for k, v in given.items() if v is not None}
+        fields |= {"unit": unit, "kind": kind, "shape": shape}
+        times = _instant.as_ns(time_ns)
+        return cls(**fields, **_reshape.samples(times, arrays, step_ns, end_ns, shape))
 
     @classmethod
     def regular(

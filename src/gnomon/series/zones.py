@@ -126,7 +126,7 @@ def zone_signal(
 
 
 def zone_intensity(name: str) -> Estimate:
-    """Grams of CO2 equivalent a kilowatt-hour in a grid: mean of a year, and its hours' range.
+    """gCO2e/kWh of a grid: mean of a year, and its hours' range.
 
     Average, life-cycle; 80 % of the hours of the newest year lie in the range. A number stands
     for itself.

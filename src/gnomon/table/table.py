@@ -103,7 +103,7 @@ class Table(msgspec.Struct, frozen=True, eq=False):
         cls, name: str, columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]], *,
         units: Mapping[str, str] | None = None, caption: str = "",
     ) -> Table:  # fmt: skip
-        """The same from plain lists or arrays, a value a row.
+        """The same from plain lists or arrays, a value per row.
 
         >>> Table.from_columns("orders", {"machine": ["a", "b"], "rank": [2, 1]})["rank"].tolist()
         [2, 1]

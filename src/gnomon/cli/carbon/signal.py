@@ -139,7 +139,7 @@ def _generated(
     seed: int,
     fill: str | None,
 ) -> tuple[Signal, int, int, list[str]]:
-    """Generated hours to the end of the span, with a history to learn from, and what to say."""
+    """Generated hours to the end of the span, with a history to learn from, and notes."""
     from gnomon.ingest.intensity.grid import is_number, notes_on_distance
     from gnomon.series.zones import zone_names, zone_profile, zone_signal
 

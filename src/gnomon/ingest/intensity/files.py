@@ -1,6 +1,6 @@
 """Files of a grid's carbon intensity, whoever wrote them, to one checked `Signal`.
 
-What a file is is told by its content: Electricity Maps (exports and API answers), WattTime (v2,
+A file is recognised by its content: Electricity Maps (exports and API answers), WattTime (v2,
 v3), the Carbon Intensity API of Great Britain, the Carbon Aware SDK, CarbonCast, tables that
 `write_signal_csv` wrote, and any other table whose columns say what they are. Plain or gzip.
 """

@@ -27,7 +27,7 @@ class Outlook(msgspec.Struct, frozen=True, eq=False):
     """What the grid is expected to do.
 
     Attributes:
-        signal: Grams a kilowatt-hour from now on; None where nobody knows.
+        signal: g/kWh from now on; None where nobody knows.
         basis: Where it comes from, or why there is none, in words.
     """
 

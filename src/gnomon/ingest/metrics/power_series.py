@@ -1,7 +1,7 @@
 """Measured power from Prometheus: Kepler, Scaphandre, and whatever else says watts or joules.
 
 Reads the answer of a range query (`/api/v1/query_range`, JSON) and the text format with time
-stamps (a federation dump, `promtool tsdb dump-openmetrics`). A name tells its unit: `..._watts`,
+stamps (a federation dump, `promtool tsdb dump-openmetrics`). A name says its unit: `..._watts`,
 `..._microwatts`, `..._joules_total`. Counters of energy become power by differences, and a
 counter that falls has been reset: it counts from zero.
 """
@@ -106,8 +106,8 @@ def read_power_series(
         raise InputError(f"{len(names)} metrics speak of power", where=where, hint=hint)
     if not speaking:
         seen = ", ".join(dict.fromkeys(series.metric or "(no name)" for series in found))
-        told = f"there are {seen[:200]}; say the unit if it is power" if found else None
-        raise InputError("no series of watts or joules", where=where, hint=told)
+        hint = f"there are {seen[:200]}; say the unit if it is power" if found else None
+        raise InputError("no series of watts or joules", where=where, hint=hint)
     return [_to_power(series, unit, where) for series in _outermost(speaking)]
 
 
@@ -184,7 +184,7 @@ def _parse_text(raw: bytes, where: str) -> list[_SeriesSamples]:
         if key not in series:
             labels = _parse_labels(match["labels"] or "", f"{where} line {number}")
             series[key] = _SeriesSamples(match["name"], labels, [], [], f"line {number}")
-        # The text format counts milliseconds, OpenMetrics seconds; both are told by their size.
+        # The text format counts milliseconds, OpenMetrics seconds; their size shows which.
         stamp = float(match["time"])
         stamp = stamp / 1e3 if stamp > 1e11 else stamp
         if not _is_time(stamp):

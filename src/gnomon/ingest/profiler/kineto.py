@@ -221,7 +221,7 @@ def _id(raw: bytes) -> int | str:
 
 
 def _gpus(raw: bytes) -> tuple[str, ...]:
-    # What is said about the machine is nice to have: a trace is not refused for want of it.
+    # What is known of the machine is nice to have: a trace is not refused for want of it.
     try:
         devices = msgspec.json.decode(raw or b"[]", type=list[_Device] | None)
     except BAD_JSON:

@@ -259,7 +259,7 @@ def _warnings(answer: Answer) -> list[str]:
         )
     if len(answer.outcomes) == len(answer.by_grid):
         remarks.append(
-            "One trial a grid: there are no ranges, and another hour may say otherwise."
+            "One trial per grid: there are no ranges, and another hour may say otherwise."
         )
     starts = {(outcome.grid, outcome.start) for outcome in answer.outcomes}
     if len(starts) < len(answer.outcomes):

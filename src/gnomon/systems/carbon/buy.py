@@ -225,7 +225,7 @@ class _Weigh:
         supply = msgspec.structs.replace(supply, pue=float(getattr(fleet.pue, end)))
         share = min(self.demand / float(supply.capacity.sum()), 1.0)
         order = best_order(supply, 1.0, sleep=self.sleep)
-        # At one gram a kWh, grams an hour are kilowatts.
+        # At 1 g/kWh, g/h are kilowatts.
         kilowatts = filled_g_h(supply, order, [share], 1.0, sleep=self.sleep)[0]
         return float(kilowatts) * YEAR_H
 

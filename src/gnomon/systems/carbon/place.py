@@ -174,7 +174,7 @@ def place_jobs(
     """Places jobs by each metric and counts what each placement truly emits.
 
     Args:
-        grid: Grams a kilowatt-hour between two times; a file may have less than is asked for.
+        grid: g/kWh between two times; a file may have less than is asked for.
         reference: Points of the thread that durations were measured on; the fleet's mean unless
             given. A thread with twice the points takes half the time.
     """

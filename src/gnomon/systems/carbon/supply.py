@@ -57,7 +57,7 @@ class Supply(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return float((self.servers * self.embodied_g_h).sum())
 
     def operational_g(self, g_kwh: float) -> Floats:
-        """Grams a point-hour at full load, as oSCI has it: idle power shared by what runs."""
+        """Grams per point-hour at full load, as oSCI has it: idle power shared by what runs."""
         return self.peak_w * self.pue * g_kwh / 1000.0 / self.points
 
     def marginal_g(self, g_kwh: float) -> Floats:
@@ -65,7 +65,7 @@ class Supply(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return self.dynamic_w * self.pue * g_kwh / 1000.0 / self.points
 
     def embodied_g(self) -> Floats:
-        """Grams of embodied carbon a point-hour at full load, as SCI has it."""
+        """Grams of embodied carbon per point-hour at full load, as SCI has it."""
         return self.embodied_g_h / self.points
 
 

@@ -169,7 +169,7 @@ def start_clean(
         within: How long from the call until all has to be done, as '12h'.
         outlook: A forecast between two times, in place of the zone's usual hours. Where it
             fails, the function starts at once.
-        log: Told beforehand what is expected and afterwards what was saved; stderr unless given.
+        log: Notified of what is expected and then of what was saved; stderr unless given.
 
     >>> @start_clean("DE", within="3h", length="1h", sleep=lambda s: None, log=lambda text: None,
     ...              now_ns=iter(range(0, 10**15, 10**13)).__next__)
