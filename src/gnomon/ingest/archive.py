@@ -35,7 +35,7 @@ def read_document(
     """
     path, member = _file_and_member(path, member)
     raw, source = b"".join(read_pieces(path)), str(path)
-    if _is_tar(raw):
+    if raw[257:262] == b"ustar":
         raw, name = _take(raw, member, _Wanted(what, is_it), source)
         return raw, f"{source}:{name}"
     if member is not None:
@@ -52,10 +52,6 @@ def _file_and_member(
             if Path(text[: cut.start()]).is_file():
                 return text[: cut.start()], text[cut.end() :]
     return path, member
-
-
-def _is_tar(raw: bytes) -> bool:
-    return raw[257:262] == b"ustar"
 
 
 def _take(raw: bytes, member: str | None, wanted: _Wanted, where: str) -> tuple[bytes, str]:

@@ -269,12 +269,9 @@ def account_timeline(
         starts, ends = union_of_spans(timeline.start_ns[tasks], timeline.end_ns[tasks])
         busy_h = float((ends - starts).sum()) / HOUR_NS
         busy = grid_hours(intensity, starts + shift, ends + shift).total()
-        rest = Estimate(*sorted(max(0.0, w - b) for w, b in _ends(whole, busy)))
+        pairs = ((whole.low, busy.low), (whole.mid, busy.mid), (whole.high, busy.high))
+        rest = Estimate(*sorted(max(0.0, all_h - busy_part) for all_h, busy_part in pairs))
         energy = (busy_w * busy_h + machine.idle_w * (hours - busy_h)) * 1e-3 * pue
         grams = (busy_w * busy + machine.idle_w * rest) * 1e-3 * pue
         answer[name] = Carbon(energy, grams, embodied)
     return answer
-
-
-def _ends(a: Estimate, b: Estimate) -> list[tuple[float, float]]:
-    return [(a.low, b.low), (a.mid, b.mid), (a.high, b.high)]

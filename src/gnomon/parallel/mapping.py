@@ -103,7 +103,9 @@ class Completed(Generic[R_co]):
         if self._place.kind == "serial" or not missing:
             return _run_here(self._job, missing)
         if self._place.kind == "local":
-            return local.run(self._job, missing, self._place.workers or _cores())
+            # In a container this process may use fewer cores than the machine has.
+            workers = self._place.workers or len(os.sched_getaffinity(0))
+            return local.run(self._job, missing, workers)
         return cluster.run(self._job, missing, self._place.address, self._place.workers)
 
     def _value_of(self, index: int, outcome: Done | Fault) -> Any:
@@ -263,8 +265,3 @@ def _check(job: Job, place: Place, errors: str) -> None:
         raise InputError("on='serial' cannot end an item", hint="use timeout_s with local:1")
     if place.kind == "local" and job.items:
         local.check(job)
-
-
-def _cores() -> int:
-    """The cores this process may use, which in a container are fewer than the machine has."""
-    return len(os.sched_getaffinity(0))

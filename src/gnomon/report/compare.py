@@ -150,7 +150,8 @@ def _change(before: Figure | None, after: Figure | None, limit: float) -> Figure
                 )
             change = _relative(x, y, known.unit)
             verdict = _verdict(y - x, change, limit, known.better)
-            overlaps = _is_guess(before, after) and _range(before).overlaps(_range(after))
+            is_guess = isinstance(before.value, Estimate) or isinstance(after.value, Estimate)
+            overlaps = is_guess and _range(before).overlaps(_range(after))
     return FigureChange(
         known.name, known.label, known.unit, before, after, change, verdict, overlaps
     )
@@ -179,10 +180,6 @@ def _verdict(delta: float, change: float | None, limit: float, better: str | Non
     if better is None:
         return "changed"
     return "better" if (delta < 0) == (better == "lower") else "worse"
-
-
-def _is_guess(*figures: Figure) -> bool:
-    return any(isinstance(figure.value, Estimate) for figure in figures)
 
 
 def _range(figure: Figure) -> Estimate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -468,7 +469,7 @@ class Signal:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Through the constructor: plain unpickling would hand back arrays that can be written to.
-        return (_rebuild, (self._fields(),))
+        return (functools.partial(Signal, **self._fields()), ())
 
     def __repr__(self) -> str:
         zone = f", zone {self.zone!r}" if self.zone is not None else ""
@@ -480,10 +481,6 @@ class Signal:
         return (
             f"Signal({self.kind!r}, {self.unit}{zone}, {self.shape}, {count} {when}{gaps}{spread})"
         )
-
-
-def _rebuild(fields: dict[str, Any]) -> Signal:
-    return Signal(**fields)
 
 
 def _unwrap(result: Floats, *asked: int | Times | None) -> float | Floats:

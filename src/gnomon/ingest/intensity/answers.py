@@ -119,10 +119,10 @@ def _electricity_maps(answer: Any, where: str) -> Rows | None:
         value = entry.get("carbonIntensity") if isinstance(entry, dict) else None
         _take(rows, number, entry, "datetime", value)
         rows.estimated.append(entry.get("isEstimated") is True)
-        for found, name in ((factors, "emissionFactorType"), (grains, "temporalGranularity")):
+        for values, name in ((factors, "emissionFactorType"), (grains, "temporalGranularity")):
             given = entry.get(name, answer.get(name))
             if isinstance(given, str):
-                found.add(given)
+                values.add(given)
     if len(factors) > 1:
         shown = ", ".join(sorted(factors))
         raise InputError(f"rows of several emission factors: {shown}", where=where)

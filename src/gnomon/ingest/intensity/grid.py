@@ -57,7 +57,7 @@ def grid_signal(
         return signal, notes
     if zone is None:
         raise InputError("which grid?", hint="name a zone such as DE, or give g/kWh")
-    notes: list[str] = []
+    notes = []
     if (own := find_grid_file(folder, zone)) is not None:
         signal, notes = read_grid_file(own, zone=zone, scope=scope, fill=fill)
         if signal.start_ns <= start_ns and end_ns <= signal.end_ns:

@@ -106,7 +106,7 @@ def read_power_series(
         raise InputError(f"{len(names)} metrics speak of power", where=where, hint=hint)
     if not speaking:
         seen = ", ".join(dict.fromkeys(series.metric or "(no name)" for series in found))
-        hint = f"there are {seen[:200]}; say the unit if it is power" if found else None
+        hint = f"there are {seen[:200]}; say the unit if it is power"
         raise InputError("no series of watts or joules", where=where, hint=hint)
     return [_to_power(series, unit, where) for series in _outermost(speaking)]
 
