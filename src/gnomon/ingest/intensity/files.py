@@ -16,7 +16,7 @@ from gnomon.ingest.intensity.answers import read_json_rows
 from gnomon.ingest.intensity.rows import build_signal, choose_zone
 from gnomon.ingest.intensity.tables import read_csv_rows
 from gnomon.ingest.metrics.signal_csv import read_signal_csv
-from gnomon.ingest.text import read_pieces
+from gnomon.ingest.text import read_whole
 from gnomon.series import Fill, Signal
 from gnomon.series.intensity import (
     Basis,
@@ -25,7 +25,6 @@ from gnomon.series.intensity import (
     intensity_identity,
 )
 
-#: Of text, after decompression: a small .gz can hold any amount of it.
 _MOST_BYTES = 1 << 30
 _MARK = "# gnomon-signal "
 
@@ -68,7 +67,7 @@ def read_intensity(
     ('watttime-csv', 'carbon-intensity/marginal/direct', [453.6, 408.2])
     """
     where = os.fspath(path)
-    text = _read(where)
+    text = read_whole(where, _MOST_BYTES, hint="split it by year")
     if text.lstrip()[:1] in (b"{", b"["):
         return intensity_from_json(text, where, zone=zone, scope=scope, basis=basis, fill=fill)
     try:
@@ -95,18 +94,6 @@ def intensity_from_json(
     rows = choose_zone(read_json_rows(text.removeprefix(b"\xef\xbb\xbf"), where), zone)
     signal, notes = build_signal(rows, scope=scope, basis=basis, fill=fill)
     return IntensityFile(signal, tuple(notes), rows.format)
-
-
-def _read(where: str) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    for piece in read_pieces(where):
-        size += len(piece)
-        if size > _MOST_BYTES:
-            what = f"more than {_MOST_BYTES >> 20:,} MiB of text"
-            raise InputError(what, where=where, hint="split it by year")
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 def _read_own(
