@@ -24,17 +24,12 @@ if TYPE_CHECKING:
     from gnomon.report.terminal import print_result
 
 _LAZY = {
-    "load": "folder",
-    "print_result": "terminal",
-    "render_chart": "charts.svg",
-    "render_html": "html",
-    "save": "folder",
-    "to_json": "json",
-    "to_prometheus": "prometheus",
-    "write_csv": "folder",
-    "write_html": "html",
-    "write_json": "json",
-    "write_site": "html",
+    "folder": ["load", "save", "write_csv"],
+    "terminal": ["print_result"],
+    "charts.svg": ["render_chart"],
+    "html": ["render_html", "write_html", "write_site"],
+    "json": ["to_json", "write_json"],
+    "prometheus": ["to_prometheus"],
 }
 
 __all__ = [

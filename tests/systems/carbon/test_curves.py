@@ -17,7 +17,6 @@ from gnomon.systems.carbon.curves import (
     added_by_life,
     added_by_share,
     added_by_utilisation,
-    embodied_share,
     filled_g_h,
     largest,
 )
@@ -160,7 +159,10 @@ def test_a_dirty_grid_and_idle_power_take_the_fallacy_away():
 
 
 def test_share_of_the_case_study():
-    assert embodied_share(two_servers(), 1000.0) == pytest.approx(0.287, abs=0.001)
+    pair = two_servers()
+    embodied = pair.embodied_g().sum()
+    share = embodied / (embodied + pair.operational_g(1000.0).sum())
+    assert share == pytest.approx(0.287, abs=0.001)
 
 
 def test_sleepers_are_woken_after_the_efficient_are_full():

@@ -28,12 +28,9 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "Answer": "pipeline",
-        "Experiment": "trial",
-        "GridHours": "grids",
-        "Power": "measure",
-        "hours_of_zone": "grids",
-        "parse_policies": "trial",
-        "run_experiment": "pipeline",
+        "pipeline": ["Answer", "run_experiment"],
+        "trial": ["Experiment", "parse_policies"],
+        "grids": ["GridHours", "hours_of_zone"],
+        "measure": ["Power"],
     },
 )

@@ -102,12 +102,6 @@ def largest(
     return float(operational.max()), float(total.max()), float(corners[operational.argmax()])
 
 
-def embodied_share(supply: Supply, g_kwh: float) -> float:
-    """Embodied part of the carbon of a point-hour on each group, all groups together."""
-    embodied = supply.embodied_g().sum()
-    return float(embodied / (embodied + supply.operational_g(g_kwh).sum()))
-
-
 def added_by_share(
     supply: Supply, metric: Metric, shares: ArrayLike, g_kwh: float, *, sort_anew: bool = False,
     sleep: bool = False,

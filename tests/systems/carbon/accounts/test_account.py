@@ -17,7 +17,7 @@ from gnomon.systems.carbon import metric
 from gnomon.systems.carbon.accounts import holdings
 from gnomon.systems.carbon.accounts.account import METRICS, account_jobs
 from gnomon.systems.carbon.accounts.account_power import account_power, fill_power
-from gnomon.systems.carbon.accounts.account_result import parse_metrics, to_result, to_script
+from gnomon.systems.carbon.accounts.account_result import to_result, to_script
 from gnomon.systems.carbon.accounts.activity import read_activity
 
 HOUR_NS = 3600 * 10**9
@@ -396,7 +396,7 @@ def test_files_are_told_apart(tmp_path):
 
 def test_a_result_has_what_was_promised():
     found = account_jobs(jobs_of((0, 1, 4), (1, 2, 4)), a_fleet(), grid(), price_usd_kwh=0.2)
-    names = parse_metrics("all")
+    names = metric.parse_names("all", METRICS)
     result = to_result(found, names, "gnomon carbon account jobs.csv", top=1)
     assert result.figure("total_kg").number == pytest.approx(found.total_g.total().mid / 1000)
     assert result.figure("cost_usd").number == pytest.approx(found.energy_kwh.total().mid * 0.2)
@@ -408,7 +408,7 @@ def test_a_result_has_what_was_promised():
         value = told["jobs"][0][name]
         assert value["low"] <= value["mid"] <= value["high"]
     with pytest.raises(InputError, match="known are sci"):
-        parse_metrics("sci,foo")
+        metric.parse_names("sci,foo", METRICS)
 
 
 def test_every_metric_has_one_title_wherever_it_is_shown():
@@ -419,16 +419,16 @@ def test_every_metric_has_one_title_wherever_it_is_shown():
     shown = to_result(account_jobs(jobs_of((0, 1, 4)), a_fleet(), grid()), ["rsci", "cci"])
     assert list(shown.table("Metrics")["metric"]) == ["rSCI", "CCI"]
     with pytest.raises(InputError, match="fastest is no metric of this command; known are sci"):
-        parse_metrics("fastest")
+        metric.parse_names("fastest", METRICS)
     with pytest.raises(InputError, match="CCI is no metric of this command; known are sci"):
         metric.parse_metrics("cci")
 
 
 def test_rsci_is_left_out_where_there_is_nothing_to_share_by():
     found = account_jobs(jobs_of((0, 1, 4)), a_fleet(), grid([0, 0, 0, 0]))
-    shown = to_result(found, parse_metrics("all"))
+    shown = to_result(found, metric.parse_names("all", METRICS))
     assert "rSCI" not in list(shown.table("Metrics")["metric"])
     assert any("rSCI is left out" in note for note in shown.notes)
-    assert "rsci" not in to_script(found, parse_metrics("all"))["jobs"][0]
+    assert "rsci" not in to_script(found, metric.parse_names("all", METRICS))["jobs"][0]
     with pytest.raises(InputError, match="rSCI needs operational carbon"):
         to_result(found, ["rsci"])
