@@ -146,8 +146,15 @@ class _JobTable:
         self.where = where
         self.bad: dict[int, str] = {}
         self.notes: list[str] = []
-        table = HeadedTable(read_lines(where), where)
-        read = [(row, table.line) for row in table.rows() if any(map(str.strip, row))]
+        # Comments, and rows without a cell that says anything, count as blank lines.
+        table = HeadedTable(
+            (
+                "\n" if line.startswith("#") or not line.strip(",;|\t\r\n ") else line
+                for line in read_lines(where)
+            ),
+            where,
+        )
+        read = [(row, table.line) for row in table.rows()]
         self.rows, self.lines = [row for row, _ in read], [line for _, line in read]
         self.columns: dict[str, tuple[int, str, float]] = {}
         self._name(table.names)
