@@ -100,7 +100,8 @@ def hours_of(names, jobs: str):
         return [hours_of_zone(name) for name in names]
     folder = data() / "carbon" / "electricitymaps-hourly-2021-2024"
     return [
-        GridHours.of(name, read_intensity(folder / f"{GRIDS[name]}.csv.gz").signal) for name in names
+        GridHours.of(name, read_intensity(folder / f"{GRIDS[name]}.csv.gz").signal)
+        for name in names
     ]
 
 
