@@ -94,13 +94,14 @@ def kinds_of(jobs: str):
 
 def hours_of(names, jobs: str):
     from gnomon.ingest.intensity.files import read_intensity
-    from gnomon.systems.batch.grids import Hours, hours_of_zone
+    from gnomon.systems.batch.grids import GridHours, hours_of_zone
 
     if jobs == "made-up":
         return [hours_of_zone(name) for name in names]
     folder = data() / "carbon" / "electricitymaps-hourly-2021-2024"
     return [
-        Hours.of(name, read_intensity(folder / f"{GRIDS[name]}.csv.gz").signal) for name in names
+        GridHours.of(name, read_intensity(folder / f"{GRIDS[name]}.csv.gz").signal)
+        for name in names
     ]
 
 

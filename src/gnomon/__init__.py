@@ -34,18 +34,15 @@ if TYPE_CHECKING:
     from gnomon.version import __version__
 
 _HOME = {
-    "Estimate": "estimate",
-    "GnomonError": "errors",
-    "GraphBuilder": "graph",
-    "InputError": "errors",
-    "Result": "report",
-    "Signal": "series",
-    "Table": "table",
-    "Timeline": "graph",
-    "WorkGraph": "graph",
-    "__version__": "version",
-    "pmap": "parallel",
-    "replay": "sim",
+    "estimate": ["Estimate"],
+    "errors": ["GnomonError", "InputError"],
+    "graph": ["GraphBuilder", "Timeline", "WorkGraph"],
+    "report": ["Result"],
+    "series": ["Signal"],
+    "table": ["Table"],
+    "version": ["__version__"],
+    "parallel": ["pmap"],
+    "sim": ["replay"],
 }
 
 __all__ = [

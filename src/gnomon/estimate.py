@@ -52,7 +52,6 @@ class Estimate(msgspec.Struct, frozen=True):
 
     @classmethod
     def exact(cls, value: float) -> Estimate:
-        """A number that is known: a range of no width."""
         return cls(value, value, value)
 
     @classmethod
@@ -94,7 +93,6 @@ class Estimate(msgspec.Struct, frozen=True):
         return self.high - self.low
 
     def contains(self, value: float) -> bool:
-        """Whether the value lies in the range, ends included."""
         return self.low <= value <= self.high
 
     def overlaps(self, other: Estimate) -> bool:

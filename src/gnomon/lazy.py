@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
-def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+def lazy_names(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
     """The `__getattr__` of a package: each name is taken from its module, once.
 
     Args:
         package: The package, its `__name__`.
-        homes: Names, and the submodule each lives in.
+        names: Those that each submodule defines.
 
     >>> from gnomon import report
     >>> report.to_json.__module__
     'gnomon.report.json'
     """
+
+    homes = {name: module for module, defined in names.items() for name in defined}
 
     def find(name: str) -> Any:
         if name not in homes:

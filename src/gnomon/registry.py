@@ -108,7 +108,6 @@ class Registry(Generic[T]):
     @overload
     def register(self, name: str, factory: F) -> F: ...
     def register(self, name: str, factory: F | None = None) -> F | Callable[[F], F]:
-        """Give a factory a name; without a factory, a decorator that does."""
         if not name or set(name) & set(":?&=% \t\n"):
             raise InputError(f"{name!r} cannot name a {self.noun}: it would not read as a spec")
 
@@ -121,7 +120,6 @@ class Registry(Generic[T]):
         return keep if factory is None else keep(factory)
 
     def names(self) -> tuple[str, ...]:
-        """Every name, plug-ins included whether or not they can be loaded, sorted."""
         self._load_package()
         return tuple(sorted({*self._factories, *self._found()}))
 
@@ -240,7 +238,6 @@ def _split(query: str, spec: str) -> dict[str, str]:
 def _convert(
     given: dict[str, str], parameters: tuple[Parameter, ...], who: str, spec: str
 ) -> dict[str, Any]:
-    """Values of the right types; every complaint lists what is allowed."""
     known = {parameter.name: parameter for parameter in parameters}
     takes = f"it takes {', '.join(map(str, parameters))}" if parameters else "it takes none"
     for name in given:

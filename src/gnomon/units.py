@@ -83,7 +83,6 @@ class Unit:
 
     @property
     def base(self) -> Unit:
-        """The unit of the same dimensions with scale one: J for kWh, B/s for GiB/s."""
         return Unit(Fraction(1), self.exponents)
 
     def is_convertible(self, other: Unit) -> bool:

@@ -326,4 +326,4 @@ def test_one_trial_is_not_taken_for_sure(capsys):
     main(
         ["batch", "run", "--grid", "DE", "--policy", "fifo,fair", "--njobs", "3", "--trials", "1"]
     )
-    assert "One trial a grid" in " ".join(capsys.readouterr().out.split())
+    assert "One trial per grid" in " ".join(capsys.readouterr().out.split())

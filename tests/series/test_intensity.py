@@ -3,7 +3,7 @@ import pytest
 from gnomon.errors import InputError
 from gnomon.series import Signal
 from gnomon.series.intensity import (
-    Identity,
+    IntensityIdentity,
     check_intensity,
     describe_intensity,
     intensity_identity,
@@ -20,7 +20,7 @@ def constant(value=300.0, unit="gCO2e/kWh", **fields):
 def test_a_kind_says_what_it_is_and_is_read_back(basis, scope):
     kind = intensity_kind(basis, scope)
     assert kind == f"carbon-intensity/{basis}/{scope}"
-    assert intensity_identity(constant(kind=kind)) == Identity(basis, scope)
+    assert intensity_identity(constant(kind=kind)) == IntensityIdentity(basis, scope)
 
 
 def test_other_kinds_have_no_identity_and_are_shown_as_they_are():

@@ -577,7 +577,7 @@ GOOD = {"time_ns": [0, 10], "values": [1.0, 2.0], "end_ns": 20, "unit": "W", "ki
         ({"low": [0.0, 0.0]}, "both low and high"),
         ({"low": [0.0, 0.0], "high": [0.5, 3.0]}, "not between"),
         ({"low": [0.0, NAN], "high": [2.0, NAN]}, "not between"),
-        ({"low": [0.0], "high": [2.0]}, "one number a breakpoint"),
+        ({"low": [0.0], "high": [2.0]}, "one number per breakpoint"),
     ],
 )
 def test_what_makes_no_signal(changes, message):

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gnomon.cli.output import Output, show
+from gnomon.cli.typed import typed_command
 
 _PATIENCE_S = 10
 
@@ -23,7 +24,6 @@ def doctor(*, output: Output = Output()) -> None:  # noqa: B008
     """
     from gnomon.report import Figure, Manifest, Result
     from gnomon.table import Table
-    from gnomon.version import __version__
 
     rows = []
     for part, purpose, probe, remedy in _PARTS:
@@ -31,6 +31,7 @@ def doctor(*, output: Output = Output()) -> None:  # noqa: B008
         status = "yes" if found else "no"
         rows.append({"part": part, "here": status, "found": found or remedy, "for": purpose})
     here = sum(row["here"] == "yes" for row in rows)
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     show(
         Result(
             "gnomon",
@@ -40,17 +41,13 @@ def doctor(*, output: Output = Output()) -> None:  # noqa: B008
             figures=[
                 Figure("parts_here", "Parts here", f"{here} of {len(rows)}"),
                 Figure("cores", "Cores", len(os.sched_getaffinity(0))),
-                Figure("memory_gib", "Memory", round(_memory_gib(), 1), "GiB"),
+                Figure("memory_gib", "Memory", round(memory_gib, 1), "GiB"),
             ],
             tables=[Table.from_rows("Parts", rows)],
-            manifest=Manifest("gnomon doctor", version=__version__),
+            manifest=Manifest.of(typed_command()),
         ),
         output,
     )
-
-
-def _memory_gib() -> float:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
 
 
 def _first_line(*command: str) -> str:
@@ -107,10 +104,6 @@ def _cgroups() -> str:
     return f"{version}, {'writable' if os.access(folder, os.W_OK) else 'read-only'}"
 
 
-def _root() -> str:
-    return "yes" if os.geteuid() == 0 else ""
-
-
 def _apt(package: str) -> str:
     return f"install the distribution's '{package}'"
 
@@ -135,5 +128,6 @@ _PARTS: list[tuple[str, str, Callable[[], str], str]] = [
      _apt("openjdk-17-jdk-headless")),
     ("PySpark", "attaching to a Spark driver", _module("pyspark"), "pip install 'gnomon[spark]'"),
     ("cgroups", "CPU limits of local services", _cgroups, "not mounted"),
-    ("root", "cgroups, network namespaces", _root, "run as root where limits are to be set"),
+    ("root", "cgroups, network namespaces", lambda: "yes" if os.geteuid() == 0 else "",
+     "run as root where limits are to be set"),
 ]  # fmt: skip

@@ -57,7 +57,6 @@ def describe(path: Path) -> Result:
 
 
 def _first_in(folder: Path) -> tuple[Path, int, str]:
-    """What a folder holds: profiler traces, else logs of Spark."""
     from gnomon.errors import InputError
     from gnomon.ingest.spark.log_files import find_spark_logs
     from gnomon.systems.training.sources import find_trace

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 def tour(
     out: Path = Path("report"), *, json: Annotated[bool, Parameter(negative=())] = False
 ) -> None:
-    """Run every system on bundled data and leave one page a system.
+    """Run every system on bundled data and leave one page per system.
 
     Args:
         out: The folder of the report; `index.html` is where to begin.
-        json: Print the results as JSON, one a line, instead of tables.
+        json: Print the results as JSON, one per line, instead of tables.
     """
     from gnomon import report
 

@@ -67,8 +67,6 @@ class TpchParameters(msgspec.Struct, frozen=True):
     """Of queries like TPC-H's on Spark.
 
     Attributes:
-        sizes_gb: Sizes of the data that durations are for.
-        executors: Numbers of executors that durations are for.
         likeness: How much stages of one query are slow or fast together, from 0 to 1.
         classes: Durations by class of stage: a table's name, `join`, `aggregate`, `last`.
     """

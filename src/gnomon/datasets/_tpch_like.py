@@ -19,7 +19,7 @@ _SAMPLES = 24
 _Floats = NDArray[np.float64]
 
 
-class Node(msgspec.Struct):
+class QueryNode(msgspec.Struct):
     """A stage of a query whose data have no size yet."""
 
     kind: str
@@ -30,7 +30,7 @@ class Node(msgspec.Struct):
 class Query(msgspec.Struct):
     """Stages, parents first, numbered as Spark does: each right after what it waits for."""
 
-    nodes: list[Node]
+    nodes: list[QueryNode]
 
 
 def draw_queries(rng: np.random.Generator, shape: QueryShape, count: int) -> list[Query]:
@@ -64,7 +64,7 @@ class _Drawing:
 
     def __init__(self, rng: np.random.Generator, shape: QueryShape) -> None:
         self.rng, self.shape = rng, shape
-        self.nodes: list[Node] = []
+        self.nodes: list[QueryNode] = []
 
     def query(
         self, tables: Sequence[str], *, tail: int, last_tasks: int, collects: bool, collected: str
@@ -80,7 +80,9 @@ class _Drawing:
 
     def _add(self, kind: str, parents: list[int], tasks: int = 0) -> int:
         is_shuffle = kind in ("join", "aggregate")
-        self.nodes.append(Node(kind, parents, self.shape.shuffle_tasks if is_shuffle else tasks))
+        self.nodes.append(
+            QueryNode(kind, parents, self.shape.shuffle_tasks if is_shuffle else tasks)
+        )
         return len(self.nodes) - 1
 
     def _scan(self, table: str) -> int:
@@ -103,7 +105,7 @@ class _Drawing:
         return sides[0]
 
 
-def _as_spark_numbers(nodes: Sequence[Node]) -> list[Node]:
+def _as_spark_numbers(nodes: Sequence[QueryNode]) -> list[QueryNode]:
     """From the last stage backwards, what it waits for before it."""
     number: dict[int, int] = {}
 
@@ -115,7 +117,7 @@ def _as_spark_numbers(nodes: Sequence[Node]) -> list[Node]:
 
     visit(len(nodes) - 1)
     return [
-        Node(nodes[old].kind, sorted(number[p] for p in nodes[old].parents), nodes[old].tasks)
+        QueryNode(nodes[old].kind, sorted(number[p] for p in nodes[old].parents), nodes[old].tasks)
         for old in number
     ]
 
@@ -193,7 +195,9 @@ class _Class:
         logs = quantile(self.at, self.durations.between[wave], places)
         return np.asarray(np.exp(self.spread[wave] * logs))
 
-    def stage(self, rng: np.random.Generator, node: Node, place: float, size_gb: float) -> Stage:
+    def stage(
+        self, rng: np.random.Generator, node: QueryNode, place: float, size_gb: float
+    ) -> Stage:
         """One of them, which lies at this place among all: the class keeps its mean."""
         tasks = node.tasks or scan_tasks(self.given.shape, node.kind, size_gb)
         drawn_ns = []
@@ -209,7 +213,6 @@ class _Class:
         return Stage(tasks, waves, tuple(node.parents), cpu_ns=cpu_ns, name=node.kind)
 
     def _relative(self, rng: np.random.Generator, wave: int, count: int) -> _Floats:
-        """Durations over their mean, a row for each number of executors."""
         places = (np.arange(count) + rng.random((len(self.given.executors), count))) / count
         values = np.maximum(quantile(self.at, self.durations.within[wave], places), 1e-3)
         return np.asarray(values / values.mean(axis=1, keepdims=True))

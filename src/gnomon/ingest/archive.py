@@ -35,7 +35,7 @@ def read_document(
     """
     path, member = _file_and_member(path, member)
     raw, source = b"".join(read_pieces(path)), str(path)
-    if _is_tar(raw):
+    if raw[257:262] == b"ustar":
         raw, name = _take(raw, member, _Wanted(what, is_it), source)
         return raw, f"{source}:{name}"
     if member is not None:
@@ -54,12 +54,7 @@ def _file_and_member(
     return path, member
 
 
-def _is_tar(raw: bytes) -> bool:
-    return raw[257:262] == b"ustar"
-
-
 def _take(raw: bytes, member: str | None, wanted: _Wanted, where: str) -> tuple[bytes, str]:
-    """The one file of an archive, or the one asked for, and its name."""
     import tarfile  # few need it, and it takes as long to load as a small trace to read
 
     try:

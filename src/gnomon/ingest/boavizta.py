@@ -27,7 +27,6 @@ class Product(msgspec.Struct, frozen=True, kw_only=True):
         total_kg: Over the whole life, use included.
         embodied_kg: Manufacturing alone, as far off as the total is; None where the sheet gives
             no share of manufacturing.
-        life_years: What the sheet assumes; 0 where it does not say.
         mean_w: The sheet's yearly energy as a power; 0 where it does not say.
         doubt: Why there is no `embodied_kg`; empty where there is.
     """

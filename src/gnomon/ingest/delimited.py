@@ -122,11 +122,9 @@ class Delimited:
             raise self.error(str(error), "is this a CSV?") from None
 
     def error(self, what: str, hint: str | None = None, line: int | None = None) -> InputError:
-        """What is wrong with a line; with the row that was read last unless given."""
         return InputError(f"line {line or self.line}: {what}", where=self.where, hint=hint)
 
     def check_width(self, row: list[str], width: int) -> None:
-        """Refuse a row of more or fewer cells than the header has."""
         if len(row) != width:
             what = f"{len(row)} cells where the header has {width}"
             raise self.error(what, "was the file cut short?")

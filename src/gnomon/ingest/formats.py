@@ -26,7 +26,8 @@ class Format(msgspec.Struct, frozen=True):
     """One format.
 
     Attributes:
-        recognise: The function, `module:name`, that says whether a file is one.
+        recognise: The function, `module:name`, that says whether a file is one; empty for those
+            of this module.
         reader: The function, `module:name`, that reads one; empty where none does.
         commands: The commands that take one, the most useful first; `inspect` takes all.
         files: How such files are called, as a rule.
@@ -45,14 +46,17 @@ class Format(msgspec.Struct, frozen=True):
 
     @property
     def about(self) -> str:
-        """The title with its article."""
         return f"{'an' if self.title[0] in 'aeioAEIO' else 'a'} {self.title}"
 
     @property
     def used_by(self) -> str:
-        """Which command to give it to."""
         verb = f"`gnomon {self.commands[0]}` reads it" if self.commands else ""
         return verb or "`gnomon inspect` describes it"
+
+    def recognises(self, seen: bytes | Path) -> bool:
+        """Whether a file is one, by its first bytes or its path, as `sees` says."""
+        known = _load(self.recognise) if self.recognise else _RECOGNISERS[self.name]
+        return bool(known(seen))
 
     def load_reader(self) -> Callable[..., Any]:
         reader: Callable[..., Any] = _load(self.reader)
@@ -60,7 +64,6 @@ class Format(msgspec.Struct, frozen=True):
 
 
 _INGEST = "gnomon.ingest."
-_HERE = "gnomon.ingest.formats:"
 _CHROME = f"{_INGEST}profiler.chrome_trace:"
 _TRACE = ("training replay", "training whatif", "training sweep", "report", "compare", "export",
           "carbon account")  # fmt: skip
@@ -106,7 +109,7 @@ FORMATS: tuple[Format, ...] = (
         "*.json of Electricity Maps, WattTime, Great Britain, Carbon Aware SDK",
     ),
     Format(
-        "fleet", "fleet of machines (YAML)", f"{_HERE}is_fleet",
+        "fleet", "fleet of machines (YAML)", "",
         "gnomon.model.machines.machine_file:read_fleet", _FLEET, "*.yaml with `fleet:`",
     ),
     Format(
@@ -146,19 +149,19 @@ FORMATS: tuple[Format, ...] = (
         "*.csv of Electricity Maps, WattTime, CarbonCast, or with a column of gCO2/kWh",
     ),
     Format(
-        "timeline", "gnomon timeline", f"{_HERE}is_timeline", "gnomon.graph:Timeline.load",
+        "timeline", "gnomon timeline", "", "gnomon.graph:Timeline.load",
         _ARROW, "*.arrow",
     ),
     Format(
-        "graph", "gnomon work graph", f"{_HERE}is_graph", "gnomon.graph:WorkGraph.load",
+        "graph", "gnomon work graph", "", "gnomon.graph:WorkGraph.load",
         _ARROW, "*.arrow",
     ),
     Format(
-        "result", "saved gnomon result", f"{_HERE}is_result", "gnomon.report:load",
+        "result", "saved gnomon result", "", "gnomon.report:load",
         ("report", "compare", "export"), "a folder with manifest.json", sees="path",
     ),
     Format(
-        "benchmark", "gnomon benchmark", f"{_HERE}is_benchmark",
+        "benchmark", "gnomon benchmark", "",
         "gnomon.systems.aibench.stored:read_bench",
         ("aibench check", "aibench audit", "aibench mix"), "a folder with program.json.gz",
         sees="path",
@@ -169,14 +172,14 @@ FORMATS: tuple[Format, ...] = (
         "a file, plain or compressed; a rolling folder", sees="path",
     ),
     Format(
-        "recording", "folder of recordings", f"{_HERE}is_recording",
+        "recording", "folder of recordings", "",
         commands=(*_TRACE, *_PREDICT, "aibench build", "aibench check --trace",
                   "aibench audit --against"),
         files="kineto.json.gz, rank0.json.gz, et.json, meta.json", sees="path",
     ),
     # What follows says too little: it is inspected, and refused by the reader that gets it.
     Format(
-        "folder", "folder", f"{_HERE}is_folder", files="anything inside", sees="path",
+        "folder", "folder", "", files="anything inside", sees="path",
         is_vague=True,
     ),
     Format(
@@ -188,19 +191,19 @@ FORMATS: tuple[Format, ...] = (
         "chrome-trace", "Chrome trace", f"{_CHROME}is_chrome_trace",
         f"{_CHROME}read_chrome_trace", files="*.json, .gz, .zst", is_vague=True,
     ),
-    Format("arrow", "Arrow file", f"{_HERE}is_arrow", files="*.arrow", is_vague=True),
-    Format("parquet", "Parquet file", f"{_HERE}is_parquet", files="*.parquet", is_vague=True),
+    Format("arrow", "Arrow file", "", files="*.arrow", is_vague=True),
+    Format("parquet", "Parquet file", "", files="*.parquet", is_vague=True),
     Format(
-        "perfetto", "Perfetto trace (protobuf)", f"{_HERE}is_perfetto", files="*.pftrace",
+        "perfetto", "Perfetto trace (protobuf)", "", files="*.pftrace",
         is_vague=True,
     ),
-    Format("json", "JSON file of no known kind", f"{_HERE}is_json", is_vague=True),
-    Format("csv", "table of no known kind (CSV)", f"{_HERE}is_csv", is_vague=True),
+    Format("json", "JSON file of no known kind", "", is_vague=True),
+    Format("csv", "table of no known kind (CSV)", "", is_vague=True),
 )  # fmt: skip
 _UNKNOWN = Format("unknown", "file of no known kind", "", is_vague=True)
 
 
-class Identity(msgspec.Struct, frozen=True):
+class FileIdentity(msgspec.Struct, frozen=True):
     """A format, and the size on disk."""
 
     kind: Format
@@ -209,6 +212,11 @@ class Identity(msgspec.Struct, frozen=True):
     @property
     def format(self) -> str:
         return self.kind.name
+
+
+def format_of(name: str) -> Format:
+    """The format of this name."""
+    return next(format for format in FORMATS if format.name == name)
 
 
 def with_command(command: str) -> tuple[Format, ...]:
@@ -220,7 +228,7 @@ def with_command(command: str) -> tuple[Format, ...]:
     return tuple(format for format in FORMATS if command in format.commands)
 
 
-def identify(path: str | os.PathLike[str]) -> Identity:
+def identify(path: str | os.PathLike[str]) -> FileIdentity:
     """Looks at a file or folder.
 
     >>> from gnomon.datasets import bundled
@@ -232,7 +240,7 @@ def identify(path: str | os.PathLike[str]) -> Identity:
     place = Path(path)
     try:
         files = place.rglob("*") if place.is_dir() else [place]
-        return Identity(_look(place), sum(p.stat().st_size for p in files if p.is_file()))
+        return FileIdentity(_look(place), sum(p.stat().st_size for p in files if p.is_file()))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
 
@@ -280,10 +288,7 @@ def _look(place: Path) -> Format:
 def _recognises(format: Format, place: Path) -> bool:
     if place.is_dir() and format.sees == "head":
         return False
-    found: bool = _load(format.recognise)(
-        _text(read_head(place)) if format.sees == "head" else place
-    )
-    return found
+    return format.recognises(_text(read_head(place)) if format.sees == "head" else place)
 
 
 def _text(head: bytes) -> bytes:
@@ -292,7 +297,7 @@ def _text(head: bytes) -> bytes:
 
 def _first(place: Path, head: bytes, is_tried: Callable[[Format], bool]) -> Format:
     for format in FORMATS:
-        if is_tried(format) and _load(format.recognise)(head if format.sees == "head" else place):
+        if is_tried(format) and format.recognises(head if format.sees == "head" else place):
             return format
     return _UNKNOWN
 
@@ -312,57 +317,7 @@ _FLEET_KEY = re.compile(rb"^[\"']?fleet[\"']?\s*:", re.MULTILINE)
 _TRACE_NAME = re.compile(r"(?!meta).*\.json(\.gz|\.zst)?")
 
 
-def is_fleet(head: bytes) -> bool:
-    """A YAML file with `fleet` at its top."""
-    return head.lstrip()[:1] not in (b"{", b"[") and _FLEET_KEY.search(head) is not None
-
-
-def is_arrow(head: bytes) -> bool:
-    """An Arrow file, whoever wrote it."""
-    return head.startswith(_ARROW_MAGIC)
-
-
-def is_graph(head: bytes) -> bool:
-    """An Arrow file that says that it is a work graph."""
-    return is_arrow(head) and b"gnomon.graph" in head
-
-
-def is_timeline(head: bytes) -> bool:
-    """A work graph with the times of its tasks."""
-    return is_graph(head) and b"start_ns" in head
-
-
-def is_parquet(head: bytes) -> bool:
-    """A Parquet file, whoever wrote it."""
-    return head.startswith(_PARQUET_MAGIC)
-
-
-def is_perfetto(head: bytes) -> bool:
-    """Packets of a protobuf trace."""
-    return head[:1] == b"\x0a" and not _is_text(head)
-
-
-def is_json(head: bytes) -> bool:
-    """JSON, by its first bracket."""
-    return head.lstrip()[:1] in (b"{", b"[")
-
-
-def is_csv(head: bytes) -> bool:
-    """Text with a comma in its first line."""
-    return _is_text(head) and b"," in head.split(b"\n", 1)[0]
-
-
-def is_result(path: Path) -> bool:
-    """A folder that `--save` wrote."""
-    return (path / "manifest.json").is_file() and (path / "result.json").is_file()
-
-
-def is_benchmark(path: Path) -> bool:
-    """A folder that `gnomon aibench build` wrote."""
-    return (path / "program.json.gz").is_file()
-
-
-def is_recording(path: Path) -> bool:
+def _is_recording(path: Path) -> bool:
     """A folder with a profiler trace or an execution trace in it."""
     if not path.is_dir():
         return False
@@ -377,10 +332,28 @@ def is_recording(path: Path) -> bool:
     return False
 
 
-def is_folder(path: Path) -> bool:
-    """Any folder."""
-    return path.is_dir()
-
-
 def _is_text(head: bytes) -> bool:
     return b"\0" not in head and all(byte >= 9 for byte in head[:512])
+
+
+def _is_graph(head: bytes) -> bool:
+    return head.startswith(_ARROW_MAGIC) and b"gnomon.graph" in head
+
+
+#: Formats that are recognised here, by name; the others name their recogniser.
+_RECOGNISERS: dict[str, Callable[[Any], bool]] = {
+    "fleet": lambda head: (
+        head.lstrip()[:1] not in (b"{", b"[") and _FLEET_KEY.search(head) is not None
+    ),
+    "graph": _is_graph,
+    "timeline": lambda head: _is_graph(head) and b"start_ns" in head,
+    "result": lambda path: (path / "manifest.json").is_file() and (path / "result.json").is_file(),
+    "benchmark": lambda path: (path / "program.json.gz").is_file(),
+    "recording": _is_recording,
+    "folder": Path.is_dir,
+    "arrow": lambda head: head.startswith(_ARROW_MAGIC),
+    "parquet": lambda head: head.startswith(_PARQUET_MAGIC),
+    "perfetto": lambda head: head[:1] == b"\x0a" and not _is_text(head),
+    "json": lambda head: head.lstrip()[:1] in (b"{", b"["),
+    "csv": lambda head: _is_text(head) and b"," in head.split(b"\n", 1)[0],
+}

@@ -30,7 +30,7 @@ class RequestFailed(GnomonError):
         super().__init__(what)
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
+class _RefuseRedirect(urllib.request.HTTPRedirectHandler):
     """A redirect would carry the key to wherever it points."""
 
     def redirect_request(
@@ -81,7 +81,7 @@ def _get(url: str, headers: Mapping[str, str], timeout_s: float) -> bytes:
     request = urllib.request.Request(
         url, headers={"Accept": "application/json", "User-Agent": "gnomon", **headers}
     )
-    opener = urllib.request.build_opener(_NoRedirect)
+    opener = urllib.request.build_opener(_RefuseRedirect)
     deadline = time.monotonic() + timeout_s
     try:
         with opener.open(request, timeout=timeout_s) as answer:

@@ -43,6 +43,18 @@ def read_pieces(path: str | os.PathLike[str], size: int = _PIECE) -> Iterator[by
         raise _cannot_read(error, where) from None
 
 
+def read_whole(path: str | os.PathLike[str], most_bytes: int, hint: str) -> bytes:
+    """All of a file, decompressed; a small .gz can hold any amount, so there is a bound."""
+    pieces, size = list[bytes](), 0
+    for piece in read_pieces(path):
+        pieces.append(piece)
+        size += len(piece)
+        if size > most_bytes:
+            what = f"more than {most_bytes >> 20:,} MiB of text"
+            raise InputError(what, where=os.fspath(path), hint=hint)
+    return b"".join(pieces)
+
+
 def read_head(path: str | os.PathLike[str], size: int = 4096) -> bytes:
     """The first decompressed bytes, as far as they can be had: for telling formats apart."""
     try:
@@ -94,7 +106,8 @@ def _gunzip(file: BinaryIO, where: str, size: int) -> Iterator[bytes]:
     raise InputError("the gzip stream ends early", where=where, hint="was the file cut short?")
 
 
-def _zstd() -> Any:
+def load_zstandard() -> Any:
+    """The module, or the line that installs it."""
     try:
         import zstandard
     except ImportError:
@@ -104,7 +117,7 @@ def _zstd() -> Any:
 
 def _zstd_head(file: BinaryIO, size: int) -> bytes:
     try:
-        zstandard = _zstd()
+        zstandard = load_zstandard()
     except MissingExtra:
         return b""
     try:
@@ -115,7 +128,7 @@ def _zstd_head(file: BinaryIO, size: int) -> bytes:
 
 
 def _unzstd(file: BinaryIO, where: str, size: int) -> Iterator[bytes]:
-    zstandard = _zstd()
+    zstandard = load_zstandard()
     stream = zstandard.ZstdDecompressor().decompressobj()
     try:
         while raw := file.read(size):

@@ -23,11 +23,7 @@ _LEAST_EDGES = 1 << 10
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Usage:
-    """What jobs take of groups of machines, and when.
-
-    Attributes:
-        group: The group whose units it holds; -1 for a job spread evenly over all of them.
-    """
+    """What jobs take of groups of machines, and when; -1 is all groups evenly."""
 
     start_ns: Ints
     end_ns: Ints
@@ -48,8 +44,8 @@ class IdleShares:
     """What idle capacity costs, shared out.
 
     Attributes:
-        jobs: Each job's share; a row a cost where several were given.
-        nobody: What fell into time in which nothing ran, one number a cost.
+        jobs: Each job's share; a row per cost where several were given.
+        nobody: What fell into time in which nothing ran, one number per cost.
         overfull_ns: Time in which some group had more units in use than it has.
     """
 
@@ -70,7 +66,7 @@ def share_idle(
         cost: What each group costs when all of it is idle, per nanosecond or per unit of weight;
             several costs at once as rows.
         weight: How much the intervals from starts to ends weigh; their length unless given. Grid
-            intensity integrated over them makes grams of idle power. It may answer a row a cost.
+            intensity integrated over them makes grams of idle power. It may answer a row per cost.
         span_ns: The time accounted for; from the first start to the last end unless given.
 
     The paper's example: A is 400 g over 10 years with 40 cores, B 50 g over 5 years with 10. A
@@ -124,7 +120,7 @@ def _edges(usage: Usage, first: int, last: int) -> tuple[Ints, Ints, Ints]:
 
 
 class _InUse:
-    """Units in use between edges, a row a group; groups that no job names count as one.
+    """Units in use between edges, a row per group; groups that no job names count as one.
 
     Those all have the same share in use: that of the jobs that are spread evenly.
     """
@@ -148,7 +144,6 @@ class _InUse:
         self._carried = np.zeros(spread + 1)
 
     def merge(self, of_groups: Floats) -> Floats:
-        """Columns by group as columns by row."""
         merged = np.zeros((len(of_groups), self.capacity.size))
         np.add.at(merged.T, self._row_of, of_groups.T)
         return merged

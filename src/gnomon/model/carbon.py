@@ -35,12 +35,7 @@ Intensity = Signal | Estimate
 
 
 class Carbon(msgspec.Struct, frozen=True):
-    """Energy and carbon of something that ran.
-
-    Attributes:
-        energy_kwh: What the meter of the building counts: with PUE.
-        operational_g: Energy times the grid's intensity while it ran.
-    """
+    """Energy, with PUE, and carbon of something that ran."""
 
     energy_kwh: Estimate
     operational_g: Estimate
@@ -214,7 +209,6 @@ def rsci(
 
 
 def _known(amount: Amount) -> Amount:
-    """The mids, as if they were known."""
     if isinstance(amount, Estimate):
         return Estimate.exact(amount.mid)
     return Ranges.of(amount.mid)
@@ -243,7 +237,6 @@ def account_timeline(
     """Carbon of any timeline, by device: busy at `load`, idle for the rest of the makespan.
 
     Args:
-        intensity: The grid; a signal has to cover the run.
         start_ns: When the first task started, on the intensity's clock.
         device_of: The device a lane belongs to, None for lanes that are no device's; without it
             the part of a lane's name before its first slash, as in 'rank 0/stream 7'.
@@ -276,12 +269,9 @@ def account_timeline(
         starts, ends = union_of_spans(timeline.start_ns[tasks], timeline.end_ns[tasks])
         busy_h = float((ends - starts).sum()) / HOUR_NS
         busy = grid_hours(intensity, starts + shift, ends + shift).total()
-        rest = Estimate(*sorted(max(0.0, w - b) for w, b in _ends(whole, busy)))
+        pairs = ((whole.low, busy.low), (whole.mid, busy.mid), (whole.high, busy.high))
+        rest = Estimate(*sorted(max(0.0, all_h - busy_part) for all_h, busy_part in pairs))
         energy = (busy_w * busy_h + machine.idle_w * (hours - busy_h)) * 1e-3 * pue
         grams = (busy_w * busy + machine.idle_w * rest) * 1e-3 * pue
         answer[name] = Carbon(energy, grams, embodied)
     return answer
-
-
-def _ends(a: Estimate, b: Estimate) -> list[tuple[float, float]]:
-    return [(a.low, b.low), (a.mid, b.mid), (a.high, b.high)]

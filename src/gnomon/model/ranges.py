@@ -76,7 +76,6 @@ class Ranges:
         return Ranges(self.low[rows], self.mid[rows], self.high[rows])
 
     def where(self, mask: npt.NDArray[np.bool_], other: Ranges) -> Ranges:
-        """These rows where the mask holds, the other's elsewhere."""
         pairs = ((getattr(self, name), getattr(other, name)) for name in _ENDS)
         return Ranges(*(np.where(mask, mine, theirs) for mine, theirs in pairs))
 

@@ -22,7 +22,7 @@ from gnomon.errors import GnomonError, InputError, WorkerError
 _REPR_CHARS = 200
 
 
-class Call(msgspec.Struct, frozen=True):
+class MappedCall(msgspec.Struct, frozen=True):
     """What a worker is given once: the function and how to call it."""
 
     function: Callable[..., Any]
@@ -41,7 +41,7 @@ class Call(msgspec.Struct, frozen=True):
 class Job(msgspec.Struct, frozen=True):
     """What a back end is given: the call, its items, and how patient to be."""
 
-    call: Call
+    call: MappedCall
     items: Sequence[Any]
     retries: int = 2
     chunk: int | None = None
@@ -70,7 +70,6 @@ class Fault(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, error: BaseException, retry_on: tuple[type[BaseException], ...] = ()) -> Fault:
-        """Describe an exception while its traceback is still at hand."""
         frames = error.__traceback__
         while frames is not None and _is_ours(frames.tb_frame.f_code.co_filename):
             frames = frames.tb_next  # our own frames tell the user nothing
@@ -105,7 +104,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 def attempt(
-    call: Call,
+    call: MappedCall,
     index: int,
     payload: bytes,
     *,
@@ -135,7 +134,6 @@ def decode(is_done: bool, data: bytes) -> Done | Fault:
 
 @contextmanager
 def _alarm(timeout_s: float | None) -> Iterator[None]:
-    """Raise TimeoutError in the main thread once the time is over; None means never."""
     if timeout_s is None:
         yield
         return

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from gnomon.errors import InputError, MissingExtra
-from gnomon.parallel.call import Call, Done, Fault, Job, attempt, decode, dump_item
+from gnomon.parallel.call import Done, Fault, Job, MappedCall, attempt, decode, dump_item
 from gnomon.parallel.environment import lent
 
 _WAIT_S = 0.5
@@ -120,7 +120,6 @@ class _Flight:
                     yield index, outcome
 
     def cancel(self) -> None:
-        """End what is still running; nobody will ask for it."""
         for reference in self._under_way:
             with suppress(Exception):  # it may have finished, or its node may be gone
                 self._ray.cancel(reference, force=True)
@@ -139,7 +138,6 @@ class _Flight:
         return decode(is_done, data)
 
     def _fault_of(self, error: Exception) -> Fault:
-        """What Ray itself says: the function's own errors come back as data, not this way."""
         exceptions = self._ray.exceptions
         if isinstance(error, exceptions.WorkerCrashedError | exceptions.OutOfMemoryError):
             times = self._job.retries + 1
@@ -165,7 +163,9 @@ class _Flight:
         return True
 
 
-def _task(call: Call, index: int, payload: bytes, timeout_s: float | None) -> tuple[bool, bytes]:
+def _task(
+    call: MappedCall, index: int, payload: bytes, timeout_s: float | None
+) -> tuple[bool, bytes]:
     """What runs in a Ray worker. Results may be of classes that only travel by value."""
     cloudpickle = importlib.import_module("ray.cloudpickle")
     return attempt(call, index, payload, dumps=cloudpickle.dumps, timeout_s=timeout_s)

@@ -113,7 +113,6 @@ class _Pool:
                 settled.extend(self._end_overdue(self._job.timeout_s))
 
     def retire(self) -> None:
-        """Let idle workers leave by themselves."""
         for worker in self._workers:
             worker.pipe.close()
         for worker in self._workers:
@@ -172,7 +171,6 @@ class _Pool:
         return given
 
     def _wait(self) -> list[_Worker]:
-        """Workers that have something to say, or died."""
         timeout_s = self._job.timeout_s
         patience_s = None
         if timeout_s is not None:

@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
 from gnomon.errors import InputError
 from gnomon.parallel import cluster, local
-from gnomon.parallel.call import Call, Done, Failure, Fault, Job, failure_of
+from gnomon.parallel.call import Done, Failure, Fault, Job, MappedCall, failure_of
 from gnomon.parallel.place import Place, parse_on
 from gnomon.parallel.progress import Progress
 from gnomon.parallel.results import Results
@@ -78,7 +78,6 @@ class Completed(Generic[R_co]):
         self.close()
 
     def close(self) -> None:
-        """End the workers and forget what was not finished."""
         self._iterator.close()
 
     def _iterate(self) -> Generator[tuple[int, Any], None, None]:
@@ -104,7 +103,9 @@ class Completed(Generic[R_co]):
         if self._place.kind == "serial" or not missing:
             return _run_here(self._job, missing)
         if self._place.kind == "local":
-            return local.run(self._job, missing, self._place.workers or _cores())
+            # In a container this process may use fewer cores than the machine has.
+            workers = self._place.workers or len(os.sched_getaffinity(0))
+            return local.run(self._job, missing, workers)
         return cluster.run(self._job, missing, self._place.address, self._place.workers)
 
     def _value_of(self, index: int, outcome: Done | Fault) -> Any:
@@ -175,7 +176,7 @@ def as_completed(
     {0: 1, 1: 2}
     """
     place = _settled_place(on, workers)
-    job = Job(Call(function, seed, retry_on), list(items), retries, chunk, timeout_s)
+    job = Job(MappedCall(function, seed, retry_on), list(items), retries, chunk, timeout_s)
     _check(job, place, errors)
     store = None if resume is None else Store(resume, job.call)
     return Completed(job, place, store, progress, collect=errors == "collect")
@@ -219,7 +220,6 @@ def pmap(
         retry_on: exceptions of the function that are worth another attempt as well.
         resume: a folder that keeps finished results; a later call with the same function and
             items goes on from there. `Results.reused` says how many were found.
-        progress: called after every item, see Progress and RichProgress.
         seed: gives each item a generator of its own, the same on any back end.
         chunk: items sent to a local worker at once; by default few enough to end together.
         timeout_s: the time one attempt may take. On Ray it interrupts Python code only.
@@ -265,8 +265,3 @@ def _check(job: Job, place: Place, errors: str) -> None:
         raise InputError("on='serial' cannot end an item", hint="use timeout_s with local:1")
     if place.kind == "local" and job.items:
         local.check(job)
-
-
-def _cores() -> int:
-    """The cores this process may use, which in a container are fewer than the machine has."""
-    return len(os.sched_getaffinity(0))

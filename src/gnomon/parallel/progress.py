@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """Told how many items are done, reused and failed ones included.
+    """Notified of how many items are done, reused and failed ones included.
 
     An object that also has `close()` is closed when the map ends, however it ends.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any, SupportsIndex, TypeVar
 
@@ -25,13 +26,8 @@ class Results(list[R]):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         # A list subclass with a keyword would otherwise come back without its count.
-        return _rebuild_results, (list(self), self.reused)
+        return functools.partial(Results, list(self), reused=self.reused), ()
 
     @property
     def failures(self) -> list[Failure]:
-        """What failed, with `errors="collect"`."""
         return [value for value in self if isinstance(value, Failure)]
-
-
-def _rebuild_results(values: list[R], reused: int) -> Results[R]:
-    return Results(values, reused=reused)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.errors import InputError
-from gnomon.parallel.call import Call, Done, dump, dump_item
+from gnomon.parallel.call import Done, MappedCall, dump, dump_item
 from gnomon.table.atomic import atomic_file
 
 _MAGIC = b"gnomon.parallel.1\n"
@@ -31,7 +31,7 @@ class Store:
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = Store(folder, Call(abs))
+    ...     store = Store(folder, MappedCall(abs))
     ...     key = store.key(0, -3)
     ...     before = store.load(key)
     ...     store.save(key, Done(3))
@@ -39,7 +39,7 @@ class Store:
     (None, 3)
     """
 
-    def __init__(self, folder: str | os.PathLike[str], call: Call) -> None:
+    def __init__(self, folder: str | os.PathLike[str], call: MappedCall) -> None:
         name, source = _identity(call.function)
         try:
             carried = dump(call.function)
@@ -60,13 +60,11 @@ class Store:
             ) from error
 
     def key(self, index: int, item: object) -> str:
-        """Where the result of this item is kept."""
         # The seed is part of the key only with the index: the generator depends on both.
         place = b"" if self._seed is None else f"{self._seed}/{index}".encode()
         return _digest(self._prefix, place, dump_item(index, item)).hex()
 
     def load(self, key: str) -> Done | None:
-        """The finished result, or None where there is none that can be trusted."""
         try:
             entry = self._path(key).read_bytes()
         except OSError:
@@ -126,7 +124,6 @@ def _identity(function: Callable[..., Any]) -> tuple[str, str]:
 
 
 def _digest(*parts: bytes) -> bytes:
-    """Hash parts so that no two lists of parts look alike."""
     total = hashlib.sha256()
     for part in parts:
         total.update(len(part).to_bytes(8, "little"))

@@ -10,7 +10,7 @@ import threading
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 
-from gnomon.parallel.call import Call, attempt
+from gnomon.parallel.call import MappedCall, attempt
 
 
 def serve(pipe: Connection, task: bytes) -> None:
@@ -33,7 +33,7 @@ def serve(pipe: Connection, task: bytes) -> None:
             _answer(pipe, call, pickle.loads(pipe.recv_bytes()))
 
 
-def _answer(pipe: Connection, call: Call, chunk: list[tuple[int, bytes]]) -> None:
+def _answer(pipe: Connection, call: MappedCall, chunk: list[tuple[int, bytes]]) -> None:
     for index, payload in chunk:
         is_done, data = attempt(call, index, payload)
         pipe.send(("done" if is_done else "fault", index))

@@ -12,7 +12,7 @@ from gnomon.lazy import lazy_names
 from gnomon.report.charts.chart import BarChart, Bars, Chart, Line, LineChart, ScatterChart
 
 # Not lazy: whoever imported the submodule first would find it under this name, not the function.
-from gnomon.report.compare import Change, Comparison, compare
+from gnomon.report.compare import Comparison, FigureChange, compare
 from gnomon.report.result import Figure, InputFile, Manifest, Result, TimelineView, hash_input
 
 if TYPE_CHECKING:
@@ -24,26 +24,21 @@ if TYPE_CHECKING:
     from gnomon.report.terminal import print_result
 
 _LAZY = {
-    "load": "folder",
-    "print_result": "terminal",
-    "render_chart": "charts.svg",
-    "render_html": "html",
-    "save": "folder",
-    "to_json": "json",
-    "to_prometheus": "prometheus",
-    "write_csv": "folder",
-    "write_html": "html",
-    "write_json": "json",
-    "write_site": "html",
+    "folder": ["load", "save", "write_csv"],
+    "terminal": ["print_result"],
+    "charts.svg": ["render_chart"],
+    "html": ["render_html", "write_html", "write_site"],
+    "json": ["to_json", "write_json"],
+    "prometheus": ["to_prometheus"],
 }
 
 __all__ = [
     "BarChart",
     "Bars",
-    "Change",
     "Chart",
     "Comparison",
     "Figure",
+    "FigureChange",
     "InputFile",
     "Line",
     "LineChart",

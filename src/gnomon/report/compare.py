@@ -14,7 +14,7 @@ from gnomon.table import Table
 Verdict = Literal["better", "same", "worse", "changed", "new", "missing"]
 
 
-class Change(msgspec.Struct, frozen=True):
+class FigureChange(msgspec.Struct, frozen=True):
     """One figure before and after; `change` is a fraction of the value before.
 
     Of a figure in percent it is the points between the two, as a fraction: from -30 to -28 % is
@@ -45,7 +45,7 @@ class Comparison(msgspec.Struct, frozen=True):
     before: Result
     after: Result
     max_regress: float
-    changes: list[Change]
+    changes: list[FigureChange]
 
     @property
     def regressed(self) -> bool:
@@ -112,11 +112,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def compare(a: Result, b: Result, max_regress: float = 0.0) -> Comparison:
-    """Compares `b` (after) with `a` (before), figure by figure.
-
-    Args:
-        max_regress: How much worse a figure may get, as a fraction of its value before.
-    """
+    """Compares `b` with `a`; `max_regress` is a fraction of a figure's value in `a`."""
     if a.system != b.system:
         raise InputError(
             f"a result of {a.system!r} cannot be compared with one of {b.system!r}",
@@ -132,7 +128,6 @@ def compare(a: Result, b: Result, max_regress: float = 0.0) -> Comparison:
 
 
 def _differences(a: Result, b: Result) -> list[str]:
-    """What makes two results hard to compare: other things, or other versions."""
     notes = []
     if (a.verb, a.title) != (b.verb, b.title):
         notes.append(f"these are answers about different things: {a.title!r} and {b.title!r}")
@@ -141,7 +136,7 @@ def _differences(a: Result, b: Result) -> list[str]:
     return notes
 
 
-def _change(before: Figure | None, after: Figure | None, limit: float) -> Change:
+def _change(before: Figure | None, after: Figure | None, limit: float) -> FigureChange:
     known = after or before
     assert known is not None
     change, verdict, overlaps = None, _verdict_of_words(before, after), False
@@ -155,8 +150,11 @@ def _change(before: Figure | None, after: Figure | None, limit: float) -> Change
                 )
             change = _relative(x, y, known.unit)
             verdict = _verdict(y - x, change, limit, known.better)
-            overlaps = _is_guess(before, after) and _range(before).overlaps(_range(after))
-    return Change(known.name, known.label, known.unit, before, after, change, verdict, overlaps)
+            is_guess = isinstance(before.value, Estimate) or isinstance(after.value, Estimate)
+            overlaps = is_guess and _range(before).overlaps(_range(after))
+    return FigureChange(
+        known.name, known.label, known.unit, before, after, change, verdict, overlaps
+    )
 
 
 def _relative(before: float, after: float, unit: str) -> float | None:
@@ -182,10 +180,6 @@ def _verdict(delta: float, change: float | None, limit: float, better: str | Non
     if better is None:
         return "changed"
     return "better" if (delta < 0) == (better == "lower") else "worse"
-
-
-def _is_guess(*figures: Figure) -> bool:
-    return any(isinstance(figure.value, Estimate) for figure in figures)
 
 
 def _range(figure: Figure) -> Estimate:

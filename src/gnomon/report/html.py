@@ -148,7 +148,6 @@ def light_markdown(text: str) -> Markup:
 
 
 def _middle(value: Estimate) -> str:
-    """Where the best guess lies in its range, in percent of the way."""
     return f"{100 * (value.mid - value.low) / value.width:.1f}"
 
 
@@ -263,7 +262,6 @@ def _cells(table: Table, name: str, rows: int) -> list[dict[str, Any]]:
 
 
 def _raw(value: float) -> str:
-    """What the page sorts by; JavaScript spells infinity out."""
     if isinstance(value, float) and not math.isfinite(value):
         return "" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     return repr(value + 0)

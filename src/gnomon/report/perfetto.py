@@ -78,7 +78,6 @@ def _write_timeline(writer: _core.PerfettoWriter, title: str, timeline: Timeline
 def _write_busy(
     writer: _core.PerfettoWriter, timeline: Timeline, process: Mapping[int, int]
 ) -> None:
-    """How many lanes of each rank are busy, over time."""
     width = max(1, timeline.makespan_ns // _BUSY_BINS)
     rank_of_lane = np.asarray(_rank_of_lane(timeline))
     busy = timeline.utilisation(width)

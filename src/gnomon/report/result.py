@@ -63,7 +63,6 @@ class Figure(msgspec.Struct, frozen=True):
 
     @property
     def number(self) -> float | None:
-        """The value or the middle of its range; None where it is text."""
         if isinstance(self.value, Estimate):
             return self.value.mid
         return None if isinstance(self.value, str) else float(self.value)
@@ -78,7 +77,6 @@ class Figure(msgspec.Struct, frozen=True):
 
     @property
     def range_text(self) -> str:
-        """The range of an Estimate, empty where the value is known."""
         if not isinstance(self.value, Estimate):
             return ""
         return format_range(self.value.low, self.value.high)

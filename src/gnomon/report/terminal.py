@@ -21,9 +21,6 @@ _PIPED_WIDTH = 160  # a pipe has no width; rich would fold lines at 80
 def print_result(result: Result, console: Console | None = None, max_rows: int = MAX_ROWS) -> None:
     """Prints the result.
 
-    Args:
-        max_rows: Rows shown of each table; the rest is counted.
-
     >>> from gnomon.report import Figure
     >>> from rich.console import Console
     >>> print_result(Result("training", "replay", "8 ranks", figures=[
@@ -80,7 +77,6 @@ def _visible(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Light markdown without its marks."""
     return re.sub(r"`([^`]+)`|\*\*(.+?)\*\*", lambda match: match[1] or match[2], text)
 
 

@@ -169,6 +169,5 @@ def integrate_product(
 
 
 def _ends(pieces: Pieces, knots: Ints) -> tuple[Floats, Floats]:
-    """Values just after each knot and just before the next."""
     piece = np.searchsorted(pieces.knots, knots[:-1], side="right").astype(np.int64) - 1
     return pieces.value(piece, knots[:-1]), pieces.value(piece, knots[1:])

@@ -12,7 +12,7 @@ from gnomon.series._segment import Floats, Ints
 _FIRST_WEEKDAY = 3
 
 
-class Hours(NamedTuple):
+class CalendarHours(NamedTuple):
     """One entry an hour.
 
     Attributes:
@@ -28,12 +28,12 @@ class Hours(NamedTuple):
     season: Floats
 
 
-def hours_of(index: Ints) -> Hours:
+def hours_of(index: Ints) -> CalendarHours:
     """The calendar of hours, given as their number since 1970."""
     days = index // 24
     month, length, start = months_of(days)
     season = month + ((index - 24 * start) + 0.5) / (24.0 * length) - 0.5
-    return Hours(index % 24, (days + _FIRST_WEEKDAY) % 7, month, season.astype(np.float64))
+    return CalendarHours(index % 24, (days + _FIRST_WEEKDAY) % 7, month, season.astype(np.float64))
 
 
 def months_of(days: Ints) -> tuple[Ints, Ints, Ints]:

@@ -56,7 +56,7 @@ def check(signal: Signal) -> None:
 
 def _check_range(values: Floats, low: Floats, high: Floats, where: str) -> None:
     if low.shape != values.shape or high.shape != values.shape:
-        raise InputError("low and high need one number a breakpoint", where=where)
+        raise InputError("low and high need one number per breakpoint", where=where)
     ordered = (low <= values) & (values <= high) & np.isfinite(low) & np.isfinite(high)
     missing = np.isnan(values) & np.isnan(low) & np.isnan(high)
     if (wrong := np.flatnonzero(~(ordered | missing))).size:

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from gnomon.errors import InputError
-from gnomon.series._calendar import Hours, hours_of
+from gnomon.series._calendar import CalendarHours, hours_of
 from gnomon.series._memory import fit_memory
 from gnomon.series._segment import Floats, Ints
 from gnomon.series.profile import (
@@ -108,7 +108,7 @@ class _Course(NamedTuple):
         )
 
 
-def _fit_tables(shape: Floats, hours: Hours, weight: Floats) -> dict[str, tuple[int, ...]]:
+def _fit_tables(shape: Floats, hours: CalendarHours, weight: Floats) -> dict[str, tuple[int, ...]]:
     cell = hours.month * 24 + hours.hour
     of_week = hours.weekday * 24 + hours.hour
     week = np.zeros(168)

@@ -14,7 +14,7 @@ COVERAGE = 0.8
 _DAY = 24
 
 
-class Outlook(NamedTuple):
+class ForecastRows(NamedTuple):
     """Expected values with their range: one row an origin, one column an hour ahead."""
 
     mid: Floats
@@ -41,14 +41,14 @@ class Forecaster:
             np.concatenate([edge, np.full(horizon - seen, edge[-1])]) for edge in (below, above)
         )
 
-    def predict(self, past: Past, origins: Ints) -> Outlook:
+    def predict(self, past: Past, origins: Ints) -> ForecastRows:
         """Values and ranges 1 to `horizon` hours ahead of each origin."""
         mid = self.model.predict(past, origins, self.horizon)
         of_day = (past.first + origins[:, np.newaxis] + np.arange(self.horizon)) % _DAY
         width = self.by_hour[of_day]
         low = (mid + self.shift) * np.exp(self.below * width) - self.shift
         high = (mid + self.shift) * np.exp(self.above * width) - self.shift
-        return Outlook(mid, np.clip(low, 0.0, mid), np.maximum(high, mid))
+        return ForecastRows(mid, np.clip(low, 0.0, mid), np.maximum(high, mid))
 
     def _learn(self, method: str, past: Past, horizon: int) -> tuple[Floats, Floats, Floats]:
         """Lower and upper quantile by distance, and how much wider some hours of the day are."""

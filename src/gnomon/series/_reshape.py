@@ -32,38 +32,31 @@ def widened(arrays: dict[str, Floats]) -> dict[str, Floats]:
     return arrays
 
 
-def from_samples(
-    cls: type[Signal],
-    times: Ints,
-    values: Floats,
-    ranges: dict[str, Floats],
-    step_ns: int | None,
-    end_ns: int | None,
-    fields: dict[str, Any],
-) -> Signal:
-    """Sort, open gaps after `step_ns`, and find the end."""
+def samples(
+    times: Ints, arrays: dict[str, Floats], step_ns: int | None, end_ns: int | None, shape: str
+) -> dict[str, Any]:
+    """Fields of a signal: samples in order, gaps opened after `step_ns`, and its end."""
+    if times.ndim != 1 or not times.size or any(a.shape != times.shape for a in arrays.values()):
+        raise InputError("samples have to be lists of one length, and not empty")
     if step_ns is not None and step_ns <= 0:
         raise InputError(f"step_ns has to be above zero, not {step_ns}")
     order = np.argsort(times, kind="stable")
-    times, arrays = times[order], {"values": values[order]}
-    arrays |= {name: array[order] for name, array in ranges.items()}
+    times, arrays = times[order], {name: array[order] for name, array in arrays.items()}
     distances = np.diff(times)
     if (same := np.flatnonzero(distances == 0)).size:
         raise InputError(f"two samples at {_instant.describe(int(times[same[0]]))}")
     if end_ns is None:
         hold = int(step_ns or (np.median(distances) if distances.size else 0))
-        if fields["shape"] == "linear" and times.size > 1:
+        if shape == "linear" and times.size > 1:
             hold = 0
         elif not hold:
             raise InputError("one sample does not say how long it holds", hint="pass end_ns")
         end_ns = int(times[-1]) + hold
     if step_ns is not None:
         late = np.flatnonzero(distances > step_ns)
-        openings = times[late] + step_ns
         arrays = {k: np.insert(v, late + 1, np.nan) for k, v in arrays.items()}
-        times = np.insert(times, late + 1, openings)
-    fields |= {"time_ns": times, "end_ns": end_ns, **arrays}
-    return cls(**fields)
+        times = np.insert(times, late + 1, times[late] + step_ns)
+    return {"time_ns": times, "end_ns": end_ns, **arrays}
 
 
 def cut(signal: Signal, start_ns: int, end_ns: int) -> Signal:

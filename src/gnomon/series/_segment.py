@@ -56,19 +56,16 @@ class Pieces:
         return np.clip(mixed, np.minimum(left, right), np.maximum(left, right))
 
     def sample(self, t_ns: Ints) -> Floats:
-        """Values at any times of the domain; at a breakpoint, that breakpoint's own value."""
         piece = np.clip(np.searchsorted(self.knots, t_ns, side="right") - 1, 0, self.left.size - 1)
         # A known breakpoint beside a gap is known, though the piece it opens or closes is not.
         inner = np.where(t_ns == self.knots[-1], self.right[-1], self.value(piece, t_ns))
         return np.where(t_ns == self.knots[piece], self.left[piece], inner)
 
     def area(self, piece: Ints, start_ns: Ints, end_ns: Ints) -> Floats:
-        """The area of each piece between two times inside it; a gap has none."""
         mean = 0.5 * self.value(piece, start_ns) + 0.5 * self.value(piece, end_ns)
         return np.where(self.is_gap[piece], 0.0, mean * (end_ns - start_ns).astype(np.float64))
 
     def locate(self, start_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints]:
-        """First and last piece of each interval; an empty interval has them equal."""
         last = self.left.size - 1
         first = np.clip(np.searchsorted(self.knots, start_ns, side="right") - 1, 0, last)
         final = np.clip(np.searchsorted(self.knots, end_ns, side="left") - 1, 0, last)
@@ -89,7 +86,6 @@ class Pieces:
         return head + np.where(inside, 0.0, body) + tail
 
     def known_ns(self, start_ns: Ints, end_ns: Ints) -> Ints:
-        """How much of each interval is not gap."""
         first, final = self.locate(start_ns, end_ns)
         before = np.where(self.is_gap[first], 0, start_ns - self.knots[first])
         upto = np.where(self.is_gap[final], 0, end_ns - self.knots[final])

@@ -13,7 +13,7 @@ import numpy as np
 
 from gnomon.errors import InputError
 from gnomon.series._forecast_model import LEAST_HOURS, Past
-from gnomon.series._forecast_range import Forecaster, Outlook
+from gnomon.series._forecast_range import Forecaster, ForecastRows
 from gnomon.series._segment import Floats, Ints
 from gnomon.series.signal import Signal
 from gnomon.table import Table
@@ -96,7 +96,7 @@ def forecast(history: Signal, horizon_ns: int, method: str = "fitted") -> Signal
 
 def outlooks(
     hours: Signal, first: int, count: int, horizon: int, method: str = "fitted"
-) -> Outlook:
+) -> ForecastRows:
     """What would have been expected at each of a number of hours, of the hours after it.
 
     The method is fitted once, on what comes before the first of them.
@@ -124,7 +124,6 @@ def outlooks(
 
 
 def _past(history: Signal) -> Past:
-    """The history as hours that end where it does."""
     if history.duration_ns < HOUR_NS:
         raise InputError("a forecast needs 2 days of history, not less than an hour")
     hours = history.duration_ns // HOUR_NS
@@ -152,7 +151,6 @@ def score(
     them: day 1 is the mean over 1 to 24 hours ahead.
 
     Args:
-        days: How many whole days ahead to report.
         start_ns: Where the first forecast begins; unless given, a year before the end, or half
             way.
         end_ns: Where the last one ends; the end of the signal unless given.
@@ -196,7 +194,7 @@ class _Compared(NamedTuple):
     """Outcomes beside what was expected: one row an origin, one column an hour ahead."""
 
     actual: Floats
-    outlook: Outlook
+    outlook: ForecastRows
 
     def row(self, ahead: str, chosen: slice) -> dict[str, object]:
         actual, mid, low, high = (array[:, chosen] for array in (self.actual, *self.outlook))
@@ -230,4 +228,4 @@ class _Trial:
             np.concatenate([getattr(part, name) for part in parts])
             for name in ("low", "mid", "high")
         )
-        return _Compared(self.past.values[targets], Outlook(mid, low, high))
+        return _Compared(self.past.values[targets], ForecastRows(mid, low, high))

@@ -20,7 +20,7 @@ _ROOT = "carbon-intensity"
 _SCOPE_WORDS = {"lifecycle": "life-cycle", "direct": "direct"}
 
 
-class Identity(NamedTuple):
+class IntensityIdentity(NamedTuple):
     """Which intensity a signal is."""
 
     basis: Basis
@@ -45,17 +45,17 @@ def intensity_kind(basis: Basis = "average", scope: Scope = "lifecycle") -> str:
     return f"{_ROOT}/{basis}/{scope}"
 
 
-def intensity_identity(signal: Signal) -> Identity | None:
+def intensity_identity(signal: Signal) -> IntensityIdentity | None:
     """Basis and scope of a signal, or None where its kind does not say them.
 
     >>> s = Signal.constant(300.0, 0, 10, unit="gCO2e/kWh", kind=intensity_kind("marginal"))
     >>> intensity_identity(s)
-    Identity(basis='marginal', scope='lifecycle')
+    IntensityIdentity(basis='marginal', scope='lifecycle')
     """
     for basis in get_args(Basis):
         for scope in get_args(Scope):
             if signal.kind == intensity_kind(basis, scope):
-                return Identity(basis, scope)
+                return IntensityIdentity(basis, scope)
     return None
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.series import _instant
-from gnomon.series._calendar import Hours, hours_of
+from gnomon.series._calendar import CalendarHours, hours_of
 from gnomon.series._memory import correlated_normals
 from gnomon.series._segment import Floats, Ints
 from gnomon.series.signal import Signal
@@ -100,7 +100,6 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
 
     @property
     def day_shape(self) -> Floats:
-        """Mean of each hour (UTC) in each month, 12 x 24, at the newest level."""
         shape = self._table("mean").reshape(_MONTHS, _DAY)
         return np.clip(self.levels[-1] + self.deviations[-1] * shape, *self.bounds)
 
@@ -166,13 +165,12 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
             left[chosen] = np.interp(normals[chosen], NORMAL_NODES, quantiles[of_day])
         return left
 
-    def _expected(self, hours: Hours) -> tuple[Floats, Floats, Floats]:
+    def _expected(self, hours: CalendarHours) -> tuple[Floats, Floats, Floats]:
         mean = interpolate_months(nodes_through_means(self._table("mean")), hours)
         spread = interpolate_months(self._table("spread").reshape(_MONTHS, _DAY), hours)
         return mean, spread, self._table("week")[hours.weekday * _DAY + hours.hour]
 
     def _course(self, name: str, index: Ints) -> Floats:
-        """Level or deviation at each hour: straight between the middles of the years."""
         parts = np.array(getattr(self, name))
         nodes = level_nodes(parts) if name == "levels" else parts
         middles = part_middles(self.start_ns, self.end_ns, parts.size)
@@ -237,7 +235,7 @@ def nodes_through_means(means: Floats) -> Floats:
     return np.linalg.solve(matrix, means.reshape(_MONTHS, _DAY)).astype(np.float64)
 
 
-def interpolate_months(nodes: Floats, hours: Hours) -> Floats:
+def interpolate_months(nodes: Floats, hours: CalendarHours) -> Floats:
     """A 12 x 24 table at each hour, straight from the middle of one month to that of the next."""
     before = np.floor(hours.season).astype(np.int64)
     share = hours.season - before

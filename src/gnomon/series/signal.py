@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -135,21 +136,11 @@ class Signal:
         >>> s.end_ns, Signal.from_samples([0, 9], [1, 2], step_ns=3, unit="W", kind="power").gaps()
         (80, [Gap(start_ns=3, end_ns=9)])
         """
-        times, numbers = _instant.as_ns(time_ns), np.asarray(values, dtype=np.float64)
-        ends = {k: fields.pop(k) for k in ("low", "high") if fields.get(k) is not None}
-        ranges = {name: np.asarray(end, dtype=np.float64) for name, end in ends.items()}
-        shapes = {array.shape for array in (times, numbers, *ranges.values())}
-        if len(shapes) > 1 or times.ndim != 1 or times.size == 0:
-            raise InputError("samples have to be lists of one length, and not empty")
-        return _reshape.from_samples(
-            cls,
-            times,
-            numbers,
-            ranges,
-            step_ns,
-            end_ns,
-            {**fields, "unit": unit, "kind": kind, "shape": shape},
-        )
+        given = {"values": values} | {k: fields.pop(k, None) for k in ("low", "high")}
+        arrays = {k: np.asarray(v, dtype=np.float64) for k, v in given.items() if v is not None}
+        fields |= {"unit": unit, "kind": kind, "shape": shape}
+        times = _instant.as_ns(time_ns)
+        return cls(**fields, **_reshape.samples(times, arrays, step_ns, end_ns, shape))
 
     @classmethod
     def regular(
@@ -369,20 +360,17 @@ class Signal:
         return cast("Signal", self._cache[how])
 
     def slice(self, start_ns: int, end_ns: int) -> Signal:
-        """The part from start to end, which must lie in the domain."""
         starts, ends = self._intervals(start_ns, end_ns)
         if starts == ends:
             raise InputError("a slice cannot be empty", where=repr(self))
         return _reshape.cut(self, int(starts), int(ends))
 
     def shift(self, by_ns: int) -> Signal:
-        """The same values later (or, by a negative number, earlier)."""
         if max(abs(self.start_ns + by_ns), abs(self.end_ns + by_ns)) > _instant.FARTHEST_NS:
             raise InputError(f"a shift by {by_ns} ns leaves the range of times", where=repr(self))
         return self.replace(time_ns=self.time_ns + by_ns, end_ns=self.end_ns + by_ns)
 
     def to(self, unit: Unit | str) -> Signal:
-        """The same signal in another unit of the same dimensions."""
         names = _reshape.names_of(self)
         converted = {name: convert(getattr(self, name), self.unit, unit) for name in names}
         return self.replace(unit=unit, **converted)
@@ -481,7 +469,7 @@ class Signal:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Through the constructor: plain unpickling would hand back arrays that can be written to.
-        return (_rebuild, (self._fields(),))
+        return (functools.partial(Signal, **self._fields()), ())
 
     def __repr__(self) -> str:
         zone = f", zone {self.zone!r}" if self.zone is not None else ""
@@ -495,10 +483,5 @@ class Signal:
         )
 
 
-def _rebuild(fields: dict[str, Any]) -> Signal:
-    return Signal(**fields)
-
-
 def _unwrap(result: Floats, *asked: int | Times | None) -> float | Floats:
-    """A float when only single times were asked for."""
     return float(result) if all(np.ndim(0 if a is None else a) == 0 for a in asked) else result

@@ -59,7 +59,6 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def _profiles() -> dict[tuple[str, str], Profile]:
-    """Every profile by zone and kind."""
     path = Path(__file__).with_name("profiles.json.gz")
     file = msgspec.json.decode(gzip.decompress(path.read_bytes()), type=ProfileFile)
     return {(profile.zone, profile.kind): profile for profile in file.profiles}
@@ -127,7 +126,7 @@ def zone_signal(
 
 
 def zone_intensity(name: str) -> Estimate:
-    """Grams of CO2 equivalent a kilowatt-hour in a grid: mean of a year, and its hours' range.
+    """gCO2e/kWh of a grid: mean of a year, and its hours' range.
 
     Average, life-cycle; 80 % of the hours of the newest year lie in the range. A number stands
     for itself.

@@ -34,18 +34,11 @@ __all__ = [
 
 # Readers need columns only: what prints and writes tables waits until it is used.
 _HOME = {
-    "ArrowTable": "arrow_file",
-    "Column": "column",
-    "Dictionary": "column",
-    "ListOf": "column",
-    "Table": "table",
-    "atomic_file": "atomic",
-    "equal_columns": "column",
-    "format_column": "format",
-    "format_range": "format",
-    "format_value": "format",
-    "read_arrow": "arrow_file",
-    "write_arrow": "arrow_file",
+    "arrow_file": ["ArrowTable", "read_arrow", "write_arrow"],
+    "column": ["Column", "Dictionary", "ListOf", "equal_columns"],
+    "table": ["Table"],
+    "atomic": ["atomic_file"],
+    "format": ["format_column", "format_range", "format_value"],
 }
 
 __getattr__ = lazy_names(__name__, _HOME)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gnomon.errors import InputError
 from gnomon.table import _arrow_schema as arrow
 from gnomon.table._arrow_schema import Field
-from gnomon.table._flatbuffer import Malformed, Table
+from gnomon.table._flatbuffer import FlatTable, Malformed
 from gnomon.table.column import Column, Dictionary, ListOf, slice_column
 
 _T = TypeVar("_T")
@@ -76,7 +76,7 @@ def _read(data: mmap.mmap) -> ArrowTable:
     size = struct.unpack_from("<i", data, end)[0]
     if not 8 <= size <= end - 8:
         raise Malformed("the Arrow footer has an impossible size")
-    footer = Table.root(data[end - size : end])
+    footer = FlatTable.root(data[end - size : end])
     schema = footer.table(1)
     if footer.number(0, "h") not in (arrow.V4, arrow.V5) or schema is None:
         raise Malformed("the Arrow footer has no schema of a known version")
@@ -101,15 +101,14 @@ class _Body:
     def __init__(self, data: mmap.mmap, end: int) -> None:
         self.data, self.end = data, end
 
-    def message(self, block: tuple[int, ...], kind: int) -> tuple[Table, int, int]:
-        """The batch's header, and where its body lies."""
+    def message(self, block: tuple[int, ...], kind: int) -> tuple[FlatTable, int, int]:
         offset, meta, body = block
         if offset < 8 or meta < 16 or body < 0 or offset + meta + body > self.end:
             raise Malformed("a batch lies outside the file", _CUT)
         marker, size = struct.unpack_from("<II", self.data, offset)
         if marker != arrow.CONTINUATION or size > meta - 8:
             raise Malformed("a batch does not begin where the footer says")
-        message = Table.root(self.data[offset + 8 : offset + 8 + size])
+        message = FlatTable.root(self.data[offset + 8 : offset + 8 + size])
         header = message.table(2)
         if message.number(1, "B") != kind or header is None:
             raise Malformed("a batch is of another kind than the footer says")
@@ -147,7 +146,7 @@ class _Cursor:
     """Walks one batch's nodes and buffers in the order the schema gives."""
 
     def __init__(
-        self, file: _Body, header: Table, start: int, size: int, texts: Mapping[int, list[str]]
+        self, file: _Body, header: FlatTable, start: int, size: int, texts: Mapping[int, list[str]]
     ) -> None:
         if header.table(3) is not None:
             raise Malformed("the file is compressed", "write it again with compression=None")

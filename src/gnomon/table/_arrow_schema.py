@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from gnomon.table._flatbuffer import Malformed, Node, Scalar, Table
+from gnomon.table._flatbuffer import FlatNode, FlatTable, Malformed, Scalar
 
 MAGIC = b"ARROW1"
 CONTINUATION = 0xFFFFFFFF
@@ -65,8 +65,8 @@ class Field(msgspec.Struct, frozen=True):
     children: tuple[Field, ...] = ()
     dictionary: int | None = None
 
-    def encode(self) -> Node:
-        fields: dict[int, Scalar | str | Node | Sequence[Node]] = {
+    def encode(self) -> FlatNode:
+        fields: dict[int, Scalar | str | FlatNode | Sequence[FlatNode]] = {
             0: self.name,
             1: Scalar("B", self.kind == "float"),
             2: Scalar("B", _CODES[self.kind]),
@@ -74,26 +74,28 @@ class Field(msgspec.Struct, frozen=True):
             5: [child.encode() for child in self.children],
         }
         if self.dictionary is not None:
-            fields[4] = Node({0: Scalar("q", self.dictionary), 1: _encode_type("int", self.dtype)})
-        return Node(fields)
+            fields[4] = FlatNode(
+                {0: Scalar("q", self.dictionary), 1: _encode_type("int", self.dtype)}
+            )
+        return FlatNode(fields)
 
 
-def _encode_type(kind: str, dtype: str) -> Node:
+def _encode_type(kind: str, dtype: str) -> FlatNode:
     if kind == "int":
         number = np.dtype(dtype)
-        return Node({0: Scalar("i", 8 * number.itemsize), 1: Scalar("B", number.kind == "i")})
+        return FlatNode({0: Scalar("i", 8 * number.itemsize), 1: Scalar("B", number.kind == "i")})
     if kind == "float":
-        return Node({0: Scalar("h", 1 if dtype == "<f4" else 2)})
-    return Node({})
+        return FlatNode({0: Scalar("h", 1 if dtype == "<f4" else 2)})
+    return FlatNode({})
 
 
-def encode_schema(fields: Sequence[Field], metadata: Mapping[str, str]) -> Node:
+def encode_schema(fields: Sequence[Field], metadata: Mapping[str, str]) -> FlatNode:
     """The header's schema table."""
-    pairs = [Node({0: key, 1: value}) for key, value in metadata.items()]
-    return Node({0: Scalar("h", 0), 1: [field.encode() for field in fields], 2: pairs})
+    pairs = [FlatNode({0: key, 1: value}) for key, value in metadata.items()]
+    return FlatNode({0: Scalar("h", 0), 1: [field.encode() for field in fields], 2: pairs})
 
 
-def decode_schema(schema: Table) -> tuple[list[Field], dict[str, str]]:
+def decode_schema(schema: FlatTable) -> tuple[list[Field], dict[str, str]]:
     """Columns and metadata; refuses what this package has no column for."""
     if schema.number(0, "h") != 0:
         raise Malformed("the file is big-endian", "write it again on a little-endian machine")
@@ -106,7 +108,7 @@ def decode_schema(schema: Table) -> tuple[list[Field], dict[str, str]]:
     return fields, {pair.text(0): pair.text(1) for pair in schema.tables(2)}
 
 
-def _decode_field(table: Table, depth: int, budget: Iterator[int]) -> Field:
+def _decode_field(table: FlatTable, depth: int, budget: Iterator[int]) -> Field:
     if depth > _MAX_DEPTH or next(budget, None) is None:
         raise Malformed("the header describes too many or too deeply nested columns")
     name = table.text(0)
@@ -137,7 +139,7 @@ def _decode_field(table: Table, depth: int, budget: Iterator[int]) -> Field:
     return Field(name, kind, dtype, (), encoding.number(0, "q"))
 
 
-def _decode_number(name: str, kind: str, table: Table | None) -> str:
+def _decode_number(name: str, kind: str, table: FlatTable | None) -> str:
     if kind == "int" and table is not None:
         bits = table.number(0, "i")
         if bits in (8, 16, 32, 64):

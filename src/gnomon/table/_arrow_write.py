@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gnomon.errors import InputError
 from gnomon.table import _arrow_schema as arrow
 from gnomon.table._arrow_schema import Field
-from gnomon.table._flatbuffer import Node, Scalar, Structs, write_root
+from gnomon.table._flatbuffer import FlatNode, Scalar, Structs, write_root
 from gnomon.table.atomic import atomic_file
 from gnomon.table.column import Column, Dictionary, ListOf
 
@@ -44,16 +44,15 @@ class _Batch:
         self.buffers += [_NO_VALIDITY, *buffers]
 
     def layout(self) -> tuple[list[tuple[int, int]], int]:
-        """Where each buffer lies in the body, and the body's size."""
         places, at = [], 0
         for buffer in self.buffers:
             places.append((at, buffer.size))
             at += buffer.size + -buffer.size % 64
         return places, at
 
-    def header(self) -> Node:
+    def header(self) -> FlatNode:
         places, _ = self.layout()
-        return Node(
+        return FlatNode(
             {
                 0: Scalar("q", self.rows),
                 1: Structs(arrow.NODE, self.nodes),
@@ -188,10 +187,10 @@ class _Stream:
         gap = -self.at % to
         self.put(bytes(gap), gap)
 
-    def message(self, kind: int, header: Node, batch: _Batch | None = None) -> tuple[int, ...]:
+    def message(self, kind: int, header: FlatNode, batch: _Batch | None = None) -> tuple[int, ...]:
         body = batch.layout()[1] if batch else 0
         meta = write_root(
-            Node(
+            FlatNode(
                 {
                     0: Scalar("h", arrow.V5),
                     1: Scalar("B", kind),
@@ -225,7 +224,6 @@ def write_arrow(
     rest is converted a million rows at a time, so no second copy of the table is ever made.
 
     Args:
-        path: The file; its folder must exist.
         columns: Name to numpy array, strings, `Dictionary` or `ListOf`, all of one length.
     """
     try:
@@ -239,14 +237,16 @@ def write_arrow(
         stream.message(arrow.SCHEMA, schema)
         dictionaries = [
             stream.message(
-                arrow.DICTIONARY_BATCH, Node({0: Scalar("q", number), 1: batch.header()}), batch
+                arrow.DICTIONARY_BATCH,
+                FlatNode({0: Scalar("q", number), 1: batch.header()}),
+                batch,
             )
             for number, batch in enumerate(plan.dictionaries)
         ]
         records = [stream.message(arrow.RECORD_BATCH, plan.batch.header(), plan.batch)]
         stream.put(struct.pack("<II", arrow.CONTINUATION, 0), 8)
         footer = write_root(
-            Node(
+            FlatNode(
                 {
                     0: Scalar("h", arrow.V5),
                     1: schema,

@@ -36,20 +36,20 @@ class Structs(msgspec.Struct, frozen=True):
     rows: Sequence[tuple[int, ...]]
 
 
-class Node(msgspec.Struct, frozen=True):
+class FlatNode(msgspec.Struct, frozen=True):
     """A table to be written: field number to value."""
 
     fields: Mapping[int, Value]
 
 
-Value: TypeAlias = "Scalar | Structs | Node | str | Sequence[Node]"
+Value: TypeAlias = "Scalar | Structs | FlatNode | str | Sequence[FlatNode]"
 
 
-def write_root(root: Node) -> bytes:
+def write_root(root: FlatNode) -> bytes:
     """The finished buffer, padded to 8 bytes.
 
-    >>> data = write_root(Node({0: Scalar("q", 7), 2: "hello"}))
-    >>> table = Table.root(data)
+    >>> data = write_root(FlatNode({0: Scalar("q", 7), 2: "hello"}))
+    >>> table = FlatTable.root(data)
     >>> table.number(0, "q"), table.text(2), table.number(1, "h", default=-1)
     (7, 'hello', -1)
     """
@@ -64,7 +64,7 @@ def _pad(out: bytearray, to: int, ahead: int = 0) -> None:
     out.extend(bytes(-(len(out) + ahead) % to))
 
 
-def _write_node(out: bytearray, node: Node) -> int:
+def _write_node(out: bytearray, node: FlatNode) -> int:
     sizes = {
         key: struct.calcsize("<" + value.fmt) if isinstance(value, Scalar) else 4
         for key, value in node.fields.items()
@@ -94,8 +94,8 @@ def _write_node(out: bytearray, node: Node) -> int:
     return table
 
 
-def _write_reference(out: bytearray, value: Structs | Node | str | Sequence[Node]) -> int:
-    if isinstance(value, Node):
+def _write_reference(out: bytearray, value: Structs | FlatNode | str | Sequence[FlatNode]) -> int:
+    if isinstance(value, FlatNode):
         return _write_node(out, value)
     if isinstance(value, str):
         raw = value.encode()
@@ -120,7 +120,7 @@ def _write_reference(out: bytearray, value: Structs | Node | str | Sequence[Node
     return at
 
 
-class Table:
+class FlatTable:
     """A table inside a buffer; every read is checked against the buffer's end."""
 
     __slots__ = ("_data", "_places", "_pos")
@@ -134,7 +134,7 @@ class Table:
         self._places = struct.unpack_from(f"<{(size - 4) // 2}H", data, vtable + 4)
 
     @classmethod
-    def root(cls, data: bytes) -> Table:
+    def root(cls, data: bytes) -> FlatTable:
         if len(data) < 8:
             raise Malformed("a header is too short")
         return cls(data, struct.unpack_from("<I", data, 0)[0])
@@ -153,16 +153,14 @@ class Table:
         return at + self._unpack("I", at) if at else 0
 
     def number(self, field: int, fmt: str, default: int = 0) -> int:
-        """A scalar field, or the default where it was left out."""
         at = self._place(field)
         return int(self._unpack(fmt, at)) if at else default
 
-    def table(self, field: int) -> Table | None:
+    def table(self, field: int) -> FlatTable | None:
         at = self._target(field)
-        return Table(self._data, at) if at else None
+        return FlatTable(self._data, at) if at else None
 
     def text(self, field: int) -> str:
-        """A string field, empty where it was left out."""
         at = self._target(field)
         if not at:
             return ""
@@ -172,12 +170,12 @@ class Table:
         except UnicodeDecodeError:
             raise Malformed("a name in the header is not UTF-8") from None
 
-    def tables(self, field: int) -> list[Table]:
+    def tables(self, field: int) -> list[FlatTable]:
         at = self._target(field)
         if not at:
             return []
         slots = [at + 4 + 4 * i for i in range(self._vector(at, 4))]
-        return [Table(self._data, slot + self._unpack("I", slot)) for slot in slots]
+        return [FlatTable(self._data, slot + self._unpack("I", slot)) for slot in slots]
 
     def structs(self, field: int, fmt: str) -> list[tuple[int, ...]]:
         at = self._target(field)

@@ -31,7 +31,6 @@ class Dictionary(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Dictionary:
-        """Encodes texts; codes follow the order of first appearance."""
         seen: dict[str, int] = {}
         codes = [seen.setdefault(text, len(seen)) for text in texts]
         return cls(np.asarray(codes, np.int32), list(seen))

@@ -1,4 +1,4 @@
-"""Numbers as people read them: four figures that matter, thousands apart, one width a column."""
+"""Numbers as people read them: four figures that matter, thousands apart, one width per column."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Table(msgspec.Struct, frozen=True, eq=False):
         cls, name: str, columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]], *,
         units: Mapping[str, str] | None = None, caption: str = "",
     ) -> Table:  # fmt: skip
-        """The same from plain lists or arrays, a value a row.
+        """The same from plain lists or arrays, a value per row.
 
         >>> Table.from_columns("orders", {"machine": ["a", "b"], "rank": [2, 1]})["rank"].tolist()
         [2, 1]
@@ -135,12 +135,10 @@ class Table(msgspec.Struct, frozen=True, eq=False):
     __hash__ = None  # type: ignore[assignment]
 
     def is_number(self, column: str) -> bool:
-        """Whether the column holds numbers or truth values."""
         values = self[column]
         return isinstance(values, np.ndarray) and values.dtype.kind in _NUMBERS
 
     def bounds(self, column: str) -> tuple[Any, Any] | None:
-        """The `_low` and `_high` columns of a range, or None where the column has none."""
         low, high = self.columns.get(f"{column}_low"), self.columns.get(f"{column}_high")
         return None if low is None or high is None else (low, high)
 
@@ -169,7 +167,6 @@ class Table(msgspec.Struct, frozen=True, eq=False):
         ]
 
     def to_csv(self) -> str:
-        """Comma-separated text with a header; a missing number is an empty cell."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(self.columns)
@@ -182,13 +179,11 @@ class Table(msgspec.Struct, frozen=True, eq=False):
             file.write(self.to_csv().encode("utf-8", "replace"))
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Writes an Arrow file that keeps name, units, descriptions and caption."""
         about = _About(self.name, dict(self.units), dict(self.descriptions), self.caption)
         write_arrow(path, self.columns, {_META: msgspec.json.encode(about).decode()})
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Table:
-        """Reads what `write` wrote, or any Arrow file of plain columns."""
         file = read_arrow(path)
         try:
             text = file.metadata.get(_META)
@@ -232,7 +227,6 @@ class Table(msgspec.Struct, frozen=True, eq=False):
         )
 
     def cells(self, column: str) -> list[str]:
-        """The column as text, numbers with one number of decimals."""
         values = self[column]
         if isinstance(values, np.ndarray):
             return format_column(values)

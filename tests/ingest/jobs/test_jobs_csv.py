@@ -133,7 +133,7 @@ def test_times_before_1970_are_times(tmp_path):
     ("text", "words"),
     [
         ("", "is empty"),
-        ("start,duration,cores\n", "no job below it"),
+        ("start,duration,cores\n", "nothing below it"),
         ("1,2,3\n4,5,6\n", "first line holds values"),
         ("when,duration,cores\n1,2,3\n", "no column says when"),
         ("start,cores\n1,2\n", "how long jobs take"),
@@ -174,3 +174,11 @@ def test_binary_and_absent_files(tmp_path):
         read_jobs_csv(file)
     with pytest.raises(InputError, match="check the path"):
         read_jobs_csv(tmp_path / "none.csv")
+
+
+def test_comments_and_empty_rows_inside_a_table_are_passed_over(tmp_path):
+    file = tmp_path / "jobs.csv"
+    rows = ["# made by hand", "start,duration,cores", "0,60,8", "# a, note", ",,,,", "", "90,60,4"]
+    file.write_text("\n".join(rows))
+    jobs = read_jobs_csv(file)
+    assert (jobs.line.tolist(), jobs.cores.tolist()) == ([3, 7], [8.0, 4.0])

@@ -136,7 +136,7 @@ JobID|Start|End|Elapsed|NCPUS|TotalCPU
         ("JobID|End|NCPUS\n1|2|3\n", "when jobs ran"),
         ("JobID|Start|End\n1|2|3\n", "what jobs held"),
         ("JobID|Start|End|NCPUS\n", "no job below it"),
-        ("JobID|Start|End|NCPUS\n1|2\n", "line 2: 2 fields where the header has 4"),
+        ("JobID|Start|End|NCPUS\n1|2\n", "line 2: 2 cells where the header has 4"),
         ("JobID|Start|End|NCPUS\n|2024-01-05|2024-01-06|1\n", "line 2: JobID is missing"),
         ("JobID|Start|End|NCPUS\n1|soon|2024-01-06|1\n", "line 2: start: 'soon' is no time"),
         ("JobID|Start|End|NCPUS\n1|2024-01-06|2024-01-05|1\n", "line 2: the job ends before it starts"),

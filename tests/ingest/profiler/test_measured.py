@@ -8,7 +8,7 @@ import pytest
 
 from gnomon.datasets import bundled
 from gnomon.errors import InputError
-from gnomon.ingest.profiler.measured import Measured, read_measured
+from gnomon.ingest.profiler.measured import MeasuredRun, read_measured
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def meta(trace, **content):
 
 
 def test_nothing_lies_beside_it(trace):
-    assert read_measured(trace) == Measured()
-    assert meta(trace, other=[1]) == Measured()
+    assert read_measured(trace) == MeasuredRun()
+    assert meta(trace, other=[1]) == MeasuredRun()
 
 
 def test_the_step_and_the_peak(trace):

@@ -180,7 +180,7 @@ def test_an_empty_log(text, tmp_path):
 def test_a_csv_that_was_cut(tmp_path):
     path = write(tmp_path)
     path.write_text(path.read_text()[:-20])
-    with pytest.raises(InputError, match=r"line 5 has .* cells.*was the file cut short"):
+    with pytest.raises(InputError, match=r"line 5: .* cells.*was the file cut short"):
         read_operation_log(path)
 
 

@@ -39,11 +39,7 @@ def gradient(
 
 
 class Likelihood(NamedTuple):
-    """Of each decision: the log of its chance, and how open it was.
-
-    Attributes:
-        entropy: Of the stages plus that of the limits, each as a share of that of even chances.
-    """
+    """Of each decision: the log of its chance, and its entropy over that of even chances."""
 
     log_chance: Any
     entropy: Any

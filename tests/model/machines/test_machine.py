@@ -11,8 +11,8 @@ from gnomon.model.accelerator.gpu import find_gpu, gpu_names
 from gnomon.model.machines.embodied import logic_kg
 from gnomon.model.machines.machine import (
     Fleet,
-    Group,
     Machine,
+    MachineGroup,
     as_figure,
     find_machine,
     machine_names,
@@ -139,8 +139,8 @@ def test_what_cannot_be_is_refused(changes, words):
 def test_a_fleet_adds_up():
     fleet = Fleet(
         groups=(
-            Group(machine=a_machine(score=10.0), count=3, bought=2020),
-            Group(machine=find_machine("A100"), count=2),
+            MachineGroup(machine=a_machine(score=10.0), count=3, bought=2020),
+            MachineGroup(machine=find_machine("A100"), count=2),
         ),
         pue=Estimate(1.1, 1.2, 1.3),
     )
@@ -154,7 +154,7 @@ def test_a_fleet_adds_up():
     with pytest.raises(InputError, match="PUE"):
         Fleet(groups=fleet.groups, pue=Estimate.exact(0.9))
     with pytest.raises(InputError, match="1 or more"):
-        Group(machine=a_machine(), count=0)
+        MachineGroup(machine=a_machine(), count=0)
 
 
 @pytest.mark.parametrize(

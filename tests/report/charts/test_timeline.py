@@ -33,7 +33,7 @@ def test_wrong_timelines_are_refused(spans, words):
 
 
 def test_lengths_and_types_are_checked():
-    with pytest.raises(InputError, match="one entry a span"):
+    with pytest.raises(InputError, match="one entry per span"):
         TimelineView("t", ["a"], ["x"], ["n"], [0], [0], [0], [0, 1], [1, 2])
     with pytest.raises(InputError, match="whole numbers"):
         TimelineView("t", ["a"], ["x"], ["n"], [0], [0], [0], [0.5], [1])

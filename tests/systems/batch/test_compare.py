@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.systems.batch.compare import FIELDS, compare
-from gnomon.systems.batch.measure import Measured
+from gnomon.systems.batch.measure import PolicyMeasures
 from gnomon.systems.batch.trial import PolicyOutcome, TrialOutcome
 
 positive = st.floats(1e-3, 1e3)
 
 
 def measured(carbon_g, energy_kwh, jct_s=1.0):
-    return Measured(
+    return PolicyMeasures(
         carbon_g, energy_kwh, carbon_g / 2, energy_kwh / 2, 1.0, jct_s, jct_s, 2 * jct_s, 1.0, 0, 0,
         energy_kwh, carbon_g,
     )  # fmt: skip

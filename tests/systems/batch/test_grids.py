@@ -7,7 +7,7 @@ import pytest
 
 from gnomon.errors import InputError
 from gnomon.series import Signal
-from gnomon.systems.batch.grids import HORIZON_H, Hours, hours_of_zone, shuffled
+from gnomon.systems.batch.grids import HORIZON_H, GridHours, hours_of_zone, shuffled
 
 HOUR_NS = 3_600 * 10**9
 MINUTE_NS = 60 * 10**9
@@ -24,7 +24,7 @@ def waves(hours, seed=0):
 
 
 def test_hours_are_averaged_and_steps_are_theirs():
-    hours = Hours.of("x", signal(np.repeat(np.arange(48.0), 4), HOUR_NS // 4))
+    hours = GridHours.of("x", signal(np.repeat(np.arange(48.0), 4), HOUR_NS // 4))
     assert hours.count == 48
     grid = hours.steps(3, 10, MINUTE_NS)
     assert grid.steps.actual.tolist() == list(range(3, 13))
@@ -36,10 +36,10 @@ def test_hours_are_averaged_and_steps_are_theirs():
 
 def test_hours_have_to_be_whole_and_without_gaps():
     with pytest.raises(InputError, match="less than a day"):
-        Hours.of("x", signal(np.ones(23)))
+        GridHours.of("x", signal(np.ones(23)))
     first, last = signal(np.ones(30)), signal(np.ones(30)).shift(40 * HOUR_NS)
     with pytest.raises(InputError, match="gaps"):
-        Hours.of("x", Signal.concat([first, last]))
+        GridHours.of("x", Signal.concat([first, last]))
 
 
 @pytest.mark.parametrize("method", ["persistence", "seasonal", "fitted"])
@@ -47,7 +47,7 @@ def test_a_forecast_reads_only_what_has_been(method):
     values = waves(2200)
     other = values.copy()
     other[1600:] = waves(600, seed=5) + 400  # only what comes after the last look
-    one, two = (Hours.of("x", signal(v)) for v in (values, other))
+    one, two = (GridHours.of("x", signal(v)) for v in (values, other))
     seen, changed = (h.steps(1500, 90, MINUTE_NS, method) for h in (one, two))
     np.testing.assert_array_equal(seen.steps.outlook[:90], changed.steps.outlook[:90])
     np.testing.assert_array_equal(seen.high, changed.high)
@@ -59,14 +59,14 @@ def test_a_forecast_reads_only_what_has_been(method):
 
 
 def test_a_forecast_is_not_what_comes():
-    hours = Hours.of("x", signal(waves(2200)))
+    hours = GridHours.of("x", signal(waves(2200)))
     known, fitted = (hours.steps(1500, 50, MINUTE_NS, how) for how in ("known", "fitted"))
     off = np.abs(known.steps.outlook[:, 1:] - fitted.steps.outlook[:, 1:]).mean()
     assert 1.0 < off < 40.0
 
 
 def test_a_placebo_has_the_same_hours_at_other_times():
-    grid = Hours.of("x", signal(waves(200))).steps(0, 100, MINUTE_NS)
+    grid = GridHours.of("x", signal(waves(200))).steps(0, 100, MINUTE_NS)
     mixed = shuffled(grid, 60, np.random.default_rng(0)).steps
     np.testing.assert_array_equal(mixed.actual, grid.steps.actual)
     assert sorted(mixed.seen[:60]) == sorted(grid.steps.actual[:60])
@@ -80,7 +80,9 @@ def test_a_placebo_has_the_same_hours_at_other_times():
 
 @pytest.mark.parametrize("method", ["known", "persistence", "seasonal", "fitted"])
 def test_a_flat_grid_leaves_nothing_to_decide(method):
-    steps = Hours.of("x", signal(np.full(2000, 300.1))).steps(1500, 60, MINUTE_NS, method).steps
+    steps = (
+        GridHours.of("x", signal(np.full(2000, 300.1))).steps(1500, 60, MINUTE_NS, method).steps
+    )
     assert (steps.outlook == steps.seen[0]).all()
     assert (steps.low == steps.high).all()
 

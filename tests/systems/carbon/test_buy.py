@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
-from gnomon.model.machines.machine import Fleet, Group, Machine, find_machine
+from gnomon.model.machines.machine import Fleet, Machine, MachineGroup, find_machine
 from gnomon.model.machines.machine_file import read_fleet
 from gnomon.systems.carbon.buy import weigh_purchase, years_to_pay_back
 from gnomon.systems.carbon.buy_result import to_result, to_script, verdict
@@ -27,7 +27,9 @@ def machine(name, score=100.0, peak=100.0, kg=50.0, idle=0.0):
 
 
 def two(old_watts=200.0, count=10):
-    return Fleet(name="old", groups=(Group(machine=machine("old", peak=old_watts), count=count),))
+    return Fleet(
+        name="old", groups=(MachineGroup(machine=machine("old", peak=old_watts), count=count),)
+    )
 
 
 def test_by_hand():
@@ -90,7 +92,7 @@ def test_a_grid_that_gets_cleaner_pays_later():
 
 def test_idle_servers_that_stay_on_make_replacing_worth_more():
     idling = msgspec.structs.replace(
-        two(), groups=(Group(machine=machine("old", peak=200.0, idle=120.0), count=10),)
+        two(), groups=(MachineGroup(machine=machine("old", peak=200.0, idle=120.0), count=10),)
     )
     new = machine("new", score=1000.0, peak=500.0, idle=100.0, kg=1000.0)
     kept = weigh_purchase(idling, new, Estimate.exact(100.0), utilisation=0.2)
@@ -118,8 +120,8 @@ def test_one_group_alone_may_be_worth_it():
     fleet = Fleet(
         name="mixed",
         groups=(
-            Group(machine=machine("many", peak=110.0), count=1000),
-            Group(machine=machine("few", peak=100.0), count=10),
+            MachineGroup(machine=machine("many", peak=110.0), count=1000),
+            MachineGroup(machine=machine("few", peak=100.0), count=10),
         ),
     )
     new = machine("new", peak=10.0, kg=50.0)
@@ -136,7 +138,7 @@ def test_prop_the_best_is_the_best_of_what_is_shown(seed):
 
     rng = random.Random(seed)
     groups = tuple(
-        Group(
+        MachineGroup(
             machine=machine(f"m{i}", score=rng.uniform(50, 500), peak=rng.uniform(50, 500)),
             count=rng.randint(1, 30),
         )
@@ -157,7 +159,7 @@ def test_the_worst_case_takes_the_far_ends_together():
     """Old ones may draw as little as new ones at most: then nothing is saved, ever."""
     old = msgspec.structs.replace(machine("old"), peak_w=Estimate(100.0, 150.0, 200.0))
     new = msgspec.structs.replace(machine("new", kg=10.0), peak_w=Estimate(50.0, 100.0, 150.0))
-    fleet = Fleet(name="x", groups=(Group(machine=old, count=1),))
+    fleet = Fleet(name="x", groups=(MachineGroup(machine=old, count=1),))
     offer = weigh_purchase(fleet, new, Estimate.exact(100.0), utilisation=1.0).ladder[0]
     hours = 8760 / 1000
     assert offer.saved_kwh_y.low == pytest.approx(-50 * hours)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.estimate import Estimate
-from gnomon.model.machines.machine import Fleet, Group, Machine, find_machine
+from gnomon.model.machines.machine import Fleet, Machine, MachineGroup, find_machine
 from gnomon.model.machines.machine_file import read_fleet
 from gnomon.systems.carbon.curves import (
     added_by_grid,
@@ -17,7 +17,6 @@ from gnomon.systems.carbon.curves import (
     added_by_life,
     added_by_share,
     added_by_utilisation,
-    embodied_share,
     filled_g_h,
     largest,
 )
@@ -160,7 +159,10 @@ def test_a_dirty_grid_and_idle_power_take_the_fallacy_away():
 
 
 def test_share_of_the_case_study():
-    assert embodied_share(two_servers(), 1000.0) == pytest.approx(0.287, abs=0.001)
+    pair = two_servers()
+    embodied = pair.embodied_g().sum()
+    share = embodied / (embodied + pair.operational_g(1000.0).sum())
+    assert share == pytest.approx(0.287, abs=0.001)
 
 
 def test_sleepers_are_woken_after_the_efficient_are_full():
@@ -209,7 +211,7 @@ def test_prop_the_best_metric_adds_nothing_when_servers_sleep(supply, g_kwh):
 def test_ranges_hold_what_they_are_of(sleep):
     """Embodied figures with wide, lopsided ranges."""
     groups = tuple(
-        Group(
+        MachineGroup(
             machine=Machine(
                 name=name, kind="cpu", cores=4, threads=4, score=100.0, score_unit="points",
                 idle_w=Estimate.exact(idle), peak_w=Estimate.exact(peak),
@@ -234,7 +236,7 @@ def test_ranges_hold_what_they_are_of(sleep):
 def test_accelerators_stand_in_nodes():
     """Of the usual size, and what is left over in one more."""
     groups = tuple(
-        Group(machine=find_machine(name), count=count, bought=2023)
+        MachineGroup(machine=find_machine(name), count=count, bought=2023)
         for name, count in (("H100", 19), ("A100", 2))
     )
     supply = supply_of(Fleet(name="gpus", groups=groups), year=2024)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.ingest.jobs.jobs import Jobs
-from gnomon.model.machines.machine import Fleet, Group, Machine, find_machine
+from gnomon.model.machines.machine import Fleet, Machine, MachineGroup, find_machine
 from gnomon.model.machines.machine_file import read_fleet
 from gnomon.series import Signal
 from gnomon.systems.carbon.metric import METRICS, parse_metrics
@@ -58,7 +58,7 @@ def grid_of(values):
 def cases(draw):
     names = ["a", "b", "c"][: draw(st.integers(1, 3))]
     groups = [
-        Group(
+        MachineGroup(
             machine=machine(
                 name, threads=draw(st.integers(2, 4)), score=draw(st.floats(50, 500)),
                 idle=draw(st.floats(0, 40)), peak=draw(st.floats(60, 300)),
@@ -186,7 +186,7 @@ def test_sci_keeps_the_old_ones_busy():
 def test_energy_by_hand():
     """One job of two hours on half of one server."""
     found = place_jobs(
-        fleet(Group(machine=machine("a", threads=2, idle=10.0, peak=100.0), count=2)),
+        fleet(MachineGroup(machine=machine("a", threads=2, idle=10.0, peak=100.0), count=2)),
         demand([[0, 2, 1, 0]]), grid_of([100.0, 300.0, 999.0]), parse_metrics("osci"), year=2024,
     )  # fmt: skip
     outcome = found.outcomes[0]
@@ -194,7 +194,7 @@ def test_energy_by_hand():
     assert outcome.operational_kg.mid == pytest.approx((2 * 10 + 45) * 400 / 1e6)
     assert outcome.embodied_kg.mid == pytest.approx(2 * 50 * 2 / (5 * 8760))
     slept = place_jobs(
-        fleet(Group(machine=machine("a", threads=2, idle=10.0, peak=100.0), count=2)),
+        fleet(MachineGroup(machine=machine("a", threads=2, idle=10.0, peak=100.0), count=2)),
         demand([[0, 2, 1, 0]]), grid_of([100.0, 300.0, 999.0]), parse_metrics("osci"), year=2024,
         sleep=True,
     )  # fmt: skip
@@ -203,7 +203,7 @@ def test_energy_by_hand():
 
 def test_jobs_wait_for_clean_hours():
     values = [500.0, 500.0, 50.0, 50.0, 500.0, 500.0]
-    one = fleet(Group(machine=machine("a"), count=1))
+    one = fleet(MachineGroup(machine=machine("a"), count=1))
     shifted = place_jobs(
         one, demand([[0, 2, 1, 3]]), grid_of(values), parse_metrics("osci"), year=2024, shift=True
     )
@@ -216,7 +216,7 @@ def test_jobs_wait_for_clean_hours():
 
 
 def test_a_queue_and_late_jobs_are_told():
-    one = fleet(Group(machine=machine("a", threads=2), count=1))
+    one = fleet(MachineGroup(machine=machine("a", threads=2), count=1))
     found = place_jobs(
         one, demand([[0, 2, 2, 0], [0, 2, 2, 0]]), grid_of([100.0] * 9), parse_metrics("osci"),
         year=2024,
@@ -229,20 +229,21 @@ def test_a_queue_and_late_jobs_are_told():
 
 def test_scores_of_one_kind_are_needed():
     mixed = fleet(
-        Group(machine=machine("a"), count=1), Group(machine=machine("b", score=0.0), count=1)
+        MachineGroup(machine=machine("a"), count=1),
+        MachineGroup(machine=machine("b", score=0.0), count=1),
     )
     with pytest.raises(InputError, match="b has no score that the others have"):
         place_jobs(mixed, demand([[0, 1, 1, 0]]), grid_of([1.0] * 9), [METRICS["sci"]], year=2024)
 
 
 def test_a_job_that_fits_nowhere():
-    one = fleet(Group(machine=machine("a", threads=2), count=1))
+    one = fleet(MachineGroup(machine=machine("a", threads=2), count=1))
     with pytest.raises(InputError, match="takes 3 cores, the largest server has 2"):
         place_jobs(one, demand([[0, 1, 3, 0]]), grid_of([1.0] * 9), [METRICS["sci"]], year=2024)
 
 
 def one_fleet(pue=1.0, **changes):
-    group = Group(machine=machine("a", threads=2, **changes), count=1, bought=2020)
+    group = MachineGroup(machine=machine("a", threads=2, **changes), count=1, bought=2020)
     return Fleet(name="one", groups=(group,), pue=Estimate.exact(pue))
 
 
@@ -272,8 +273,8 @@ def test_utilisation_counts_points():
 def test_a_job_is_shifted_by_what_it_fits_on():
     """The best machine is too small for it: the one it runs on is slower."""
     groups = (
-        Group(machine=machine("small", threads=2, score=400.0, peak=50.0), count=1),
-        Group(machine=machine("large", threads=8, score=400.0, peak=500.0), count=1),
+        MachineGroup(machine=machine("small", threads=2, score=400.0, peak=50.0), count=1),
+        MachineGroup(machine=machine("large", threads=8, score=400.0, peak=500.0), count=1),
     )
     found = place_jobs(
         fleet(*groups), demand([[0, 3, 8, 4.0]]), grid_of([500.0] * 6 + [10.0] * 30),
@@ -311,8 +312,12 @@ def test_a_job_beyond_the_hours_is_named():
 
 def test_a_small_job_does_not_wake_a_large_server():
     groups = (
-        Group(machine=machine("large", threads=4, score=800.0, idle=60.0, peak=110.0), count=1),
-        Group(machine=machine("small", threads=1, score=100.0, idle=1.0, peak=20.0), count=1),
+        MachineGroup(
+            machine=machine("large", threads=4, score=800.0, idle=60.0, peak=110.0), count=1
+        ),
+        MachineGroup(
+            machine=machine("small", threads=1, score=100.0, idle=1.0, peak=20.0), count=1
+        ),
     )
     found = place_jobs(
         fleet(*groups), demand([[0, 2, 1, 0]]), grid_of([200.0] * 30), parse_metrics("sci,tsci"),
@@ -325,8 +330,8 @@ def test_a_small_job_does_not_wake_a_large_server():
 
 def test_where_the_best_emits_nothing():
     groups = (
-        Group(machine=machine("free", idle=0.0, peak=0.0, kg=5e5), count=1),
-        Group(machine=machine("hungry", idle=0.0, peak=100.0, kg=0.0), count=1),
+        MachineGroup(machine=machine("free", idle=0.0, peak=0.0, kg=5e5), count=1),
+        MachineGroup(machine=machine("hungry", idle=0.0, peak=100.0, kg=0.0), count=1),
     )
     found = place_jobs(
         fleet(*groups), demand([[0, 2, 1, 0]]), grid_of([200.0] * 9), parse_metrics("sci"),
@@ -353,7 +358,7 @@ def test_threads_in_use_over_time():
 def test_jobs_with_accelerators_need_some():
     with pytest.raises(InputError, match="accelerators, the fleet none"):
         demand_of(gpu_jobs(1), one_fleet())
-    boards = Fleet(name="gpus", groups=(Group(machine=find_machine("H100"), count=8),))
+    boards = Fleet(name="gpus", groups=(MachineGroup(machine=find_machine("H100"), count=8),))
     assert demand_of(gpu_jobs(4), boards).cores.tolist() == [4]
 
 

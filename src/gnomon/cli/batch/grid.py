@@ -13,7 +13,7 @@ from gnomon.ingest.formats import check_input
 
 if TYPE_CHECKING:
     from gnomon.graph.jobs import JobKinds
-    from gnomon.systems.batch.grids import Hours
+    from gnomon.systems.batch.grids import GridHours
     from gnomon.systems.batch.trial import JobMaker
 
 #: Kinds that made-up jobs are drawn from; enough for the means to be steady.
@@ -24,11 +24,11 @@ _ALIBABA_KINDS = 100
 
 def find_hours(
     names: str, signal: Path | None, *, seed: int, fill: Literal["hold", "interpolate"] | None
-) -> tuple[list[Hours], list[str]]:
+) -> tuple[list[GridHours], list[str]]:
     """The grids that are asked for, and notes about their hours."""
     from gnomon.ingest.intensity.grid import is_number, read_grid_file
     from gnomon.series.intensity import describe_intensity
-    from gnomon.systems.batch.grids import Hours, hours_of_zone
+    from gnomon.systems.batch.grids import GridHours, hours_of_zone
 
     check_input(signal, "batch run --signal")
     zones = [name.strip() for name in names.split(",") if name.strip()]
@@ -51,7 +51,7 @@ def find_hours(
             notes.append(f"Grid: {describe_intensity(hours.signal)}; seed {seed}.")
         else:
             line, remarks = read_grid_file(file, zone=zone or None, fill=fill)
-            hours = Hours.of(zone or file.name, line)
+            hours = GridHours.of(zone or file.name, line)
             notes += remarks
         found.append(hours)
     return found, notes

@@ -14,7 +14,7 @@ from gnomon.errors import InputError
 
 if TYPE_CHECKING:
     from gnomon.graph.jobs import JobKinds
-    from gnomon.systems.batch.decima.train import Progress
+    from gnomon.systems.batch.decima.train import TrainingProgress
 
 
 def train_decima(
@@ -68,7 +68,7 @@ def train_decima(
     )  # fmt: skip
     began = time.monotonic()
 
-    def on_iteration(progress: Progress) -> None:
+    def on_iteration(progress: TrainingProgress) -> None:
         while intro:  # not before it is known that there is something to do
             print(intro.pop(), file=sys.stderr, flush=True)
         if progress.iteration % 10 == 0 or progress.iteration == iterations:

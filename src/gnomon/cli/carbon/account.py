@@ -72,8 +72,10 @@ def account(
     """
     from gnomon.ingest.moment import find_timezone
     from gnomon.model.machines.machine_file import read_fleet
-    from gnomon.systems.carbon.accounts.account_result import parse_metrics, to_result, to_script
+    from gnomon.systems.carbon.accounts.account import METRICS
+    from gnomon.systems.carbon.accounts.account_result import to_result, to_script
     from gnomon.systems.carbon.accounts.activity import read_activity
+    from gnomon.systems.carbon.metric import parse_names
     from gnomon.systems.carbon.pipeline import GridChoice, account_activity, check_not_negative
 
     check_input(path, "carbon account")
@@ -83,7 +85,7 @@ def account(
         zone=zone, file=signal, folder=own_folder(), scope=scope, fill=fill, seed=seed
     )
     check_per_cent("--utilisation", utilisation)
-    names = parse_metrics(metric)
+    names = parse_names(metric, METRICS)
     check_not_negative("--price", price)
     check_not_negative("--reported", reported)
     fleet = read_fleet(machines) if machines is not None else None

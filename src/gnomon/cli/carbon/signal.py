@@ -93,7 +93,6 @@ def signal(
 def _live(
     name: str, zone: str | None, scope: Literal["lifecycle", "direct"]
 ) -> tuple[Signal, list[str]]:
-    """A service's forecast, and how old it is."""
     from gnomon.ingest.intensity.live import provider
     from gnomon.units import format_duration
 
@@ -140,7 +139,7 @@ def _generated(
     seed: int,
     fill: str | None,
 ) -> tuple[Signal, int, int, list[str]]:
-    """Generated hours to the end of the span, with a history to learn from, and what to say."""
+    """Generated hours to the end of the span, with a history to learn from, and notes."""
     from gnomon.ingest.intensity.grid import is_number, notes_on_distance
     from gnomon.series.zones import zone_names, zone_profile, zone_signal
 

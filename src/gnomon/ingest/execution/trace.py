@@ -1,6 +1,6 @@
 """PyTorch execution traces: every operator a job called, with what it took and gave.
 
-Schemas 1.0.x and 1.1.x, with or without Chakra's spelling. Which spelling a node has is told from
+Schemas 1.0.x and 1.1.x, with or without Chakra's spelling. Which spelling a node has follows from
 the node, not from the schema's number: versions and spellings do not always go together.
 """
 
@@ -93,16 +93,11 @@ class ExecutionTrace(msgspec.Struct, frozen=True, eq=False, dict=True):
         return {node.id: place for place, node in enumerate(self.nodes)}
 
     def node_at(self, id: int) -> Node:
-        """The node with this id.
-
-        Raises:
-            KeyError: There is none.
-        """
+        """The node with this id; KeyError where there is none."""
         return self.nodes[self._places[id]]
 
     @cached_property
     def parent_at(self) -> tuple[int, ...]:
-        """Where in `nodes` each node's parent is; -1 for a root."""
         places = self._places
         return tuple(-1 if n.parent == n.id else places[n.parent] for n in self.nodes)
 
@@ -135,11 +130,7 @@ _SCHEMA = re.compile(rb'"schema"\s*:\s*"\d+\.\d+\.\d+')
 def read_execution_trace(
     path: str | os.PathLike[str], member: str | None = None
 ) -> ExecutionTrace:
-    """Reads one trace: .json, plain or as .gz, .zst, .tar or .tar.gz.
-
-    Args:
-        path: The file. `FILE:MEMBER` names a file in an archive.
-    """
+    """Reads .json, as it is or as .gz, .zst, .tar, .tar.gz; `FILE:MEMBER` names a member."""
     raw, source = read_document(path, member, "execution trace", looks_like_execution_trace)
     return _trace(decode_trace(raw, source), source)
 
@@ -179,7 +170,7 @@ def _node(written: WrittenNode, at: int, values: ValueReader, where: str) -> Nod
             _number(attributes, "scope", written.scope),
             _number(attributes, "rf_id", written.rf_id),
             _text(attributes, "op_schema", written.op_schema),
-            _inputs(written, values), _outputs(written, values),
+            _side(written, "input", values), _side(written, "output", values),
             _text(attributes, "kernel_backend"), _text(attributes, "kernel_file"),
             _ranges(_text(attributes, "tensor_range")),
             {key: value for key, value in attributes.items() if value not in ("", None, [])},
@@ -211,18 +202,12 @@ def _text(attributes: dict[str, object], name: str, otherwise: str = "") -> str:
     return value
 
 
-def _inputs(written: WrittenNode, values: ValueReader) -> tuple[Value, ...]:
-    side = written.inputs
+def _side(written: WrittenNode, name: str, values: ValueReader) -> tuple[Value, ...]:
+    side = getattr(written, f"{name}s")
     if isinstance(side, WrittenSide):
         return values.read(side.values, side.shapes, side.types, side.strides)
-    return values.read(side, written.input_shapes, written.input_types, written.input_strides)
-
-
-def _outputs(written: WrittenNode, values: ValueReader) -> tuple[Value, ...]:
-    side = written.outputs
-    if isinstance(side, WrittenSide):
-        return values.read(side.values, side.shapes, side.types, side.strides)
-    return values.read(side, written.output_shapes, written.output_types, written.output_strides)
+    flat = (getattr(written, f"{name}_{part}") for part in ("shapes", "types", "strides"))
+    return values.read(side, *flat)
 
 
 def _ranges(text: str) -> dict[int, tuple[float, float]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -132,11 +132,7 @@ class ValueReader:
         self, values: list[object], shapes: list[object], types: list[str],
         strides: list[object] | None,
     ) -> tuple[Value, ...]:  # fmt: skip
-        """The values of one side of a node.
-
-        Raises:
-            MalformedValue: They do not belong together.
-        """
+        """The values of one side of a node; MalformedValue where they do not belong together."""
         if not len(values) == len(shapes) == len(types):
             raise MalformedValue(_lengths(values, shapes, types))
         if strides is not None:
@@ -243,12 +239,13 @@ def _opaque(kind: str) -> _Convert:
     return lambda _value, _shape, _strides: opaque
 
 
-def _bool(value: object, _shape: object, _strides: object) -> Value:
-    return value if isinstance(value, bool) else OpaqueValue("Bool")
+def _exactly(kind: str, wanted: type[Any], make: Callable[[Any], Value] | None = None) -> _Convert:
+    def convert(value: object, _shape: object, _strides: object) -> Value:
+        if type(value) is not wanted:
+            return OpaqueValue(kind)
+        return make(value) if make else cast("Value", value)
 
-
-def _int(value: object, _shape: object, _strides: object) -> Value:
-    return value if type(value) is int else OpaqueValue("Int")
+    return convert
 
 
 def _double(value: object, _shape: object, _strides: object) -> Value:
@@ -261,15 +258,9 @@ def _double(value: object, _shape: object, _strides: object) -> Value:
     return OpaqueValue("Double")
 
 
-def _string(value: object, _shape: object, _strides: object) -> Value:
-    return value if isinstance(value, str) else OpaqueValue("String")
-
-
-def _device(value: object, _shape: object, _strides: object) -> Value:
-    return DeviceValue(value) if isinstance(value, str) else OpaqueValue("Device")
-
-
 _PLAIN: dict[str, _Convert] = {
-    "None": _nothing, "Bool": _bool, "SymBool": _bool, "Int": _int, "SymInt": _int,
-    "Double": _double, "SymFloat": _double, "String": _string, "Device": _device,
+    "None": _nothing, **dict.fromkeys(("Bool", "SymBool"), _exactly("Bool", bool)),
+    **dict.fromkeys(("Int", "SymInt"), _exactly("Int", int)), "Double": _double,
+    "SymFloat": _double, "String": _exactly("String", str),
+    "Device": _exactly("Device", str, DeviceValue),
 }  # fmt: skip

@@ -44,7 +44,7 @@ def looks_like_intensity(head: bytes) -> bool:
 
 
 def read_json_rows(text: bytes, where: str) -> Rows:
-    """The rows of an answer of one of the services that are known, told by its shape."""
+    """The rows of an answer of one of the services that are known, by its shape."""
     try:
         answer = msgspec.json.decode(text)
     except BAD_JSON as error:
@@ -53,11 +53,11 @@ def read_json_rows(text: bytes, where: str) -> Rows:
     for recognise in (_electricity_maps, _watttime, _great_britain, _carbon_aware):
         if (rows := recognise(answer, where)) is not None:
             return rows
-    said = ""
+    reason = ""
     if isinstance(answer, dict):
-        told = next((answer[k] for k in ("error", "message", "detail") if k in answer), None)
-        said = f"; it says {str(told)[:80]!r}" if told is not None else ""
-    raise InputError(f"no intensity that is known{said}", where=where, hint=f"known: {_KNOWN}")
+        given = next((answer[k] for k in ("error", "message", "detail") if k in answer), None)
+        reason = f"; it says {str(given)[:80]!r}" if given is not None else ""
+    raise InputError(f"no intensity that is known{reason}", where=where, hint=f"known: {_KNOWN}")
 
 
 def _entries(answer: Any, *names: str, holding: str) -> tuple[str, list[Any]] | None:
@@ -74,7 +74,6 @@ def _has(entry: Any, *names: str) -> bool:
 
 
 def _take(rows: Rows, number: int, entry: Any, time_name: str, value: Any, **more: Any) -> int:
-    """One row into the rows; its time."""
     if not isinstance(entry, Mapping):
         raise rows.error(number, "is no object")
     time_ns = _time(rows, number, entry.get(time_name), time_name)
@@ -120,10 +119,10 @@ def _electricity_maps(answer: Any, where: str) -> Rows | None:
         value = entry.get("carbonIntensity") if isinstance(entry, dict) else None
         _take(rows, number, entry, "datetime", value)
         rows.estimated.append(entry.get("isEstimated") is True)
-        for said, name in ((factors, "emissionFactorType"), (grains, "temporalGranularity")):
+        for values, name in ((factors, "emissionFactorType"), (grains, "temporalGranularity")):
             given = entry.get(name, answer.get(name))
             if isinstance(given, str):
-                said.add(given)
+                values.add(given)
     if len(factors) > 1:
         shown = ", ".join(sorted(factors))
         raise InputError(f"rows of several emission factors: {shown}", where=where)
@@ -280,7 +279,6 @@ def _sdk_points(
 
 
 def _duration_ns(rows: Rows, number: int, given: Any) -> int | None:
-    """Minutes, or hours:minutes:seconds."""
     if given is None:
         return None
     dur_ns = 0

@@ -1,6 +1,6 @@
 """Files of a grid's carbon intensity, whoever wrote them, to one checked `Signal`.
 
-What a file is is told by its content: Electricity Maps (exports and API answers), WattTime (v2,
+A file is recognised by its content: Electricity Maps (exports and API answers), WattTime (v2,
 v3), the Carbon Intensity API of Great Britain, the Carbon Aware SDK, CarbonCast, tables that
 `write_signal_csv` wrote, and any other table whose columns say what they are. Plain or gzip.
 """
@@ -16,7 +16,7 @@ from gnomon.ingest.intensity.answers import read_json_rows
 from gnomon.ingest.intensity.rows import build_signal, choose_zone
 from gnomon.ingest.intensity.tables import read_csv_rows
 from gnomon.ingest.metrics.signal_csv import read_signal_csv
-from gnomon.ingest.text import read_pieces
+from gnomon.ingest.text import read_whole
 from gnomon.series import Fill, Signal
 from gnomon.series.intensity import (
     Basis,
@@ -25,18 +25,12 @@ from gnomon.series.intensity import (
     intensity_identity,
 )
 
-#: Of text, after decompression: a small .gz can hold any amount of it.
 _MOST_BYTES = 1 << 30
 _MARK = "# gnomon-signal "
 
 
 class IntensityFile(msgspec.Struct, frozen=True, eq=False):
-    """A signal of intensity, and what was found on the way.
-
-    Attributes:
-        signal: Grams a kWh, without gaps, its kind saying basis and scope.
-        notes: What was filled, merged, estimated or taken for granted.
-    """
+    """A signal in g/kWh without gaps, its kind saying basis and scope, and notes about it."""
 
     signal: Signal
     notes: tuple[str, ...]
@@ -73,7 +67,7 @@ def read_intensity(
     ('watttime-csv', 'carbon-intensity/marginal/direct', [453.6, 408.2])
     """
     where = os.fspath(path)
-    text = _read(where)
+    text = read_whole(where, _MOST_BYTES, hint="split it by year")
     if text.lstrip()[:1] in (b"{", b"["):
         return intensity_from_json(text, where, zone=zone, scope=scope, basis=basis, fill=fill)
     try:
@@ -100,18 +94,6 @@ def intensity_from_json(
     rows = choose_zone(read_json_rows(text.removeprefix(b"\xef\xbb\xbf"), where), zone)
     signal, notes = build_signal(rows, scope=scope, basis=basis, fill=fill)
     return IntensityFile(signal, tuple(notes), rows.format)
-
-
-def _read(where: str) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    for piece in read_pieces(where):
-        size += len(piece)
-        if size > _MOST_BYTES:
-            what = f"more than {_MOST_BYTES >> 20:,} MiB of text"
-            raise InputError(what, where=where, hint="split it by year")
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 def _read_own(

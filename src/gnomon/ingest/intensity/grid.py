@@ -42,7 +42,6 @@ def grid_signal(
 
     Args:
         zone: A zone that has a profile, or g/kWh as a number; with a file, what it is of.
-        file: Real hours; they have to cover the span.
         scope: Life-cycle or direct; with a file, which column is meant.
         fill: How gaps of a file are filled; without it a gap is refused.
         folder: Where files of real hours are, each named by its zone: DE.csv. One that covers
@@ -58,21 +57,21 @@ def grid_signal(
         return signal, notes
     if zone is None:
         raise InputError("which grid?", hint="name a zone such as DE, or give g/kWh")
-    said: list[str] = []
+    notes = []
     if (own := find_grid_file(folder, zone)) is not None:
         signal, notes = read_grid_file(own, zone=zone, scope=scope, fill=fill)
         if signal.start_ns <= start_ns and end_ns <= signal.end_ns:
             return signal, notes
         covered = f"{day_of(signal.start_ns)} to {day_of(signal.end_ns)}"
-        said = [f"{own.name} runs from {covered} and does not cover what is asked for."]
+        notes = [f"{own.name} runs from {covered} and does not cover what is asked for."]
     elif fill is not None:
         raise InputError("there is nothing to fill in a zone's profile", hint="it is for files")
     first = start_ns // HOUR_NS * HOUR_NS
     last = max(-(-end_ns // HOUR_NS) * HOUR_NS, first + HOUR_NS)
     if not is_number(zone):
         signal = zone_signal(zone, first, last, scope=scope, seed=seed)
-        said.append(f"Grid: {describe_intensity(signal)}; seed {seed}.")
-        return signal, said + notes_on_distance(zone, start_ns, end_ns, scope=scope)
+        notes.append(f"Grid: {describe_intensity(signal)}; seed {seed}.")
+        return signal, notes + notes_on_distance(zone, start_ns, end_ns, scope=scope)
     grams = zone_intensity(zone).mid  # refuses what is no intensity
     signal = constant_intensity(grams, first, last)
     return signal, [f"Grid: {grams:g} gCO2e/kWh at all times, as given."]

@@ -31,12 +31,8 @@ from gnomon.table import atomic_file
 from gnomon.units import DAY_NS
 
 
-class Answer(msgspec.Struct, frozen=True, eq=False):
-    """The answer of a service, now or before.
-
-    Attributes:
-        is_stale: Whether it is older than it should be, because the service failed.
-    """
+class LiveAnswer(msgspec.Struct, frozen=True, eq=False):
+    """The answer of a service; stale where it is an earlier one, because the service failed."""
 
     signal: Signal
     age_s: float
@@ -45,7 +41,7 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
     notes: tuple[str, ...] = ()
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _CachedAnswer(msgspec.Struct, frozen=True):
     """An answer in the cache."""
 
     fetched_ns: int
@@ -82,15 +78,17 @@ class Provider(ABC):
         self.now_ns, self.sleep = now_ns, sleep
 
     @abstractmethod
-    def latest(self, zone: str) -> Answer:
+    def latest(self, zone: str) -> LiveAnswer:
         """The newest value."""
 
     @abstractmethod
-    def history(self, zone: str, start_ns: int | None = None, end_ns: int | None = None) -> Answer:
+    def history(
+        self, zone: str, start_ns: int | None = None, end_ns: int | None = None
+    ) -> LiveAnswer:
         """What was; the last day unless given."""
 
     @abstractmethod
-    def forecast(self, zone: str) -> Answer:
+    def forecast(self, zone: str) -> LiveAnswer:
         """What is to come."""
 
     def _home(self) -> str:
@@ -118,13 +116,8 @@ class Provider(ABC):
 
     def _ask(
         self, path: str, query: Mapping[str, str], zone: str | None, kept_as: str | None = None
-    ) -> Answer:
-        """The answer, from the cache while it is fresh, from there with its age on failure.
-
-        Args:
-            zone: Which one is meant, where an answer may hold several.
-            kept_as: What it is kept as, where the address changes with the time.
-        """
+    ) -> LiveAnswer:
+        """The answer, from the cache (as `kept_as`) while fresh, with its age on failure."""
         url = f"{self.base_url}{path}" + (f"?{urlencode(query)}" if query else "")
         place = self._place(url if kept_as is None else f"{self.base_url} {kept_as}")
         kept = _load(place)
@@ -145,22 +138,21 @@ class Provider(ABC):
         hint = f"set {' and '.join(self.keys)}" if self.keys else "try again later"
         raise InputError(reason, where=self.name, hint=f"{hint}; there is no earlier answer")
 
-    def _fetch(self, url: str) -> _Kept:
+    def _fetch(self, url: str) -> _CachedAnswer:
         text = get_bytes(url, self._headers(), timeout_s=self.timeout_s, sleep=self.sleep)
         try:
-            return _Kept(self.now_ns(), text.decode())
+            return _CachedAnswer(self.now_ns(), text.decode())
         except UnicodeDecodeError:
             raise RequestFailed("the answer is no text") from None
 
-    def _read(self, kept: _Kept, zone: str | None, reason: str = "") -> Answer:
+    def _read(self, kept: _CachedAnswer, zone: str | None, reason: str = "") -> LiveAnswer:
         found = intensity_from_json(kept.text.encode(), self.name, zone=zone, scope=self.scope)
-        return Answer(found.signal, self._age_s(kept), bool(reason), reason, found.notes)
+        return LiveAnswer(found.signal, self._age_s(kept), bool(reason), reason, found.notes)
 
-    def _age_s(self, kept: _Kept) -> float:
+    def _age_s(self, kept: _CachedAnswer) -> float:
         return (self.now_ns() - kept.fetched_ns) / 1e9
 
     def _plain(self, error: Exception) -> str:
-        """An error in one line; should a service repeat a key, it stays out."""
         text = error.what if isinstance(error, InputError) else str(error)
         for name in self.keys:
             secret = self.environ.get(name, "").strip()
@@ -183,19 +175,21 @@ class ElectricityMaps(Provider):
     home = "https://api.electricitymaps.com"
     keys = ("ELECTRICITYMAPS_TOKEN",)
 
-    def latest(self, zone: str) -> Answer:
+    def latest(self, zone: str) -> LiveAnswer:
         return self._intensity("latest", zone)
 
-    def history(self, zone: str, start_ns: int | None = None, end_ns: int | None = None) -> Answer:
+    def history(
+        self, zone: str, start_ns: int | None = None, end_ns: int | None = None
+    ) -> LiveAnswer:
         if start_ns is None and end_ns is None:
             return self._intensity("history", zone)
         start, end = self._span(start_ns, end_ns)
         return self._intensity("past-range", zone, start=_iso(start), end=_iso(end))
 
-    def forecast(self, zone: str) -> Answer:
+    def forecast(self, zone: str) -> LiveAnswer:
         return self._intensity("forecast", zone)
 
-    def _intensity(self, what: str, zone: str, **query: str) -> Answer:
+    def _intensity(self, what: str, zone: str, **query: str) -> LiveAnswer:
         asked = {"zone": zone, "emissionFactorType": self.scope, **query}
         return self._ask(f"/v3/carbon-intensity/{what}", asked, zone)
 
@@ -213,26 +207,28 @@ class WattTime(Provider):
     _TOKEN_S: ClassVar[float] = 1500.0
     _token: tuple[int, str] | None = None
 
-    def latest(self, zone: str) -> Answer:
+    def latest(self, zone: str) -> LiveAnswer:
         """The value of the forecast that holds now."""
         answer = self.forecast(zone)
         first = answer.signal
         end_ns = int(first.time_ns[1]) if len(first) > 1 else first.end_ns
         return msgspec.structs.replace(answer, signal=first.slice(first.start_ns, end_ns))
 
-    def history(self, zone: str, start_ns: int | None = None, end_ns: int | None = None) -> Answer:
+    def history(
+        self, zone: str, start_ns: int | None = None, end_ns: int | None = None
+    ) -> LiveAnswer:
         start, end = self._span(start_ns, end_ns)
         key = self._history_key(zone, start_ns, end_ns)
         return self._moer("historical", zone, key, start=_iso(start), end=_iso(end))
 
-    def forecast(self, zone: str) -> Answer:
+    def forecast(self, zone: str) -> LiveAnswer:
         return self._moer("forecast", zone)
 
-    def _moer(self, what: str, zone: str, kept_as: str | None = None, **query: str) -> Answer:
+    def _moer(self, what: str, zone: str, kept_as: str | None = None, **query: str) -> LiveAnswer:
         asked = {"region": zone, "signal_type": "co2_moer", **query}
         return self._ask(f"/v3/{what}", asked, zone, kept_as)
 
-    def _fetch(self, url: str) -> _Kept:
+    def _fetch(self, url: str) -> _CachedAnswer:
         try:
             return super()._fetch(url)
         except RequestFailed as error:
@@ -268,22 +264,24 @@ class UkCarbonIntensity(Provider):
     name = "uk"
     home = "https://api.carbonintensity.org.uk"
 
-    def latest(self, zone: str) -> Answer:
+    def latest(self, zone: str) -> LiveAnswer:
         region = _region(zone)
         path = "/intensity" if region is None else f"/regional/regionid/{region}"
         return self._ask(path, {}, None)
 
-    def history(self, zone: str, start_ns: int | None = None, end_ns: int | None = None) -> Answer:
+    def history(
+        self, zone: str, start_ns: int | None = None, end_ns: int | None = None
+    ) -> LiveAnswer:
         start, end = self._span(start_ns, end_ns)
         key = self._history_key(zone, start_ns, end_ns)
         return self._between(zone, _minute(start), _minute(end), key)
 
-    def forecast(self, zone: str) -> Answer:
+    def forecast(self, zone: str) -> LiveAnswer:
         half_ns = 1800 * 10**9
         start = _minute(self.now_ns() // half_ns * half_ns)
         return self._between(zone, start, "fw48h", f"forecast {zone}")
 
-    def _between(self, zone: str, start: str, end: str, kept_as: str | None) -> Answer:
+    def _between(self, zone: str, start: str, end: str, kept_as: str | None) -> LiveAnswer:
         region = _region(zone)
         head, tail = ("", "") if region is None else ("/regional", f"/regionid/{region}")
         return self._ask(f"{head}/intensity/{start}/{end}{tail}", {}, None, kept_as)
@@ -296,16 +294,18 @@ class CarbonAwareSdk(Provider):
     home = ""
     keys = ("CARBON_AWARE_URL",)
 
-    def latest(self, zone: str) -> Answer:
+    def latest(self, zone: str) -> LiveAnswer:
         return self._ask("/emissions/bylocation", {"location": zone}, None)
 
-    def history(self, zone: str, start_ns: int | None = None, end_ns: int | None = None) -> Answer:
+    def history(
+        self, zone: str, start_ns: int | None = None, end_ns: int | None = None
+    ) -> LiveAnswer:
         start, end = self._span(start_ns, end_ns)
         query = {"location": zone, "time": _iso(start), "toTime": _iso(end)}
         key = self._history_key(zone, start_ns, end_ns)
         return self._ask("/emissions/bylocation", query, None, key)
 
-    def forecast(self, zone: str) -> Answer:
+    def forecast(self, zone: str) -> LiveAnswer:
         return self._ask("/emissions/forecasts/current", {"location": zone}, None)
 
     def _home(self) -> str:
@@ -338,16 +338,16 @@ def _minute(t_ns: int) -> str:
     return moment_of(t_ns).strftime("%Y-%m-%dT%H:%MZ")
 
 
-def _load(place: Path | None) -> _Kept | None:
+def _load(place: Path | None) -> _CachedAnswer | None:
     if place is None:
         return None
     try:
-        return msgspec.json.decode(place.read_bytes(), type=_Kept)
+        return msgspec.json.decode(place.read_bytes(), type=_CachedAnswer)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
-def _save(place: Path | None, kept: _Kept) -> None:
+def _save(place: Path | None, kept: _CachedAnswer) -> None:
     if place is None:
         return
     with contextlib.suppress(InputError, OSError):

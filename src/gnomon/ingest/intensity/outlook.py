@@ -27,7 +27,7 @@ class Outlook(msgspec.Struct, frozen=True, eq=False):
     """What the grid is expected to do.
 
     Attributes:
-        signal: Grams a kilowatt-hour from now on; None where nobody knows.
+        signal: g/kWh from now on; None where nobody knows.
         basis: Where it comes from, or why there is none, in words.
     """
 
@@ -60,11 +60,7 @@ def file_outlook(
     zone: str | None = None,
     scope: Scope = "lifecycle",
 ) -> Outlook:
-    """Hours to come from a file: as they stand in it, or forecast from those before.
-
-    Args:
-        end_ns: Until when, at most: the file may end before.
-    """
+    """Hours to come from a file: as they stand in it, or forecast from those before."""
     signal = read_intensity(path, zone=zone, scope=scope).signal
     name = os.path.basename(os.fspath(path))
     if signal.start_ns > start_ns:
@@ -106,7 +102,6 @@ def live_outlook(
 
 
 def _hold_back(signal: Signal, start_ns: int) -> Signal:
-    """The signal from a little earlier on, at its first value."""
     first = Signal.constant(
         float(signal.values[0]), start_ns, signal.start_ns, unit=signal.unit, kind=signal.kind,
         zone=signal.zone, attribution=signal.attribution,

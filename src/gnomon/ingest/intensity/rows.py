@@ -189,13 +189,13 @@ def _identity(
     """What the file is. It knows best; where it says nothing, the caller does."""
     words = {"lifecycle": "life-cycle"}
     meant: list[str] = []
-    for said, asked, usual in ((rows.basis, basis, "average"), (rows.scope, scope, "lifecycle")):
-        taken = said or asked or usual
+    for own, asked, usual in ((rows.basis, basis, "average"), (rows.scope, scope, "lifecycle")):
+        taken = own or asked or usual
         meant.append(taken)
         shown = words.get(taken, taken)
-        if said is None:
+        if own is None:
             notes.append(f"It does not say whether it is {shown} intensity; taken as such.")
-        elif asked is not None and said != asked:
+        elif asked is not None and own != asked:
             notes.append(f"It is {shown} intensity, not {words.get(asked, asked)}.")
     return meant[0], meant[1]  # type: ignore[return-value]
 
@@ -208,8 +208,8 @@ def _check_values(rows: Rows, values: _Floats) -> None:
         if (wrong := np.flatnonzero(is_wrong)).size:
             at = int(wrong[0])
             more = f" (and {wrong.size - 1:,} more)" if wrong.size > 1 else ""
-            said = f"{values[at]:g} {INTENSITY_UNIT} is {what}{more}"
-            raise rows.error(rows.numbers[at], said, hint)
+            value = f"{values[at]:g} {INTENSITY_UNIT} is {what}{more}"
+            raise rows.error(rows.numbers[at], value, hint)
 
 
 def _say_cut(rows: Rows, times: _Ints, values: _Floats) -> list[str]:
@@ -231,7 +231,6 @@ def _say_cut(rows: Rows, times: _Ints, values: _Floats) -> list[str]:
 def _in_order(
     rows: Rows, times: _Ints, values: _Floats, fill: Fill | None, notes: list[str]
 ) -> npt.NDArray[np.intp]:
-    """Which rows to take, in which order: each time once."""
     if (back := np.flatnonzero(np.diff(times) < 0)).size and fill is None:
         at = int(back[0]) + 1
         what = f"{written(int(times[at]))} is before the row above, {written(int(times[at - 1]))}"

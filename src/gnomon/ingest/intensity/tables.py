@@ -64,7 +64,7 @@ def looks_like_intensity(head: bytes) -> bool:
 def read_csv_rows(
     text: str, where: str, *, scope: Scope | None = None, unit: Unit | None = None
 ) -> Rows:
-    """The rows of a table, its columns told by their names.
+    """The rows of a table, its columns known by their names.
 
     Args:
         scope: Which column is meant where there is one of each; life-cycle unless given.
@@ -130,7 +130,7 @@ def _other(table: _Lines, scope: Scope, unit: Unit | None) -> _Layout:
     time = _time_column(table)
     value = _value_column(table, time, scope)
     name = table.lower[value]
-    said = [s for s, words in _WORDS.items() if any(word in name for word in words)]
+    scopes = [s for s, words in _WORDS.items() if any(word in name for word in words)]
     basis: Basis | None = None
     if "marginal" in name or "moer" in name:
         basis = "marginal"
@@ -144,7 +144,7 @@ def _other(table: _Lines, scope: Scope, unit: Unit | None) -> _Layout:
         raise InputError(what, where=table.where, hint=f"it is measured in {INTENSITY_UNIT}")
     return _Layout(
         "csv", time, value, float(convert(1.0, unit, INTENSITY_UNIT)), basis,
-        said[0] if len(said) == 1 else None, table.find(*_ZONES), table.find(*_ESTIMATED),
+        scopes[0] if len(scopes) == 1 else None, table.find(*_ZONES), table.find(*_ESTIMATED),
         notes=notes,
     )  # fmt: skip
 
@@ -211,7 +211,6 @@ def _times(rows: Rows, cells: Sequence[str], *, has_us_dates: bool) -> list[int]
 
 
 def _from_us(cell: str) -> str:
-    """A US date, month first, as ISO 8601 has it; what is none stays as it is."""
     match = re.fullmatch(r"(\d{1,2})/(\d{1,2})/(\d{4})([ T].*)?", cell)
     if match is None:
         return cell

@@ -13,7 +13,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Jobs:
-    """One row a job; NaN, -1 or an empty text where the file does not say.
+    """One row per job; NaN, -1 or an empty text where the file does not say.
 
     Attributes:
         start_ns: When it started, or arrived; before 1970 too.

@@ -4,8 +4,8 @@ A header line names the columns, loosely: `start` (or arrival, submit), `end` or
 where there are any `id`, `cores`, `gpus`, `machine`, `gpu`, `utilisation`, `energy`, `work`,
 `price`, `deadline`. A unit may end a name: `duration_h`, `energy_kwh`, `utilisation_pct`; of MWh
 and mWh the capital counts. Times are ISO 8601 or numbers (seconds since 1970 or since the start of
-a run; milliseconds and smaller are told from their size), durations numbers of seconds or `2h`.
-Rows that are wrong are refused by line.
+a run; milliseconds and smaller are inferred from their size), durations numbers of seconds or
+`2h`. Rows that are wrong are refused by line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from datetime import UTC, tzinfo
 import numpy as np
 
 from gnomon.errors import InputError
-from gnomon.ingest.delimited import BLANK, NUMBER, Delimited, header_of, read_lines
+from gnomon.ingest.delimited import BLANK, NUMBER, HeadedTable, header_of, read_lines
 from gnomon.ingest.jobs.jobs import Floats, Ints, Jobs
 from gnomon.ingest.moment import epoch_scale, parse_instant, parse_length
 from gnomon.units import format_duration
@@ -80,7 +80,6 @@ def read_jobs_csv(path: str | os.PathLike[str], *, zone: tzinfo = UTC) -> Jobs:
     """Read a table of jobs.
 
     Args:
-        path: A .csv (commas, semicolons or tabs), plain or compressed.
         zone: Where times without an offset are from.
 
     >>> import tempfile
@@ -92,7 +91,7 @@ def read_jobs_csv(path: str | os.PathLike[str], *, zone: tzinfo = UTC) -> Jobs:
     >>> len(jobs), (jobs.end_ns - jobs.start_ns)[0] // 10**9, jobs.cores.tolist()
     (1, np.int64(5400), [8.0])
     """
-    table = _Table(os.fspath(path))
+    table = _JobTable(os.fspath(path))
     found = table.columns
     if "start" not in found:
         raise table.wrong("no column says when jobs start", "call one 'start' or 'arrival'")
@@ -106,11 +105,11 @@ def read_jobs_csv(path: str | os.PathLike[str], *, zone: tzinfo = UTC) -> Jobs:
     if length is not None and "end" not in found:
         end = start + length
     elif length is not None:
-        told = end - start
+        span = end - start
         table.refuse(
-            np.abs(told - length) > _SAME_NS,
+            np.abs(span - length) > _SAME_NS,
             lambda row: (
-                f"from start to end it is {format_duration(int(told[row]))}, and the duration "
+                f"from start to end it is {format_duration(int(span[row]))}, and the duration "
                 f"says {format_duration(int(length[row]))}"
             ),
         )
@@ -140,41 +139,30 @@ def read_jobs_csv(path: str | os.PathLike[str], *, zone: tzinfo = UTC) -> Jobs:
     return jobs
 
 
-class _Table:
+class _JobTable:
     """The cells of a file by meaning, and what is wrong with them."""
 
     def __init__(self, where: str) -> None:
         self.where = where
         self.bad: dict[int, str] = {}
         self.notes: list[str] = []
-        header, self.rows, self.lines = self._read()
+        # Comments, and rows without a cell that says anything, count as blank lines.
+        table = HeadedTable(
+            (
+                "\n" if line.startswith("#") or not line.strip(",;|\t\r\n ") else line
+                for line in read_lines(where)
+            ),
+            where,
+        )
+        read = [(row, table.line) for row in table.rows()]
+        self.rows, self.lines = [row for row, _ in read], [line for _, line in read]
         self.columns: dict[str, tuple[int, str, float]] = {}
-        self._name(header)
+        self._name(table.names)
 
     def wrong(self, what: str, hint: str | None = None) -> InputError:
         return InputError(what, where=self.where, hint=hint)
 
-    def _read(self) -> tuple[list[str], list[list[str]], list[int]]:
-        table = Delimited(read_lines(self.where), self.where)
-        rows, lines = [], []
-        for row in table:
-            if not row[0].startswith("#") and any(map(str.strip, row)):
-                rows.append(row)
-                lines.append(table.line)
-        if not rows:
-            raise self.wrong("is empty")
-        if len(rows) == 1:
-            raise self.wrong("there is a header and no job below it")
-        width = len(rows[0])
-        for row, line in zip(rows[1:], lines[1:]):
-            if len(row) != width:
-                what = f"line {line}: {len(row)} cells where the header has {width}"
-                raise self.wrong(what, "was the file cut short?")
-        return [cell.strip() for cell in rows[0]], rows[1:], lines[1:]
-
     def _name(self, header: list[str]) -> None:
-        if any(NUMBER.fullmatch(name) for name in header):
-            raise self.wrong("the first line holds values, not the names of columns")
         meanings = [_meanings(name) for name in header]
         for meaning, known in _NAMES.items():
             ranked = sorted(
@@ -207,7 +195,6 @@ class _Table:
         return _MILLI_OF_MEGA
 
     def has(self, meaning: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Which rows say something in a column."""
         if meaning not in self.columns:
             return np.zeros(len(self.rows), dtype=bool)
         return np.array([cell.lower() not in BLANK for cell in self._cells(meaning)])
@@ -249,9 +236,9 @@ class _Table:
         return np.array(parsed, dtype=np.int64)
 
     def _time_scale(self, meaning: str) -> int:
-        _, unit, told = self.columns[meaning]
+        _, unit, factor = self.columns[meaning]
         if unit:
-            return int(told)
+            return int(factor)
         cells = self._cells(meaning)
         plain = _plain_numbers(cells)
         if plain is None:
@@ -259,8 +246,8 @@ class _Table:
         return epoch_scale([float(np.abs(plain).max(initial=0.0))])
 
     def lengths(self, meaning: str) -> Ints:
-        _, unit, told = self.columns[meaning]
-        scale = int(told) if unit else 10**9
+        _, unit, factor = self.columns[meaning]
+        scale = int(factor) if unit else 10**9
         if not unit and any(NUMBER.fullmatch(cell) for cell in self._cells(meaning)):
             self.notes.append(f"Numbers in column {meaning!r} without a unit count as seconds.")
         if (whole := _whole_numbers(self._cells(meaning), scale)) is not None:

@@ -47,12 +47,7 @@ def is_sacct(head: bytes) -> bool:
 
 
 def read_sacct(path: str | os.PathLike[str], *, zone: tzinfo = UTC) -> Jobs:
-    """Read jobs from sacct's output; what was left out or assumed is in the notes.
-
-    Args:
-        path: The output, plain or compressed, header included.
-        zone: The time zone of the cluster; sacct's times carry none.
-    """
+    """Read jobs from sacct's output, whose times are those of the cluster's `zone`."""
     where = os.fspath(path)
     table = _read_rows(where)
     kept, notes = _settle(_fold(table.rows), table, zone)
@@ -78,7 +73,7 @@ def read_sacct(path: str | os.PathLike[str], *, zone: tzinfo = UTC) -> Jobs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _SacctRow:
     """One line of sacct: a job or a step of one."""
 
     where: str
@@ -101,7 +96,6 @@ class _Row:
         return InputError(f"line {self.line}: {what}", where=self.where, hint=hint)
 
     def text(self, *names: str) -> str:
-        """The first of these fields that says something."""
         for name in names:
             cell = self.cells.get(name, "")
             if cell.lower() not in _UNKNOWN:
@@ -151,18 +145,18 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    rows: list[_Row]
+    rows: list[_SacctRow]
     names: set[str]
 
 
 @dataclass(slots=True)
-class _Job:
+class _JobRun:
     """One run of a job with its steps, and what they say together."""
 
     id: str
     run: int = 1
-    own: _Row | None = None
-    by_step: dict[str, _Row] = field(default_factory=dict)
+    own: _SacctRow | None = None
+    by_step: dict[str, _SacctRow] = field(default_factory=dict)
     repeats: int = 0
     line: int = 0
     start_ns: int = 0
@@ -178,37 +172,37 @@ class _Job:
         return self.id if self.run == 1 else f"{self.id} run {self.run}"
 
     @property
-    def own_rows(self) -> list[_Row]:
+    def own_rows(self) -> list[_SacctRow]:
         return [self.own] if self.own is not None else []
 
     @property
-    def steps(self) -> list[_Row]:
+    def steps(self) -> list[_SacctRow]:
         return list(self.by_step.values())
 
     @property
-    def all_rows(self) -> list[_Row]:
+    def all_rows(self) -> list[_SacctRow]:
         return self.own_rows or self.steps
 
 
-def _fold(rows: list[_Row]) -> list[_Job]:
+def _fold(rows: list[_SacctRow]) -> list[_JobRun]:
     """Runs of jobs with the steps that follow them.
 
     A row of the same job with another Start is another run of it; with the same Start it is the
     same run again, as where two exports overlap, and the later row counts.
     """
-    runs: dict[str, dict[str, _Job]] = {}
-    current: dict[str, _Job] = {}
+    runs: dict[str, dict[str, _JobRun]] = {}
+    current: dict[str, _JobRun] = {}
     for row in rows:
         if row.is_step:
             if row.job not in current:
-                current[row.job] = runs.setdefault(row.job, {})[""] = _Job(row.job)
+                current[row.job] = runs.setdefault(row.job, {})[""] = _JobRun(row.job)
             current[row.job].by_step[row.full_id] = row
             continue
         of_job = runs.setdefault(row.job, {})
         start = row.text("start")
         if "" in of_job and of_job[""].own is None:  # its steps came first
             of_job[start] = of_job.pop("")
-        run = of_job.setdefault(start, _Job(row.job))
+        run = of_job.setdefault(start, _JobRun(row.job))
         run.repeats += run.own is not None
         run.own = row
         current[row.job] = run
@@ -235,11 +229,9 @@ def _read_rows(where: str) -> _Rows:
         raise InputError("the fields do not say what jobs held", where=where, hint=hint)
     rows = []
     for written in table:
-        if len(written) != len(header):
-            what = f"{len(written)} fields where the header has {len(header)}"
-            raise table.error(what, "was the file cut short?")
+        table.check_width(written, len(header))
         cells = [cell.strip() for cell in written]
-        row = _Row(where, table.line, dict(zip(header, cells)))
+        row = _SacctRow(where, table.line, dict(zip(header, cells)))
         if not row.job:
             raise row.wrong("JobID is missing")
         rows.append(row)
@@ -248,8 +240,8 @@ def _read_rows(where: str) -> _Rows:
     return _Rows(rows, names)
 
 
-def _settle(jobs: list[_Job], table: _Rows, zone: tzinfo) -> tuple[list[_Job], list[str]]:
-    kept: list[_Job] = []
+def _settle(jobs: list[_JobRun], table: _Rows, zone: tzinfo) -> tuple[list[_JobRun], list[str]]:
+    kept: list[_JobRun] = []
     pending = running = empty = stepless = differ = 0
     for job in jobs:
         stepless += job.own is None
@@ -293,13 +285,13 @@ def _settle(jobs: list[_Job], table: _Rows, zone: tzinfo) -> tuple[list[_Job], l
     return kept, notes
 
 
-def _is_bare(job: _Job) -> bool:
+def _is_bare(job: _JobRun) -> bool:
     start = job.all_rows[0].text("start")
     return not start.isdecimal() and not re.search(r"(Z|[+-]\d\d:?\d\d)$", start)
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class _RunSpan:
     """When a run began and ended, whether it had, and whether End and Elapsed differ."""
 
     start_ns: int
@@ -308,8 +300,7 @@ class _Span:
     differs: bool
 
 
-def _span(job: _Job, zone: tzinfo) -> _Span | None:
-    """When a run began and ended; None where it had not started."""
+def _span(job: _JobRun, zone: tzinfo) -> _RunSpan | None:
     starts, ends, is_open, differs = [], [], False, False
     for row in job.all_rows:
         start = row.time_ns("start", zone)
@@ -331,10 +322,10 @@ def _span(job: _Job, zone: tzinfo) -> _Span | None:
         starts.append(start)
         ends.append(end)
         job.line = job.line or row.line
-    return _Span(min(starts), max(ends), is_open, differs) if starts else None
+    return _RunSpan(min(starts), max(ends), is_open, differs) if starts else None
 
 
-def _fill(job: _Job) -> None:
+def _fill(job: _JobRun) -> None:
     rows = job.all_rows
     tres = [row.tres() for row in rows]
     counts = [
@@ -353,7 +344,7 @@ def _gpus(tres: Mapping[str, float]) -> tuple[float, str]:
     return count, next(iter(typed)) if len(typed) == 1 else ""
 
 
-def _utilisation(job: _Job) -> float:
+def _utilisation(job: _JobRun) -> float:
     """TotalCPU over what was held; unknown where Slurm counted nothing."""
     own = job.own_rows
     used = [t for row in own if (t := row.clock_ns("totalcpu"))]
@@ -364,7 +355,7 @@ def _utilisation(job: _Job) -> float:
     return min(1.0, sum(used) / held) if used and held else np.nan
 
 
-def _energy_kwh(job: _Job) -> float:
+def _energy_kwh(job: _JobRun) -> float:
     """Joules of the job's own row; else of its steps, which overlap the batch step."""
     fields = ("consumedenergyraw", "consumedenergy")
     own = [j for row in job.own_rows if (j := row.number(*fields))]

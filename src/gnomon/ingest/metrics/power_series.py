@@ -1,7 +1,7 @@
 """Measured power from Prometheus: Kepler, Scaphandre, and whatever else says watts or joules.
 
 Reads the answer of a range query (`/api/v1/query_range`, JSON) and the text format with time
-stamps (a federation dump, `promtool tsdb dump-openmetrics`). A name tells its unit: `..._watts`,
+stamps (a federation dump, `promtool tsdb dump-openmetrics`). A name says its unit: `..._watts`,
 `..._microwatts`, `..._joules_total`. Counters of energy become power by differences, and a
 counter that falls has been reset: it counts from zero.
 """
@@ -106,13 +106,13 @@ def read_power_series(
         raise InputError(f"{len(names)} metrics speak of power", where=where, hint=hint)
     if not speaking:
         seen = ", ".join(dict.fromkeys(series.metric or "(no name)" for series in found))
-        told = f"there are {seen[:200]}; say the unit if it is power" if found else None
-        raise InputError("no series of watts or joules", where=where, hint=told)
+        hint = f"there are {seen[:200]}; say the unit if it is power"
+        raise InputError("no series of watts or joules", where=where, hint=hint)
     return [_to_power(series, unit, where) for series in _outermost(speaking)]
 
 
 @dataclass(slots=True)
-class _Samples:
+class _SeriesSamples:
     metric: str
     labels: dict[str, str]
     times: list[float]
@@ -137,7 +137,7 @@ class _Answer(msgspec.Struct):
     error: str = ""
 
 
-def _parse_json(raw: bytes, where: str) -> list[_Samples]:
+def _parse_json(raw: bytes, where: str) -> list[_SeriesSamples]:
     try:
         answer = msgspec.json.decode(raw, type=_Answer, strict=False)
     except BAD_JSON as error:
@@ -157,19 +157,19 @@ def _parse_json(raw: bytes, where: str) -> list[_Samples]:
         values = row.values or []
         place = f"$.data.result[{index}]"
         found.append(
-            _Samples(metric, labels, [t for t, _ in values], [v for _, v in values], place)
+            _SeriesSamples(metric, labels, [t for t, _ in values], [v for _, v in values], place)
         )
     if not found:
         raise InputError("the answer holds no series", where=where, hint="widen the query")
     return found
 
 
-def _parse_text(raw: bytes, where: str) -> list[_Samples]:
+def _parse_text(raw: bytes, where: str) -> list[_SeriesSamples]:
     try:
         lines = raw.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise InputError("is not a text file", where=where) from None
-    series: dict[tuple[str, str], _Samples] = {}
+    series: dict[tuple[str, str], _SeriesSamples] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -183,8 +183,8 @@ def _parse_text(raw: bytes, where: str) -> list[_Samples]:
         key = (match["name"], match["labels"] or "")
         if key not in series:
             labels = _parse_labels(match["labels"] or "", f"{where} line {number}")
-            series[key] = _Samples(match["name"], labels, [], [], f"line {number}")
-        # The text format counts milliseconds, OpenMetrics seconds; both are told by their size.
+            series[key] = _SeriesSamples(match["name"], labels, [], [], f"line {number}")
+        # The text format counts milliseconds, OpenMetrics seconds; their size shows which.
         stamp = float(match["time"])
         stamp = stamp / 1e3 if stamp > 1e11 else stamp
         if not _is_time(stamp):
@@ -236,7 +236,7 @@ def _scale_of(metric: str, unit: str | None) -> tuple[float, bool] | None:
     return known[unit]
 
 
-def _outermost(series: Sequence[_Samples]) -> list[_Samples]:
+def _outermost(series: Sequence[_SeriesSamples]) -> list[_SeriesSamples]:
     """Without domains that are part of others: a package holds its cores."""
     present: dict[tuple[tuple[str, str], ...], set[str]] = {}
     for one in series:
@@ -255,7 +255,7 @@ def _but_zone(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((k, v) for k, v in labels.items() if k not in hidden))
 
 
-def _to_power(series: _Samples, unit: str | None, where: str) -> PowerSeries:
+def _to_power(series: _SeriesSamples, unit: str | None, where: str) -> PowerSeries:
     at = f"{where} {series.place}"
     times, values = _arrays(series, at)
     scaled = _scale_of(series.metric, unit)
@@ -287,7 +287,7 @@ def _to_power(series: _Samples, unit: str | None, where: str) -> PowerSeries:
     )
 
 
-def _arrays(series: _Samples, at: str) -> tuple[Ints, Floats]:
+def _arrays(series: _SeriesSamples, at: str) -> tuple[Ints, Floats]:
     for row, seconds in enumerate(series.times):
         if not _is_time(seconds):
             raise InputError(f"sample {row}: {_no_time(seconds)}", where=at)

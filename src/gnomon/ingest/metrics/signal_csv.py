@@ -124,7 +124,6 @@ def read_signal_csv(
     them have it. Files that `write_signal_csv` wrote come back as they were.
 
     Args:
-        path: A .csv, or one compressed by gzip under any name.
         time_column: Needed when neither its name nor its first cell shows it.
         unit: Needed when the header does not say it (as in 'gCO₂eq/kWh' or 'power_w').
         step_ns: How long a value speaks, for files whose step is not the commonest distance.
@@ -138,14 +137,14 @@ def read_signal_csv(
     >>> found.missing_count, str(found.signal.unit), found.signal.gaps()[0].start_ns // 10**9
     (1, 'gCO2e/kWh', 1704074400)
     """
-    table = _Table(os.fspath(path))
+    table = _SignalTable(os.fspath(path))
     table.choose(time_column, value_column)
     times, columns = table.read()
     overrides = {"unit": unit, "kind": kind, "zone": zone, "attribution": attribution or None}
     return _build(table, times, columns, step_ns, {k: v for k, v in overrides.items() if v})
 
 
-class _Table(HeadedTable):
+class _SignalTable(HeadedTable):
     """One pass over a CSV: the header, then times and values of the chosen columns."""
 
     def __init__(self, where: str) -> None:
@@ -197,7 +196,6 @@ class _Table(HeadedTable):
         raise InputError("no column of times", where=self.where, hint=self.listing())
 
     def read(self) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[np.float64]]]:
-        """All times and values; low and high too where the file is one of ours."""
         wanted = [self.value_column]
         if self.header is not None:
             wanted += [name for name in ("low", "high") if name in self.names]
@@ -220,14 +218,13 @@ class _Table(HeadedTable):
 class _Clock:
     """Cells of one column to nanoseconds; the column speaks one dialect from top to bottom."""
 
-    def __init__(self, table: _Table) -> None:
+    def __init__(self, table: _SignalTable) -> None:
         self.table = table
         self.numbers: list[tuple[int, str]] = []
         self.times: list[int] = []
         self.has_offset: bool | None = None
 
     def add(self, cell: str) -> None:
-        """Take the next cell; errors name the line being read."""
         number = _EPOCH_NUMBER.fullmatch(cell)
         if number is not None and not self.times:
             self._refuse(refuse_compact_day, cell)
@@ -266,7 +263,6 @@ class _Clock:
         return t_ns
 
     def finish(self) -> npt.NDArray[np.int64]:
-        """All times; the scale of bare numbers is inferred from the largest."""
         if self.numbers:
             largest = max(abs(whole) for whole, _ in self.numbers)
             # 1e11 s is the year 5138, 1e11 ms is 1973: the ranges of the scales do not meet.
@@ -284,7 +280,7 @@ def _scale(whole: int, fraction: str, digits: int) -> int:
 
 
 def _build(
-    table: _Table,
+    table: _SignalTable,
     times: npt.NDArray[np.int64],
     columns: dict[str, npt.NDArray[np.float64]],
     step_ns: int | None,
@@ -326,7 +322,7 @@ def _build(
 
 
 def _merge(
-    table: _Table,
+    table: _SignalTable,
     times: npt.NDArray[np.int64],
     columns: dict[str, npt.NDArray[np.float64]],
     order: npt.NDArray[np.intp],

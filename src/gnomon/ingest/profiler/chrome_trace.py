@@ -51,7 +51,7 @@ def is_viztracer(head: bytes) -> bool:
     return is_chrome_trace(head) and _VIZTRACER.search(head) is not None
 
 
-class _Event(msgspec.Struct, gc=False):
+class _ChromeEvent(msgspec.Struct, gc=False):
     ph: str = ""
     name: object = ""
     pid: object = 0
@@ -62,7 +62,7 @@ class _Event(msgspec.Struct, gc=False):
 
 
 class _Document(msgspec.Struct):
-    traceEvents: list[_Event]  # as it is written
+    traceEvents: list[_ChromeEvent]  # as it is written
 
 
 class ChromeTrace(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ def read_chrome_trace(path: str | os.PathLike[str]) -> ChromeTrace:
     raw = b"".join(read_pieces(path)).removeprefix(b"\xef\xbb\xbf")
     try:
         if raw.lstrip()[:1] == b"[":
-            events = msgspec.json.decode(raw, type=list[_Event], strict=False)
+            events = msgspec.json.decode(raw, type=list[_ChromeEvent], strict=False)
         else:
             events = msgspec.json.decode(raw, type=_Document, strict=False).traceEvents
     except BAD_JSON as error:

@@ -44,7 +44,7 @@ class ProcessGroup(msgspec.Struct, frozen=True):
     ranks: tuple[int, ...]
 
 
-class _Group(msgspec.Struct, gc=False):
+class _KinetoGroup(msgspec.Struct, gc=False):
     pg_name: str = ""
     ranks: list[int] = []
 
@@ -104,7 +104,6 @@ class KinetoTrace(msgspec.Struct, frozen=True, eq=False, dict=True):
         return int(self.end_ns.max() - self.start_ns.min()) if len(self) else 0
 
     def is_category(self, *categories: str) -> NDArray[np.bool_]:
-        """Which events belong to one of these categories."""
         return np.isin(
             self.category, [i for i, c in enumerate(self.categories) if c in categories]
         )
@@ -197,7 +196,6 @@ def _categories(
     name: NDArray[np.int32],
     names: tuple[str, ...],
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Categories by today's names, each once."""
     written = [text.decode(errors="replace") for text in reader.categories()]
     table: dict[str, int] = {}
     today = [table.setdefault(_TODAY.get(text, text), len(table)) for text in written]
@@ -223,7 +221,7 @@ def _id(raw: bytes) -> int | str:
 
 
 def _gpus(raw: bytes) -> tuple[str, ...]:
-    # What is said about the machine is nice to have: a trace is not refused for want of it.
+    # What is known of the machine is nice to have: a trace is not refused for want of it.
     try:
         devices = msgspec.json.decode(raw or b"[]", type=list[_Device] | None)
     except BAD_JSON:
@@ -241,7 +239,7 @@ def _distributed(raw: bytes) -> tuple[int | None, int | None, tuple[ProcessGroup
 
 def _groups(raw: msgspec.Raw) -> tuple[ProcessGroup, ...]:
     try:
-        groups = msgspec.json.decode(raw, type=list[_Group] | None, strict=False)
+        groups = msgspec.json.decode(raw, type=list[_KinetoGroup] | None, strict=False)
     except BAD_JSON:
         return ()
     return tuple(ProcessGroup(group.pg_name, tuple(group.ranks)) for group in groups or ())

@@ -16,7 +16,7 @@ _META = "meta.json"
 _STEPS = (("step_ms_event", "step_ms_event_2"), ("step_ms", "step_ms_2"))
 
 
-class Measured(msgspec.Struct, frozen=True):
+class MeasuredRun(msgspec.Struct, frozen=True):
     """What nobody profiled, as it was measured; None and () where it was not."""
 
     step_ms: float | None = None
@@ -30,11 +30,11 @@ class _Meta(msgspec.Struct):
     peak_bytes: float | None = None
 
 
-def read_measured(trace: Path) -> Measured:
+def read_measured(trace: Path) -> MeasuredRun:
     """Reads what was measured beside a trace; nothing is where there is no `meta.json`."""
     meta = trace.with_name(_META)
     if not meta.is_file():
-        return Measured()
+        return MeasuredRun()
     try:
         text = meta.read_bytes()
         known = msgspec.json.decode(text, type=_Meta)
@@ -44,7 +44,7 @@ def read_measured(trace: Path) -> Measured:
         raise InputError(f"what was measured cannot be read: {error}", where=str(meta)) from None
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=str(meta)) from None
-    return Measured(known.step_ms_median, _steps_ms(rest), known.peak_bytes, _power_w(rest))
+    return MeasuredRun(known.step_ms_median, _steps_ms(rest), known.peak_bytes, _power_w(rest))
 
 
 def _steps_ms(meta: dict[str, Any]) -> tuple[float, ...]:

@@ -88,18 +88,15 @@ class OperationLog(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def step_index(self) -> NDArray[np.int64]:
-        """Which of `steps` each row belongs to."""
         return np.searchsorted(self.steps, self.step)
 
     @cached_property
     def step_ns(self) -> NDArray[np.int64]:
-        """How long each step took: from its first start to its last end."""
         longest = np.zeros(len(self.steps), np.int64)
         np.maximum.at(longest, self.step_index, self.end_ns)
         return longest
 
     def is_operation(self, *operations: str) -> NDArray[np.bool_]:
-        """Which rows are one of these operations."""
         wanted = [code for code, name in enumerate(self.operations) if name in operations]
         return np.isin(self.operation, wanted)
 
@@ -151,9 +148,6 @@ def read_operation_log(path: str | os.PathLike[str]) -> OperationLog:
 
     The layout of `trace-NAME.parquet` is `meta-NAME.yaml`; otherwise a YAML file of the same name
     or `meta.yaml` is taken.
-
-    Raises:
-        MissingExtra: A Parquet file, and pyarrow is not installed.
     """
     where = str(path)
     is_parquet = read_head(path, 4) == _PARQUET
@@ -204,9 +198,7 @@ def _read_csv(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     rows = []
     for row in table:
         rows.append(row)
-        if len(row) != len(rows[0]):
-            what = f"line {table.line} has {len(row)} cells, the header has {len(rows[0])}"
-            raise InputError(what, where=where, hint="was the file cut short?")
+        table.check_width(row, len(rows[0]))
     header = [cell.strip() for cell in rows[0]] if rows else []
     columns = list(zip(*rows[1:])) if len(rows) > 1 else [()] * len(header)
     known = {*_REQUIRED, *_OPTIONAL}
@@ -234,7 +226,7 @@ def _numbers(name: str, cells: Sequence[str], where: str) -> NDArray[np.float64]
 # -- the layout beside the table -------------------------------------------------------------
 
 
-class _Meta(msgspec.Struct):
+class _LayoutFile(msgspec.Struct):
     dp_size: int
     pp_size: int
     trial_name: str = ""
@@ -247,7 +239,7 @@ class _Meta(msgspec.Struct):
 def _read_layout(path: Path) -> JobLayout:
     file = _find_layout(path)
     try:
-        meta = msgspec.convert(yaml.safe_load(file.read_bytes()), _Meta)
+        meta = msgspec.convert(yaml.safe_load(file.read_bytes()), _LayoutFile)
     except (yaml.YAMLError, msgspec.ValidationError, OSError, UnicodeDecodeError) as error:
         first_line = str(error).split("\n", 1)[0]
         raise InputError(f"is not the layout of a job ({first_line})", where=str(file)) from None

@@ -269,7 +269,6 @@ class _Reading:
         }
 
     def take(self, line: bytes) -> bool:
-        """Uses a line; False where it is no event."""
         name = _NAME.match(line)
         if name is None:
             if line.strip():

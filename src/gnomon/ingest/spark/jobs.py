@@ -140,7 +140,6 @@ def _held(logs: Sequence[SparkLog], begin_ms: int) -> tuple[_Ints, NDArray[np.in
 
 
 def _slot_changes(log: SparkLog) -> list[tuple[int, int]]:
-    """When slots came and went; removals sort before what comes at the same time."""
     changes = []
     for executor, slots in zip(log.executors, _slots(log)):
         changes.append((executor.added_ms, slots))
@@ -277,7 +276,6 @@ class _Application:
 
 
 def _ancestors(stage: int, planned: Mapping[int, SparkStage], kept: Mapping[int, int]) -> set[int]:
-    """The nearest stages before it that ran, through those that did not."""
     found: set[int] = set()
     seen = {stage}
     waiting = [stage]
@@ -292,7 +290,6 @@ def _ancestors(stage: int, planned: Mapping[int, SparkStage], kept: Mapping[int,
 
 
 def _after(job: SparkJob, others: Sequence[SparkJob], think_ms: int) -> tuple[int, int]:
-    """The job that this one waited for, and for how long after its end."""
     ended = [other for other in others if other.ended_ms <= job.submitted_ms and other is not job]
     if not ended:
         return -1, 0

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gnomon.errors import InputError, MissingExtra
+from gnomon.errors import InputError
 from gnomon.ingest.spark.block_codecs import BLOCK_CODECS, DamagedBlock, UnreadCodec
-from gnomon.ingest.text import read_pieces
+from gnomon.ingest.text import load_zstandard, read_pieces
 
 CUT_SHORT = "ends of files that were cut short"
 _PIECE = 1 << 20
@@ -157,12 +157,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 def _unzstd(path: Path) -> Iterator[bytes]:
     """Frame after frame; Spark flushes them open, so that the last need not have an end."""
-    try:
-        import zstandard
-    except ImportError:
-        raise MissingExtra(
-            "zstandard", "zstd", "reading Spark logs compressed with zstd"
-        ) from None
+    zstandard = load_zstandard()
     frames = zstandard.ZstdDecompressor()
     stream, is_open = frames.decompressobj(), False
     with open(path, "rb") as file:

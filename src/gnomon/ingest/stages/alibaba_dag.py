@@ -111,7 +111,7 @@ def _trace(where: str, jobs: dict[str, list[_Task]], left_out: Counter[str]) -> 
 def _rows(where: str, unread: Counter[str]) -> Iterator[tuple[str, _Task]]:
     table = Delimited(read_lines(where, hint="expected batch_task.csv"), where, separator=",")
     for number, cells in enumerate(table):
-        if not number and _is_header(cells):
+        if not number and len(cells) == _COLUMNS and cells[0].strip() == "task_name":
             continue
         if len(cells) != _COLUMNS:
             what = f"line {table.line} has {len(cells)} cells, not {_COLUMNS}"
@@ -121,10 +121,6 @@ def _rows(where: str, unread: Counter[str]) -> Iterator[tuple[str, _Task]]:
             yield job, _task(cells, f"{where}, line {table.line}")
         else:
             unread["rows without a job"] += 1
-
-
-def _is_header(cells: list[str]) -> bool:
-    return len(cells) == _COLUMNS and cells[0].strip() == "task_name"
 
 
 def _task(cells: list[str], where: str) -> _Task:
@@ -150,7 +146,6 @@ def _whole(text: str, what: str, where: str, most: int) -> int:
 
 
 def _stages(tasks: list[_Task]) -> list[Stage] | str:
-    """The stages of a job, or why it is left out."""
     if any(task.status != "Terminated" for task in tasks):
         return "jobs that failed or did not end"
     if any(task.tasks < 1 or task.end_s < task.start_s or not task.end_s for task in tasks):

@@ -17,12 +17,11 @@ from typing import Annotated
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.errors import InputError
 from gnomon.graph.jobs import JobKinds, Stage, Waves
 from gnomon.ingest.stages.stage_order import parents_first
-from gnomon.ingest.text import BAD_JSON, read_pieces
+from gnomon.ingest.text import BAD_JSON, read_whole
 from gnomon.units import MILLISECOND_NS
 
 #: What a fresh executor's first task takes longer where none was measured.
@@ -70,21 +69,11 @@ def read_tpch(path: str | os.PathLike[str]) -> JobKinds:
     where it had no later ones.
     """
     where = os.fspath(path)
-    jobs = _decode(_content(where), where)
+    jobs = _decode(read_whole(where, _MOST_BYTES, "is it the right file?"), where)
     levels = _levels(jobs)
     return JobKinds.build(
         {name: _stages(job, levels, f"{where}, {name}") for name, job in jobs.items()}
     )
-
-
-def _content(where: str) -> bytes:
-    pieces, size = [], 0
-    for piece in read_pieces(where):
-        pieces.append(piece)
-        size += len(piece)
-        if size > _MOST_BYTES:
-            raise InputError("is larger than 1 GiB", where=where, hint="is it the right file?")
-    return b"".join(pieces)
 
 
 def _decode(content: bytes, where: str) -> dict[str, _Job]:
@@ -163,7 +152,6 @@ def _check(stage: _Stage, where: str) -> None:
 
 
 def _first_alone(first: _Durations, fresh: _Durations) -> dict[int, list[int]]:
-    """First tasks without the fresh ones; where none is left, those at the next smaller number."""
     alone: dict[int, list[int]] = {}
     below: list[int] = []
     for level in sorted(first):
@@ -174,13 +162,8 @@ def _first_alone(first: _Durations, fresh: _Durations) -> dict[int, list[int]]:
 
 def _waves(fresh: _Durations, first: _Durations, rest: _Durations, level: int) -> Waves:
     warmed_up = [value + _WARM_UP_MS for value in first[level]]
-    return Waves(
-        *(_nanoseconds(wave) for wave in (fresh[level] or warmed_up, first[level], rest[level]))
-    )
-
-
-def _nanoseconds(durations_ms: Sequence[int]) -> NDArray[np.int64]:
-    return np.array(durations_ms, dtype=np.int64) * MILLISECOND_NS
+    waves_ms = (fresh[level] or warmed_up, first[level], rest[level])
+    return Waves(*(np.array(wave, dtype=np.int64) * MILLISECOND_NS for wave in waves_ms))
 
 
 def _undisturbed_ns(*waves: _Durations) -> int:

@@ -15,10 +15,7 @@ class BatchTrace(msgspec.Struct, frozen=True, eq=False):
     """Jobs as they arrived; every job is a kind of its own.
 
     Attributes:
-        where: The file or folder they are from.
-        jobs: The jobs, from an arrival at zero.
         left_out: How many jobs or rows are not among them, by why.
-        notes: What a reader of results should know.
         executors: The most that were at hand at once (of one task at a time); 0: not known.
         held_from_ns: When their number changed, on the clock of the arrivals; empty: not known.
             Jobs may have been there before the first executor was.

@@ -60,7 +60,6 @@ class DecimaWeights(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         parameters: float32, 4,770 of them: net after net as in `NETS`, of each layer the weights
             (inputs x outputs, row by row), then the biases.
-        about: How it was trained, in a line.
 
     >>> weights = DecimaWeights.initial(np.random.default_rng(0))
     >>> [(layer.net, layer.weight.shape) for layer in weights.layers()][:2]
@@ -104,12 +103,10 @@ class DecimaWeights(msgspec.Struct, frozen=True, eq=False):
             raise InputError(reason, where=where, hint=hint) from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes an .npz file; the same weights give the same bytes."""
         with atomic_file(path) as file:
             np.savez(file, parameters=self.parameters, about=np.array(self.about))
 
     def layers(self) -> Iterator[Layer]:
-        """Layers in order, as views into `parameters`."""
         at = 0
         for net, sizes in NETS.items():
             for inputs, outputs in pairwise(sizes):

@@ -25,7 +25,7 @@ FAB_YIELD = Estimate(0.75, 0.875, 0.95)
 PACKAGE_KG = 0.15
 
 
-class _Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _ProcessNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     node_nm: float
     kwh_cm2: float
     gas_99_g_cm2: float
@@ -34,7 +34,7 @@ class _Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    logic: tuple[_Node, ...]
+    logic: tuple[_ProcessNode, ...]
     storage_g_gb: dict[str, float]
     grid_g_kwh: dict[str, float]
 

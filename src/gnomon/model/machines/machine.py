@@ -94,7 +94,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.source.get(field, self.source.get("all", ""))
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class MachineGroup(msgspec.Struct, frozen=True, kw_only=True):
     """So many machines of one model, bought in one year (0: unknown)."""
 
     machine: Machine
@@ -117,13 +117,13 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """Machines in groups, and the overhead of the building they stand in.
 
-    >>> silver = Group(machine=find_machine("Silver-4216"), count=59, bought=2020)
+    >>> silver = MachineGroup(machine=find_machine("Silver-4216"), count=59, bought=2020)
     >>> fleet = Fleet(groups=(silver,), pue=Estimate(1.1, 1.3, 1.5))
     >>> fleet.servers, fleet.threads, fleet.embodied_kg.mid
     (59, 1888, 1424.85)
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[MachineGroup, ...]
     pue: Estimate = Estimate(1.0, 1.0, 1.0)
     name: str = ""
 
@@ -143,7 +143,6 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cores(self) -> int:
-        """Physical cores of all of them, accelerators left out."""
         return sum(g.count * g.machine.cores for g in self.groups if _hosts(g))
 
     @property
@@ -167,7 +166,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
         return sum(terms[1:], terms[0])
 
 
-def _hosts(group: Group) -> bool:
+def _hosts(group: MachineGroup) -> bool:
     return group.machine.kind != "accelerator"
 
 
@@ -223,7 +222,7 @@ class _Die(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         )
 
 
-class _Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _MachineCatalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     machine: tuple[dict[str, Any], ...]
     die: tuple[_Die, ...]
 
@@ -284,7 +283,7 @@ def machine_names() -> tuple[str, ...]:
 
 @cache
 def _machines() -> tuple[Machine, ...]:
-    catalogue = msgspec.toml.decode(_CATALOGUE.read_bytes(), type=_Catalogue)
+    catalogue = msgspec.toml.decode(_CATALOGUE.read_bytes(), type=_MachineCatalogue)
     computed = tuple(die.machine() for die in catalogue.die)
     return tuple(map(_machine_of, catalogue.machine)) + computed
 

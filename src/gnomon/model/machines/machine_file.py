@@ -25,7 +25,14 @@ import yaml
 
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
-from gnomon.model.machines.machine import Fleet, Group, Kind, Machine, as_figure, find_machine
+from gnomon.model.machines.machine import (
+    Fleet,
+    Kind,
+    Machine,
+    MachineGroup,
+    as_figure,
+    find_machine,
+)
 
 _BUNDLED = "bundled:"
 _FOLDER = Path(__file__).with_name("fleets")
@@ -34,7 +41,7 @@ _YEARS = (1970, 2100)
 _Figure = float | tuple[float, ...]
 
 
-class _Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _FleetRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A row of `fleet`; what is UNSET comes from the catalogue."""
 
     count: int
@@ -55,7 +62,7 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    fleet: tuple[_Row, ...]
+    fleet: tuple[_FleetRow, ...]
     name: str = ""
     pue: _Figure = 1.0
 
@@ -89,7 +96,7 @@ def read_fleet(path: str | os.PathLike[str]) -> Fleet:
     (740, 6204, 11956, 17633)
     """
     file = fleet_path(path)
-    places = _Places(os.fspath(path), _read_text(file))
+    places = _YamlPlaces(os.fspath(path), _read_text(file))
     try:
         document = msgspec.convert(places.data, _File)
     except msgspec.ValidationError as error:
@@ -103,17 +110,17 @@ def read_fleet(path: str | os.PathLike[str]) -> Fleet:
     return Fleet(groups=groups, pue=pue, name=document.name or file.stem)
 
 
-def _group(places: _Places, index: int, row: _Row) -> Group:
+def _group(places: _YamlPlaces, index: int, row: _FleetRow) -> MachineGroup:
     at = f"$.fleet[{index}]"
     if row.count < 1:
         raise places.wrong(f"a count of {row.count}; it is 1 or more", f"{at}.count")
     if row.bought and not _YEARS[0] <= row.bought <= _YEARS[1]:
         what = f"{row.bought} is no year of a purchase"
         raise places.wrong(what, f"{at}.bought", f"{_YEARS[0]} to {_YEARS[1]}")
-    return Group(machine=_machine(places, at, row), count=row.count, bought=row.bought)
+    return MachineGroup(machine=_machine(places, at, row), count=row.count, bought=row.bought)
 
 
-def _machine(places: _Places, at: str, row: _Row) -> Machine:
+def _machine(places: _YamlPlaces, at: str, row: _FleetRow) -> Machine:
     given = _given(places, at, row)
     if row.machine is msgspec.UNSET:
         needed = ("name", "idle_w", "peak_w", "embodied_kg")
@@ -137,8 +144,7 @@ def _machine(places: _Places, at: str, row: _Row) -> Machine:
         raise places.wrong(error.what, _blame(at, error.what), error.hint) from None
 
 
-def _given(places: _Places, at: str, row: _Row) -> dict[str, Any]:
-    """What the row says itself, figures as Estimates."""
+def _given(places: _YamlPlaces, at: str, row: _FleetRow) -> dict[str, Any]:
     values = msgspec.structs.asdict(row)
     skipped = ("machine", "count", "bought")
     given = {k: v for k, v in values.items() if k not in skipped and v is not msgspec.UNSET}
@@ -150,7 +156,7 @@ def _given(places: _Places, at: str, row: _Row) -> dict[str, Any]:
     return given
 
 
-def _with_threads(places: _Places, at: str, fields: dict[str, Any]) -> dict[str, Any]:
+def _with_threads(places: _YamlPlaces, at: str, fields: dict[str, Any]) -> dict[str, Any]:
     """Cores and threads, one of which may stand for the other; an accelerator is one of each."""
     if fields["kind"] == "accelerator":
         return {"cores": 1, "threads": 1} | fields
@@ -170,7 +176,6 @@ def _blame(at: str, what: str) -> str:
 
 
 def _explain(message: str) -> tuple[str, str]:
-    """What msgspec found wrong, and the path to it."""
     what, _, rest = message.partition(" - at `")
     path = rest.rstrip("`") or "$"
     if unknown := re.search("unknown field `(.*)`", what):
@@ -190,7 +195,7 @@ def _explain(message: str) -> tuple[str, str]:
 def _known_keys(message: str) -> str | None:
     if (unknown := re.search("unknown field `(.*?)`", message)) is None:
         return None
-    keys = (_Row if "$.fleet[" in message else _File).__struct_fields__
+    keys = (_FleetRow if "$.fleet[" in message else _File).__struct_fields__
     close = difflib.get_close_matches(unknown[1], keys, n=1)
     return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(keys))}"
 
@@ -209,7 +214,7 @@ def _read_text(path: Path) -> str:
         raise InputError(what, where=where, hint=hint) from None
 
 
-class _Places:
+class _YamlPlaces:
     """A YAML document, and the line that each of its values stands in."""
 
     def __init__(self, where: str, text: str) -> None:

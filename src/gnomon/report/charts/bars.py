@@ -44,7 +44,6 @@ def _tip(chart: BarChart, bars: Bars, c: int) -> str:
 
 
 def _spans(chart: BarChart, c: int) -> Iterator[tuple[int, Bars, float, float, int]]:
-    """Each bar of a category: series number, series, from, to, and its place beside the others."""
     above = below = 0.0
     for i, bars in enumerate(chart.series):
         value = bars.values[c]

@@ -51,7 +51,6 @@ class Drawing:
         self.parts: list[str] = []
 
     def add(self, tag: str, inner: str = "", **attributes: object) -> None:
-        """One element; a trailing underscore keeps an attribute's name off Python's words."""
         names = {k.rstrip("_").replace("_", "-"): v for k, v in attributes.items()}
         text = "".join(
             f' {k}="{coordinate(v) if isinstance(v, float) else escape(v)}"'
@@ -64,7 +63,6 @@ class Drawing:
         self.add("text", escape(text), x=float(x), y=float(y), **more, **attributes)
 
     def mark(self, tag: str, tip: str, at: tuple[float, float], class_: str, **a: object) -> None:
-        """A shape that stands for a value and speaks when pointed at."""
         title = f"<title>{escape(tip)}</title>"
         self.add(tag, title, class_=f"mark {class_}", data_x=at[0], data_y=at[1], **a)
 

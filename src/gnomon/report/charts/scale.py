@@ -67,7 +67,6 @@ class Scale(msgspec.Struct, frozen=True):
     def over(
         cls, values: list[float], start: float, end: float, most: int, from_zero: bool = False
     ) -> Scale:
-        """A scale that holds all values (and zero, when asked)."""
         low, high = min(values, default=0.0), max(values, default=1.0)
         if from_zero:
             low, high = min(low, 0.0), max(high, 0.0)

@@ -61,7 +61,7 @@ class TimelineView(msgspec.Struct, frozen=True, eq=False):
     def _as_array(self, field: str, value: Any, dtype: type[Any]) -> NDArray[Any]:
         array = np.asarray(value)
         if array.ndim != 1 or len(array) != len(self.start_ns):
-            raise self._wrong(f"{field!r} does not have one entry a span")
+            raise self._wrong(f"{field!r} does not have one entry per span")
         if array.dtype.kind not in "biu" and len(array):
             raise self._wrong(f"{field!r} is of type {array.dtype}, whole numbers were expected")
         return array.astype(dtype, copy=False)

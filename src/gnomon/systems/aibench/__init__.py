@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["Benchmark", "Options", "build", "build_program", "check_bench"]
 
 _HOME = {
-    "Benchmark": "benchmark", "Options": "pipeline", "build": "benchmark",
-    "build_program": "pipeline", "check_bench": "verify.check",
+    "benchmark": ["Benchmark", "build"],
+    "pipeline": ["Options", "build_program"],
+    "verify.check": ["check_bench"],
 }  # fmt: skip
 
 __getattr__ = lazy_names(__name__, _HOME)

@@ -15,24 +15,22 @@ from typing import TYPE_CHECKING
 from gnomon.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from gnomon.systems.batch.grids import Hours, hours_of_zone
+    from gnomon.systems.batch.grids import GridHours, hours_of_zone
     from gnomon.systems.batch.measure import Power
     from gnomon.systems.batch.pipeline import Answer, run_experiment
     from gnomon.systems.batch.trial import Experiment, parse_policies
 
 __all__ = [
-    "Answer", "Experiment", "Hours", "Power", "hours_of_zone", "parse_policies", "run_experiment",
+    "Answer", "Experiment", "GridHours", "Power", "hours_of_zone", "parse_policies",
+    "run_experiment",
 ]  # fmt: skip
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "Answer": "pipeline",
-        "Experiment": "trial",
-        "Hours": "grids",
-        "Power": "measure",
-        "hours_of_zone": "grids",
-        "parse_policies": "trial",
-        "run_experiment": "pipeline",
+        "pipeline": ["Answer", "run_experiment"],
+        "trial": ["Experiment", "parse_policies"],
+        "grids": ["GridHours", "hours_of_zone"],
+        "measure": ["Power"],
     },
 )

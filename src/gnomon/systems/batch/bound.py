@@ -39,7 +39,6 @@ def cleanest_mean(
 
 
 def _earliest(jobs: BatchJobs) -> NDArray[np.int64]:
-    """When each job could have come, had those before it taken no time."""
     earliest = jobs.arrival_ns.copy()
     for job in np.flatnonzero(jobs.after >= 0):  # what it is after comes before it
         earliest[job] += earliest[jobs.after[job]]

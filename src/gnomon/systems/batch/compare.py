@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.estimate import Estimate
-from gnomon.systems.batch.measure import Measured
+from gnomon.systems.batch.measure import PolicyMeasures
 from gnomon.systems.batch.trial import PolicyOutcome, TrialOutcome
 
 Floats = NDArray[np.float64]
@@ -38,13 +38,12 @@ FIELDS = {
 }
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class PolicyComparison(msgspec.Struct, frozen=True):
     """One policy over all trials of one grid, or of all.
 
     Attributes:
         figures: By name, as in `FIELDS`; without a control, its figures are missing. Ranges hold
             95 % of resampled sets of start hours.
-        quota_share: Of the fixed quota's control, on average.
     """
 
     policy: str
@@ -54,7 +53,9 @@ class Comparison(msgspec.Struct, frozen=True):
     quota_share: float | None = None
 
 
-def compare(outcomes: Sequence[TrialOutcome], grid: str, *, seed: int = 0) -> list[Comparison]:
+def compare(
+    outcomes: Sequence[TrialOutcome], grid: str, *, seed: int = 0
+) -> list[PolicyComparison]:
     """Every policy against the first, over these trials.
 
     A change is the geometric mean of each trial's. A ratio of sums would be that of the dirtiest
@@ -74,14 +75,14 @@ def compare(outcomes: Sequence[TrialOutcome], grid: str, *, seed: int = 0) -> li
 
 
 def _comparison(
-    spec: str, grid: str, own: Sequence[PolicyOutcome], first: Sequence[Measured],
+    spec: str, grid: str, own: Sequence[PolicyOutcome], first: Sequence[PolicyMeasures],
     estimate: _Estimator,
-) -> Comparison:  # fmt: skip
+) -> PolicyComparison:  # fmt: skip
     measured = [outcome.measured for outcome in own]
     placebo = [outcome.placebo for outcome in own if outcome.placebo is not None]
     quota = [outcome.quota for outcome in own if outcome.quota is not None]
 
-    def share(part: Sequence[Measured], of: str, per: str | None = None) -> Estimate:
+    def share(part: Sequence[PolicyMeasures], of: str, per: str | None = None) -> Estimate:
         return estimate.change(*_columns(part, of, per), *_columns(first, of, per))
 
     figures = {
@@ -108,10 +109,12 @@ def _comparison(
     if quota:
         figures["quota_pct"] = share(quota, "carbon_g")
     shares = [outcome.quota_share for outcome in own if outcome.quota_share is not None]
-    return Comparison(spec, grid, len(own), figures, float(np.mean(shares)) if shares else None)
+    return PolicyComparison(
+        spec, grid, len(own), figures, float(np.mean(shares)) if shares else None
+    )
 
 
-def _columns(part: Sequence[Measured], of: str, per: str | None) -> tuple[Floats, Floats]:
+def _columns(part: Sequence[PolicyMeasures], of: str, per: str | None) -> tuple[Floats, Floats]:
     top = np.array([getattr(m, of) for m in part])
     return top, np.array([getattr(m, per) for m in part]) if per else np.ones(top.size)
 

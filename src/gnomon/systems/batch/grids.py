@@ -36,14 +36,14 @@ class KnownGrid(NamedTuple):
     high: Floats
 
 
-class Hours(msgspec.Struct, frozen=True, eq=False):
+class GridHours(msgspec.Struct, frozen=True, eq=False):
     """Hours of a grid that trials are taken from."""
 
     name: str
     signal: Signal
 
     @classmethod
-    def of(cls, name: str, signal: Signal) -> Hours:
+    def of(cls, name: str, signal: Signal) -> GridHours:
         """From any signal of grid intensity; finer steps are averaged to hours."""
         if signal.gaps():
             raise InputError("the signal has gaps", where=name, hint="fill them: --fill hold")
@@ -83,7 +83,6 @@ class Hours(msgspec.Struct, frozen=True, eq=False):
         return self._expected(start, steps, forecast)
 
     def _expected(self, start: int, steps: GridSteps, forecast: Forecast) -> KnownGrid:
-        """The same hours, with the forecast that would have been made then."""
         count, horizon = steps.outlook.shape
         looked = min(count, self.count - start)
         expected = outlooks(self.signal, start, looked, horizon - 1, forecast)
@@ -107,14 +106,14 @@ def _pad(rows: Floats, count: int) -> Floats:
     return np.concatenate([rows, np.repeat(rows[-1:], count - len(rows), axis=0)])
 
 
-def hours_of_zone(zone: str, *, seed: int = 0) -> Hours:
+def hours_of_zone(zone: str, *, seed: int = 0) -> GridHours:
     """The years of a zone's profile, generated: what it might have been like.
 
     >>> hours_of_zone("DE").count
     35064
     """
     profile = zone_profile(zone)
-    return Hours.of(zone, zone_signal(zone, profile.start_ns, profile.end_ns, seed=seed))
+    return GridHours.of(zone, zone_signal(zone, profile.start_ns, profile.end_ns, seed=seed))
 
 
 def shuffled(grid: KnownGrid, hours: int, rng: np.random.Generator) -> KnownGrid:

@@ -36,7 +36,7 @@ class Power(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError("a start takes 0 to a billion joules, and the PUE lies from 1 to 10")
 
 
-class Measured(msgspec.Struct, frozen=True):
+class PolicyMeasures(msgspec.Struct, frozen=True):
     """One run of one policy.
 
     Attributes:
@@ -65,7 +65,7 @@ class Measured(msgspec.Struct, frozen=True):
     busy_g: float
 
 
-def measure(run: ClusterRun, grid: GridSteps, power: Power, executors: int) -> Measured:
+def measure(run: ClusterRun, grid: GridSteps, power: Power, executors: int) -> PolicyMeasures:
     """The figures of a run."""
     hours = max(len(run.busy_at_ns), len(run.on_at_ns))
     if hours > grid.actual.size:
@@ -86,7 +86,7 @@ def measure(run: ClusterRun, grid: GridSteps, power: Power, executors: int) -> M
     intensity = grid.actual[:hours]
     done_s = run.completion_ns / 1e9
     span = run.end_ns * executors
-    return Measured(
+    return PolicyMeasures(
         float(by_time @ intensity), float(by_time.sum()), float(by_cpu @ intensity),
         float(by_cpu.sum()), float(busy.sum()), float(done_s.mean()),
         float(np.quantile(done_s, 0.95)), run.end_ns / 1e9,

@@ -11,9 +11,9 @@ import msgspec
 from gnomon.decide.cluster import cluster_policies
 from gnomon.errors import InputError
 from gnomon.parallel import Progress, pmap
-from gnomon.systems.batch.compare import Comparison, compare
+from gnomon.systems.batch.compare import PolicyComparison, compare
 from gnomon.systems.batch.explain import HeldRow, explain_holds
-from gnomon.systems.batch.grids import Hours
+from gnomon.systems.batch.grids import GridHours
 from gnomon.systems.batch.trial import (
     Experiment,
     Trial,
@@ -24,30 +24,22 @@ from gnomon.systems.batch.trial import (
 
 
 class Answer(msgspec.Struct, frozen=True, eq=False):
-    """What an experiment came to.
-
-    Attributes:
-        held: For each carbon-aware policy the stages it held in the first trial.
-    """
+    """What an experiment found; `held` are stages that policies held in the first trial."""
 
     experiment: Experiment
     seed: int
     outcomes: list[TrialOutcome]
-    by_grid: dict[str, list[Comparison]]
-    overall: list[Comparison]
+    by_grid: dict[str, list[PolicyComparison]]
+    overall: list[PolicyComparison]
     held: list[HeldRow]
 
 
 def run_experiment(
-    experiment: Experiment, grids: Sequence[Hours], *, trials: int, seed: int = 0,
+    experiment: Experiment, grids: Sequence[GridHours], *, trials: int, seed: int = 0,
     on: str | None = None, resume: str | os.PathLike[str] | None = None,
     progress: Progress | None = None, explain: bool = True,
 ) -> Answer:  # fmt: skip
-    """Every policy on every grid, `trials` times.
-
-    Args:
-        trials: Start hours on each grid; jobs of one number are the same on all.
-    """
+    """Every policy on every grid, `trials` times; jobs of one number are the same on all."""
     if trials < 1:
         raise InputError(f"{trials} trials", hint="at least one")
     if not grids:
@@ -68,7 +60,6 @@ def run_experiment(
 
 
 def _explain(experiment: Experiment, trial: Trial) -> list[HeldRow]:
-    """Held stages of a trial, by every policy that knows the grid."""
     runner = TrialRunner(experiment, trial)
     return [
         row

@@ -17,7 +17,7 @@ from gnomon.report import (
     Result,
     ScatterChart,
 )
-from gnomon.systems.batch.compare import FIELDS, Comparison
+from gnomon.systems.batch.compare import FIELDS, PolicyComparison
 from gnomon.systems.batch.explain import HELD_UNITS
 from gnomon.systems.batch.logs import Replayed
 from gnomon.systems.batch.pipeline import Answer
@@ -75,7 +75,7 @@ def to_script(answer: Answer, replayed: Replayed | None = None) -> dict[str, Any
     return script
 
 
-def _spoken(own: Comparison) -> dict[str, Any]:
+def _spoken(own: PolicyComparison) -> dict[str, Any]:
     fields: dict[str, Any] = {
         name: _range(own.figures[name]) if name in own.figures else None for name in FIELDS
     }
@@ -259,7 +259,7 @@ def _warnings(answer: Answer) -> list[str]:
         )
     if len(answer.outcomes) == len(answer.by_grid):
         remarks.append(
-            "One trial a grid: there are no ranges, and another hour may say otherwise."
+            "One trial per grid: there are no ranges, and another hour may say otherwise."
         )
     starts = {(outcome.grid, outcome.start) for outcome in answer.outcomes}
     if len(starts) < len(answer.outcomes):
@@ -277,7 +277,6 @@ def _warnings(answer: Answer) -> list[str]:
 
 
 def _late(answer: Answer) -> list[str]:
-    """Who did not keep to the deadline that was asked for."""
     within = answer.experiment.finish_within
     if within is None:
         return []

@@ -16,8 +16,8 @@ from gnomon.errors import InputError
 from gnomon.graph.jobs import BatchJobs
 from gnomon.sim.cluster import ClusterRun, Executors, Guard
 from gnomon.systems.batch.bound import cleanest_mean
-from gnomon.systems.batch.grids import Forecast, Hours, shuffled
-from gnomon.systems.batch.measure import Measured, Power, measure
+from gnomon.systems.batch.grids import Forecast, GridHours, shuffled
+from gnomon.systems.batch.measure import PolicyMeasures, Power, measure
 
 #: Runs that find the fixed quota of as much work: it is known to a few per cent then.
 _QUOTA_RUNS = 5
@@ -36,7 +36,6 @@ class Experiment(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     Attributes:
         hour_ns: How long an hour of the grid takes in the simulation.
-        forecast: What is known of the hours to come.
         finish_within: Where given, carbon-aware policies are to be done within so many times the
             first policy's time.
         guard: How long carbon-aware policies may keep work waiting, besides what they say.
@@ -56,7 +55,7 @@ class Experiment(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 class Trial(msgspec.Struct, frozen=True, eq=False):
     """Which jobs, from which hour of which grid on."""
 
-    hours: Hours
+    hours: GridHours
     number: int
     seed: int = 0
 
@@ -71,10 +70,10 @@ class PolicyOutcome(msgspec.Struct, frozen=True):
         bound: The least mean intensity at which its work could have been done in its time.
     """
 
-    measured: Measured
+    measured: PolicyMeasures
     bound: float
-    placebo: Measured | None = None
-    quota: Measured | None = None
+    placebo: PolicyMeasures | None = None
+    quota: PolicyMeasures | None = None
     quota_share: float | None = None
 
 
@@ -127,7 +126,7 @@ def run_trial(experiment: Experiment, trial: Trial) -> TrialOutcome:
     )
 
 
-def _start(hours: Hours, forecast: Forecast, rng: np.random.Generator) -> int:
+def _start(hours: GridHours, forecast: Forecast, rng: np.random.Generator) -> int:
     first = hours.first_start(forecast)
     last = hours.count - 24
     if first >= last:
@@ -184,12 +183,11 @@ class TrialRunner:
     def _hours_of(self, end_ns: int) -> int:
         return -(-end_ns // self.experiment.hour_ns)
 
-    def measured(self, run: ClusterRun) -> Measured:
+    def measured(self, run: ClusterRun) -> PolicyMeasures:
         experiment = self.experiment
         return measure(run, self.grid.steps, experiment.power, experiment.executors.count)
 
     def bound(self, run: ClusterRun, end_ns: int) -> float:
-        """The least mean intensity of a run's work, done by a time."""
         if self._hours_of(end_ns) > self.count:
             self._reach(self._hours_of(end_ns))
         return cleanest_mean(
@@ -200,11 +198,7 @@ class TrialRunner:
         self, policy: ClusterPolicy, *, shuffle_hours: int = 0,
         log_holds: bool = False,
     ) -> ClusterRun:  # fmt: skip
-        """A policy to the end; all but the first are to keep to the deadline.
-
-        Args:
-            shuffle_hours: For a placebo, how many hours are seen in an order of chance.
-        """
+        """A policy to the end, the first without a deadline; a placebo sees shuffled hours."""
         within, guard = self.experiment.finish_within, self.experiment.guard
         if within is not None and not self._is_first(policy):
             guard = tighter(guard, Guard(finish_by_ns=round(self.first.end_ns * within)))
@@ -214,7 +208,6 @@ class TrialRunner:
         self, policy: ClusterPolicy, guard: Guard, *, shuffle_hours: int = 0,
         log_holds: bool = False,
     ) -> ClusterRun:  # fmt: skip
-        """With as many hours of the grid as it takes."""
         while True:
             known = self.grid
             if shuffle_hours:
@@ -227,7 +220,9 @@ class TrialRunner:
                 return run
             self._reach(2 * max(self.count, self._hours_of(run.end_ns)))
 
-    def _fixed_quota(self, policy: ClusterPolicy, measured: Measured) -> tuple[float, Measured]:
+    def _fixed_quota(
+        self, policy: ClusterPolicy, measured: PolicyMeasures
+    ) -> tuple[float, PolicyMeasures]:
         """Its base under a fixed quota: of the same mean, or that costs as much executor time."""
         terms = msgspec.structs.asdict(policy.quota_terms)
         like = functools.partial(FixedQuota, policy.innermost, **terms)

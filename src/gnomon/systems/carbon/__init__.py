@@ -30,12 +30,10 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "curves_of": "curves_result",
-        "demand_of": "place",
-        "parse_metrics": "metric",
-        "place_jobs": "place",
-        "plan_wait": "wait",
-        "start_clean": "wait",
-        "weigh_purchase": "buy",
+        "curves_result": ["curves_of"],
+        "place": ["demand_of", "place_jobs"],
+        "metric": ["parse_metrics"],
+        "wait": ["plan_wait", "start_clean"],
+        "buy": ["weigh_purchase"],
     },
 )

@@ -16,7 +16,7 @@ import numpy as np
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.model.carbon import YEAR_H
-from gnomon.model.machines.machine import Fleet, Group, Machine
+from gnomon.model.machines.machine import Fleet, Machine, MachineGroup
 from gnomon.systems.carbon.curves import best_order, filled_g_h
 from gnomon.systems.carbon.supply import End, supply_of
 
@@ -54,7 +54,6 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pays(self) -> bool:
-        """Whether it is worth it within the life of the new servers."""
         return self.net_kg.mid < 0
 
 
@@ -132,7 +131,7 @@ def weigh_purchase(
     horizon = candidate.life_years if years is None else years
     if not 0 < horizon <= 100:
         raise InputError(f"{horizon:g} years of use; it has to be more than none")
-    beside = (*fleet.groups, Group(machine=candidate, count=1))
+    beside = (*fleet.groups, MachineGroup(machine=candidate, count=1))
     supply_of(msgspec.structs.replace(fleet, groups=beside), year=0)  # whether they compare
     weigh = _Weigh(fleet, candidate, g_kwh, utilisation, horizon, change_pct_y, sleep)
     groups = range(len(fleet.groups))
@@ -216,18 +215,17 @@ class _Weigh:
         """Electricity saved, little (`low`) where old ones draw least and new ones most."""
         other: End = {"low": "high", "mid": "mid", "high": "low"}[end]  # type: ignore[assignment]
         before = _at_end(self.fleet, groups, end)
-        new = Group(machine=_machine_at(self.candidate, other), count=count)
+        new = MachineGroup(machine=_machine_at(self.candidate, other), count=count)
         stay = tuple(g for number, g in enumerate(self.fleet.groups) if number not in groups)
         after = msgspec.structs.replace(self.fleet, groups=(*stay, new))
         return self._kwh_y(before, "mid") - self._kwh_y(after, "mid")
 
     def _kwh_y(self, fleet: Fleet, end: End) -> float:
-        """Electricity of a year, filled to the demand; the building's part at an end."""
         supply = supply_of(fleet, year=0)
         supply = msgspec.structs.replace(supply, pue=float(getattr(fleet.pue, end)))
         share = min(self.demand / float(supply.capacity.sum()), 1.0)
         order = best_order(supply, 1.0, sleep=self.sleep)
-        # At one gram a kWh, grams an hour are kilowatts.
+        # At 1 g/kWh, g/h are kilowatts.
         kilowatts = filled_g_h(supply, order, [share], 1.0, sleep=self.sleep)[0]
         return float(kilowatts) * YEAR_H
 

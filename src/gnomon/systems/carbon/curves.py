@@ -78,11 +78,7 @@ def added_by_utilisation(
     supply: Supply, metric: Metric, g_kwh: float, *, utilisation: ArrayLike | None = None,
     sleep: bool = False,
 ) -> Added:  # fmt: skip
-    """What the metric adds, by how busy the fleet is.
-
-    Args:
-        utilisation: Shares of the fleet's points; every half per cent unless given.
-    """
+    """What the metric adds, by share of the fleet's points in use; every half per cent."""
     at = np.linspace(0.0, 1.0, 201) if utilisation is None else np.asarray(utilisation, float)
     order = order_of(metric, supply, g_kwh, sleep=sleep)
     return Added(at, *_added(supply, order, at, g_kwh, sleep=sleep))
@@ -104,12 +100,6 @@ def largest(
     corners = np.unique(np.clip(np.concatenate([[0.0, 1e-9], *filled]), 0.0, 1.0))
     operational, total = _added(supply, order, corners, g_kwh, sleep=sleep)
     return float(operational.max()), float(total.max()), float(corners[operational.argmax()])
-
-
-def embodied_share(supply: Supply, g_kwh: float) -> float:
-    """Embodied part of the carbon of a point-hour on each group, all groups together."""
-    embodied = supply.embodied_g().sum()
-    return float(embodied / (embodied + supply.operational_g(g_kwh).sum()))
 
 
 def added_by_share(
@@ -147,7 +137,6 @@ def added_by_life(
     """The largest that is added, by expected life.
 
     Args:
-        lived: The fleet, had its machines such a life.
         today: The fleet whose order stays at every life, as in the paper; without it servers are
             re-sorted.
     """

@@ -122,7 +122,6 @@ def _uncertain(
     supply: Supply, ends: Sequence[Floats], metric: Metric, g_kwh: float, utilisation: float,
     sleep: bool, as_it_is: float, rng: Generator,
 ) -> Estimate:  # fmt: skip
-    """Added operational carbon when embodied figures are only known within their ranges."""
     low, high = ends
     if np.array_equal(low, high):
         return Estimate.exact(as_it_is)

@@ -35,7 +35,7 @@ class Metric(msgspec.Struct, frozen=True):
     """A number to sort servers by; less is better.
 
     Attributes:
-        value: From the fleet and g/kWh, a number a group.
+        value: From the fleet and g/kWh, a number per group.
         knows_sleep: Whether it asks what waking a server costs.
     """
 

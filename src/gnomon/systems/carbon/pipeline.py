@@ -57,13 +57,11 @@ class GridChoice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def own_file(self) -> Path | None:
-        """The file, or the zone's in the folder."""
         if self.file is not None or self.zone is None:
             return self.file
         return find_grid_file(self.folder, self.zone)
 
     def hours(self, start_ns: int, end_ns: int) -> tuple[Signal, list[str]]:
-        """Intensity over a span, and notes about it."""
         if self.file is not None:
             return read_grid_file(self.file, zone=self.zone, scope=self.scope, fill=self.fill)
         return grid_signal(
@@ -72,7 +70,6 @@ class GridChoice(msgspec.Struct, frozen=True, kw_only=True):
         )  # fmt: skip
 
     def mean(self, year: int) -> tuple[float, list[str]]:
-        """Mean g/kWh of a year, or of all of the file."""
         return mean_intensity(
             self.zone, year=year, file=self.own_file, scope=self.scope, seed=self.seed,
             fill=self.fill,
@@ -121,11 +118,7 @@ def place_file(
     year: int | None = None, this_year: int, reference: str | None = None,
     timezone: tzinfo = UTC,
 ) -> tuple[Placements, list[str]]:  # fmt: skip
-    """The jobs of a file placed on a fleet by each metric, and notes.
-
-    Args:
-        reference: The machine that durations were measured on; the fleet's mean unless given.
-    """
+    """The jobs of a file placed by each metric; durations are those of `reference`."""
     found = read_jobs_csv(jobs, zone=timezone)
     demand = demand_of(found, fleet)
     first = int(demand.arrival_ns.min()) if demand.arrival_ns.size else 0
@@ -172,7 +165,6 @@ def _year(first_ns: int, year: int | None, this_year: int) -> int:
 
 
 def _points(name: str, fleet: Fleet) -> float:
-    """Points of one thread of the machine that durations were measured on."""
     machine = find_machine(name)
     units = {group.machine.score_unit for group in fleet.groups if group.machine.score > 0}
     if machine.points_per_thread <= 0 or machine.score_unit not in units:

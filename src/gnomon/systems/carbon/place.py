@@ -41,7 +41,6 @@ class Demand(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         duration_ns: How long it runs on the reference thread.
         deadline_ns: By when it should be over; the largest int64 for none.
         load: How busy it keeps its threads, 0 to 1; all the time unless given.
-        lines: The line of the file each came from, or empty.
     """
 
     arrival_ns: Ints
@@ -149,7 +148,6 @@ class Placements(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         )
 
     def added_pct(self, outcome: PlacementOutcome) -> tuple[float, float]:
-        """Operational and total carbon above the best, in per cent."""
         return (
             _above(outcome.operational_kg.mid, self.best.operational_kg.mid),
             _above(outcome.total_kg.mid, self.best.total_kg.mid),
@@ -176,7 +174,7 @@ def place_jobs(
     """Places jobs by each metric and counts what each placement truly emits.
 
     Args:
-        grid: Grams a kilowatt-hour between two times; a file may have less than is asked for.
+        grid: g/kWh between two times; a file may have less than is asked for.
         reference: Points of the thread that durations were measured on; the fleet's mean unless
             given. A thread with twice the points takes half the time.
     """
@@ -186,7 +184,7 @@ def place_jobs(
     known = reference or float(supply.capacity.sum() / (supply.servers * supply.threads).sum())
     groups = Groups.of(supply.servers, supply.threads, per_thread / known)
     tried = [*metrics, *(METRICS[name] for name in _COMPARED if METRICS[name] not in metrics)]
-    span = _Span.of(jobs, groups)
+    span = _Horizon.of(jobs, groups)
     intensity = grid(span.start_ns, span.latest_ns if shift else span.last_ns)
     _check_begin(jobs, intensity)
     mean = intensity.mean(span.start_ns, min(span.last_ns, intensity.end_ns))
@@ -255,7 +253,7 @@ def _beyond(jobs: Demand, job: int, intensity: Signal) -> InputError:
     )  # fmt: skip
 
 
-class _Span(msgspec.Struct, frozen=True):
+class _Horizon(msgspec.Struct, frozen=True):
     """The horizon: from the first arrival on; until jobs end if none has to wait, and at most."""
 
     start_ns: int
@@ -263,7 +261,7 @@ class _Span(msgspec.Struct, frozen=True):
     latest_ns: int
 
     @classmethod
-    def of(cls, jobs: Demand, groups: Groups) -> _Span:
+    def of(cls, jobs: Demand, groups: Groups) -> _Horizon:
         longest = np.rint(jobs.duration_ns / groups.speed.min()).astype(np.int64)
         last = jobs.arrival_ns + longest
         with_deadline = jobs.deadline_ns < _NEVER
@@ -336,7 +334,6 @@ class _Run:
         return cleanest_starts(self.intensity, jobs.arrival_ns, latest, length)
 
     def _liked_speed(self, order: Sequence[Candidate]) -> Floats:
-        """By job, the speed of the first machine in the order that it fits on."""
         speed = np.empty(self.jobs.cores.size)
         left = np.ones(speed.size, dtype=bool)
         for candidate in order:
@@ -370,7 +367,6 @@ class _Account:
         return ways[min(good, key=lambda n: (grams[n], ways[n].shifted))], ways[plain]
 
     def outcome(self, metric: Metric, way: _Way, plain: _Way) -> PlacementOutcome:
-        """Everything that is counted of one placement, beside the one without shifts."""
         placed, order = way.placed, way.order
         names = self.supplies["mid"].names
         waits = (placed.start_ns - way.release_ns) / 1e9

@@ -104,7 +104,6 @@ def _totals(p: Placements, price: float | None) -> Table:
 
 
 def _units(columns: Mapping[str, object]) -> dict[str, str]:
-    """Units from the ends of names."""
     known = {"kg": "kg", "pct": "%", "kwh": "kWh", "usd": "USD", "s": "s", "h": "h"}
     ends = {name: name.rpartition("_")[2] for name in columns if "_" in name}
     return {name: known[end] for name, end in ends.items() if end in known}
@@ -152,7 +151,6 @@ def _totals_chart(p: Placements) -> Chart:
 
 
 def _load_chart(p: Placements, best: PlacementOutcome) -> Chart:
-    """Threads in use over time, beside the grid."""
     edges = np.linspace(p.start_ns, p.end_ns, 201).astype(np.int64)
     middle = (edges[:-1] + edges[1:]) // 2
     hours = ((middle - p.start_ns) / HOUR_NS).tolist()

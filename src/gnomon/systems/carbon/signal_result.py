@@ -24,12 +24,7 @@ _WINDOWS_H = (1, 2, 4, 8, 24)
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What is shown of a signal.
-
-    Attributes:
-        ahead: The forecast that follows it, if one was asked for.
-        actual: What then came, as far as it is known.
-    """
+    """What is shown of a signal: its hours, a forecast, and what is known of what came."""
 
     hours: Signal
     ahead: Signal | None = None
@@ -55,7 +50,6 @@ def see(
     Args:
         known: All that is known; what lies before the span is history to learn from.
         horizon_ns: How far ahead to forecast; not at all if None.
-        where: The file or the service, for errors.
     """
     first, last = -(-start_ns // HOUR_NS) * HOUR_NS, end_ns // HOUR_NS * HOUR_NS
     if last <= first:
@@ -177,7 +171,6 @@ def _figures(seen: Seen) -> list[Figure]:
 
 
 def _hindsight(ahead: Signal, actual: Signal | None) -> list[Figure]:
-    """How good the forecast was, where what came is known."""
     if actual is None or not (actual.values > 0).all():
         return []
     expected = ahead.at(actual.time_ns)
@@ -203,7 +196,6 @@ def _extreme(hours: Signal, name: str, label: str) -> Figure:
 
 
 def _by_hour(hours: Signal) -> dict[str, list[float]]:
-    """Mean, 10th and 90th percentile at each hour of the day that the span holds."""
     of_day = hours.time_ns // HOUR_NS % 24
     rows: dict[str, list[float]] = {"hour": [], "mean": [], "low": [], "high": []}
     for hour in range(24):

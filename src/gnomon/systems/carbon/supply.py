@@ -28,7 +28,6 @@ class Supply(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         servers: How many of each.
         threads: Of one server; of a node of accelerators, its boards.
         points: Performance of one server, in the score's unit.
-        peak_w: Drawn by one server at full load, idle power included.
         embodied_g_h: Embodied carbon that one server is charged for an hour, whatever it does.
         pue: What the building draws for one watt of a server.
         score_unit: What points are; 'threads' where no score is known.
@@ -58,7 +57,7 @@ class Supply(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return float((self.servers * self.embodied_g_h).sum())
 
     def operational_g(self, g_kwh: float) -> Floats:
-        """Grams a point-hour at full load, as oSCI has it: idle power shared by what runs."""
+        """Grams per point-hour at full load, as oSCI has it: idle power shared by what runs."""
         return self.peak_w * self.pue * g_kwh / 1000.0 / self.points
 
     def marginal_g(self, g_kwh: float) -> Floats:
@@ -66,19 +65,14 @@ class Supply(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return self.dynamic_w * self.pue * g_kwh / 1000.0 / self.points
 
     def embodied_g(self) -> Floats:
-        """Grams of embodied carbon a point-hour at full load, as SCI has it."""
+        """Grams of embodied carbon per point-hour at full load, as SCI has it."""
         return self.embodied_g_h / self.points
 
 
 def supply_of(
     fleet: Fleet, *, year: int, amortise: Amortisation = "life", end: End = "mid"
 ) -> Supply:
-    """The columns of a fleet in some year.
-
-    Args:
-        year: When; the age of a server follows from when it was bought.
-        end: Which end of every range to take.
-    """
+    """The columns of a fleet in some year, from which follows the age of each server."""
     check_alike(fleet)
     groups = _servers(fleet)
     unit = _score_unit(fleet)
@@ -151,7 +145,6 @@ def _name(servers: _Servers) -> str:
 
 
 def _score_unit(fleet: Fleet) -> str:
-    """What performance is measured in; empty where no machine has a score."""
     scored = [group.machine for group in fleet.groups if group.machine.score > 0]
     units = sorted({machine.score_unit or "points" for machine in scored})
     if not scored or (len(scored) == len(fleet.groups) and len(units) == 1):

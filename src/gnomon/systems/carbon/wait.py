@@ -50,7 +50,6 @@ class WaitPlan(msgspec.Struct, frozen=True):
 
     @property
     def saved_pct(self) -> float:
-        """What waiting is expected to save, in per cent of starting at once."""
         if self.at_once is None or self.then is None or self.at_once.mid <= 0:
             return 0.0
         return 100.0 * (1.0 - self.then.mid / self.at_once.mid)
@@ -103,11 +102,7 @@ class Saved(msgspec.Struct, frozen=True):
 
 
 def plan_wait(outlook: Outlook, now_ns: int, *, within_ns: int, length_ns: int) -> WaitPlan:
-    """The cleanest start before a deadline.
-
-    Args:
-        within_ns: How long from now it may take until all is done.
-    """
+    """The cleanest start of work that has to be done `within_ns` from now."""
     if length_ns <= 0:
         raise InputError("how long does it take? It has to be more than nothing")
     if length_ns > within_ns:
@@ -172,10 +167,9 @@ def start_clean(
 
     Args:
         within: How long from the call until all has to be done, as '12h'.
-        length: How long the function takes, as '2h'.
         outlook: A forecast between two times, in place of the zone's usual hours. Where it
             fails, the function starts at once.
-        log: Told beforehand what is expected and afterwards what was saved; stderr unless given.
+        log: Notified of what is expected and then of what was saved; stderr unless given.
 
     >>> @start_clean("DE", within="3h", length="1h", sleep=lambda s: None, log=lambda text: None,
     ...              now_ns=iter(range(0, 10**15, 10**13)).__next__)

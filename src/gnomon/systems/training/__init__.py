@@ -34,13 +34,11 @@ __all__ = [
 
 # Also because `record` runs in Pythons that have torch and nothing of ours.
 _HOME = {
-    "TrainingJob": "job",
-    "TrainingReplay": "pipeline",
-    "WhatIf": "whatif",
-    "read_job": "pipeline",
-    "record": "recording.recorder",
-    "replay_trace": "pipeline",
-    "to_result": "replay_result",
+    "job": ["TrainingJob"],
+    "pipeline": ["TrainingReplay", "read_job", "replay_trace"],
+    "whatif": ["WhatIf"],
+    "recording.recorder": ["record"],
+    "replay_result": ["to_result"],
 }
 
 __getattr__ = lazy_names(__name__, _HOME)

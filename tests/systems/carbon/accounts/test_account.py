@@ -11,13 +11,13 @@ from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.ingest.jobs.jobs import Jobs
 from gnomon.ingest.metrics.power_series import PowerSeries, read_power_series
-from gnomon.model.machines.machine import Fleet, Group, Machine, find_machine
+from gnomon.model.machines.machine import Fleet, Machine, MachineGroup, find_machine
 from gnomon.series import Signal
 from gnomon.systems.carbon import metric
 from gnomon.systems.carbon.accounts import holdings
 from gnomon.systems.carbon.accounts.account import METRICS, account_jobs
 from gnomon.systems.carbon.accounts.account_power import account_power, fill_power
-from gnomon.systems.carbon.accounts.account_result import parse_metrics, to_result, to_script
+from gnomon.systems.carbon.accounts.account_result import to_result, to_script
 from gnomon.systems.carbon.accounts.activity import read_activity
 
 HOUR_NS = 3600 * 10**9
@@ -39,7 +39,7 @@ def a_machine(name="m", **changes):
 
 
 def a_fleet(*groups, pue=1.0):
-    groups = groups or (Group(machine=a_machine(), count=2, bought=2020),)
+    groups = groups or (MachineGroup(machine=a_machine(), count=2, bought=2020),)
     pue = pue if isinstance(pue, Estimate) else Estimate.exact(pue)
     return Fleet(groups=tuple(groups), pue=pue, name="test")
 
@@ -96,7 +96,10 @@ def test_a_job_by_hand():
 
 
 def test_amortisation_by_age_and_sunk():
-    jobs, fleet = jobs_of((0, 1, 16)), a_fleet(Group(machine=a_machine(), count=1, bought=2016))
+    jobs, fleet = (
+        jobs_of((0, 1, 16)),
+        a_fleet(MachineGroup(machine=a_machine(), count=1, bought=2016)),
+    )
     by = {
         how: account_jobs(jobs, fleet, grid(), amortise=how, year=2024)
         for how in ("life", "age", "sunk")
@@ -118,15 +121,15 @@ def test_amortisation_by_age_and_sunk():
 
 def test_named_machines_and_accelerators():
     fleet = a_fleet(
-        Group(
+        MachineGroup(
             machine=a_machine("small", idle_w=Estimate.exact(0), peak_w=Estimate.exact(160)),
             count=1,
         ),
-        Group(
+        MachineGroup(
             machine=a_machine("large", idle_w=Estimate.exact(0), peak_w=Estimate.exact(320)),
             count=1,
         ),
-        Group(machine=find_machine("A100"), count=4),
+        MachineGroup(machine=find_machine("A100"), count=4),
     )
     jobs = jobs_of(
         (0, 1, 1),
@@ -146,7 +149,8 @@ def test_named_machines_and_accelerators():
 def test_a_model_bought_twice_is_shared_by_size():
     machine = a_machine("twin")
     fleet = a_fleet(
-        Group(machine=machine, count=3, bought=2010), Group(machine=machine, count=1, bought=2024)
+        MachineGroup(machine=machine, count=3, bought=2010),
+        MachineGroup(machine=machine, count=1, bought=2024),
     )
     found = account_jobs(
         jobs_of((0, 1, 4), machine=("twin",)), fleet, grid(), amortise="sunk", year=2024
@@ -203,7 +207,7 @@ spans = st.tuples(st.integers(0, 30), st.integers(1, 15), st.sampled_from([0.5, 
 )
 def test_prop_tsci_over_all_jobs_is_the_fleets_total(rows, values, spread):
     fleet = a_fleet(
-        Group(machine=a_machine("a"), count=2), Group(machine=a_machine("b", threads=32, embodied_kg=Estimate.exact(300)), count=1),
+        MachineGroup(machine=a_machine("a"), count=2), MachineGroup(machine=a_machine("b", threads=32, embodied_kg=Estimate.exact(300)), count=1),
         pue=1.2,
     )  # fmt: skip
     machine = tuple("" if spread else "ab"[i % 2] for i in range(len(rows)))
@@ -283,7 +287,7 @@ def test_names_are_looked_up_once(monkeypatch):
     asked = []
     plain = holdings._plain
     monkeypatch.setattr(holdings, "_plain", lambda name: asked.append(name) or plain(name))
-    fleet = a_fleet(*(Group(machine=a_machine(f"m{i}"), count=1) for i in range(40)))
+    fleet = a_fleet(*(MachineGroup(machine=a_machine(f"m{i}"), count=1) for i in range(40)))
     names = tuple(f"M-{i % 40}" for i in range(200))
     found = account_jobs(jobs_of(*[(0, 1, 1)] * 200, machine=names), fleet, grid())
     assert found.energy_kwh.mid == pytest.approx(np.full(200, 300 / 16 / 1000))
@@ -392,7 +396,7 @@ def test_files_are_told_apart(tmp_path):
 
 def test_a_result_has_what_was_promised():
     found = account_jobs(jobs_of((0, 1, 4), (1, 2, 4)), a_fleet(), grid(), price_usd_kwh=0.2)
-    names = parse_metrics("all")
+    names = metric.parse_names("all", METRICS)
     result = to_result(found, names, "gnomon carbon account jobs.csv", top=1)
     assert result.figure("total_kg").number == pytest.approx(found.total_g.total().mid / 1000)
     assert result.figure("cost_usd").number == pytest.approx(found.energy_kwh.total().mid * 0.2)
@@ -404,7 +408,7 @@ def test_a_result_has_what_was_promised():
         value = told["jobs"][0][name]
         assert value["low"] <= value["mid"] <= value["high"]
     with pytest.raises(InputError, match="known are sci"):
-        parse_metrics("sci,foo")
+        metric.parse_names("sci,foo", METRICS)
 
 
 def test_every_metric_has_one_title_wherever_it_is_shown():
@@ -415,16 +419,16 @@ def test_every_metric_has_one_title_wherever_it_is_shown():
     shown = to_result(account_jobs(jobs_of((0, 1, 4)), a_fleet(), grid()), ["rsci", "cci"])
     assert list(shown.table("Metrics")["metric"]) == ["rSCI", "CCI"]
     with pytest.raises(InputError, match="fastest is no metric of this command; known are sci"):
-        parse_metrics("fastest")
+        metric.parse_names("fastest", METRICS)
     with pytest.raises(InputError, match="CCI is no metric of this command; known are sci"):
         metric.parse_metrics("cci")
 
 
 def test_rsci_is_left_out_where_there_is_nothing_to_share_by():
     found = account_jobs(jobs_of((0, 1, 4)), a_fleet(), grid([0, 0, 0, 0]))
-    shown = to_result(found, parse_metrics("all"))
+    shown = to_result(found, metric.parse_names("all", METRICS))
     assert "rSCI" not in list(shown.table("Metrics")["metric"])
     assert any("rSCI is left out" in note for note in shown.notes)
-    assert "rsci" not in to_script(found, parse_metrics("all"))["jobs"][0]
+    assert "rsci" not in to_script(found, metric.parse_names("all", METRICS))["jobs"][0]
     with pytest.raises(InputError, match="rSCI needs operational carbon"):
         to_result(found, ["rsci"])

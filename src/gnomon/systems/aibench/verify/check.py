@@ -17,7 +17,7 @@ import msgspec
 from gnomon.errors import InputError
 from gnomon.estimate import Estimate
 from gnomon.ingest.profiler.kineto import read_kineto
-from gnomon.ingest.profiler.measured import Measured, read_measured
+from gnomon.ingest.profiler.measured import MeasuredRun, read_measured
 from gnomon.report import hash_input
 from gnomon.sim.trace.graph import build_graph
 from gnomon.sim.trace.unprofiled import unprofiled_step
@@ -55,8 +55,8 @@ def clone_profile(trace_path: Path, run: CloneRun | None) -> Profile:
     What lies beside the profile is not read: it may be what was measured of the original.
     """
     if run is None:
-        return _profile(trace_path, None, "estimated", Measured(), cache=False)
-    known = Measured(peak_bytes=run.peak_bytes, power_w=run.median_power_w)
+        return _profile(trace_path, None, "estimated", MeasuredRun(), cache=False)
+    known = MeasuredRun(peak_bytes=run.peak_bytes, power_w=run.median_power_w)
     return _profile(trace_path, run.step, "measured", known, cache=False)
 
 
@@ -64,7 +64,7 @@ def _profile(
     path: Path,
     step: Estimate | None,
     step_from: StepSource,
-    measured: Measured,
+    measured: MeasuredRun,
     *,
     cache: bool = True,
 ) -> Profile:

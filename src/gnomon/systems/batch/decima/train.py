@@ -82,11 +82,10 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError("memory and reach are seconds, more than none")
 
 
-class Progress(msgspec.Struct, frozen=True):
+class TrainingProgress(msgspec.Struct, frozen=True):
     """An iteration that is done.
 
     Attributes:
-        iteration: From 1 on.
         jct_s: Mean time of a job over its rollouts.
         fair_s: The same under fair shares.
         entropy: Of a decision, as a share of that of even chances.
@@ -114,7 +113,6 @@ class _Learner(msgspec.Struct, frozen=True, eq=False):
         return cls(0, parameters, np.zeros(PARAMETERS), np.zeros(PARAMETERS))
 
     def stepped(self, gradient: Floats, rate: float) -> _Learner:
-        """After a step of Adam (Kingma and Ba, 2015) with its usual constants."""
         gradient = gradient * min(1.0, _MOST_GRADIENT / (float(np.linalg.norm(gradient)) + 1e-12))
         done = self.done + 1
         first = 0.9 * self.first + 0.1 * gradient
@@ -133,14 +131,14 @@ def usual_arrival_s(sets: Sequence[JobKinds], executors: int) -> float:
 def train_decima(
     kinds: JobKinds | Sequence[JobKinds], out: str | os.PathLike[str],
     training: Training | None = None, *,
-    start: DecimaWeights | None = None, on_iteration: Callable[[Progress], None] | None = None,
+    start: DecimaWeights | None = None,
+    on_iteration: Callable[[TrainingProgress], None] | None = None,
 ) -> DecimaWeights:  # fmt: skip
     """Trains a network and writes it; a run that was stopped goes on where it was.
 
     Args:
         kinds: Jobs that it learns on; of several sets, an episode takes one.
         out: Where the weights go. Beside them, while it trains, lies a file to go on from.
-        start: Weights to begin with; untrained ones unless given.
     """
     how = training or Training()
     sets = [kinds] if isinstance(kinds, JobKinds) else list(kinds)
@@ -164,7 +162,9 @@ def train_decima(
     return weights
 
 
-def _iterate(learner: _Learner, sets: list[JobKinds], how: Training) -> tuple[_Learner, Progress]:
+def _iterate(
+    learner: _Learner, sets: list[JobKinds], how: Training
+) -> tuple[_Learner, TrainingProgress]:
     rng = np.random.default_rng([how.seed, learner.done])
     share = learner.done / max(how.iterations - 1, 1)
     count = round(how.first_jobs + share * (how.last_jobs - how.first_jobs))
@@ -190,7 +190,7 @@ def _iterate(learner: _Learner, sets: list[JobKinds], how: Training) -> tuple[_L
         gradient, entropy, used = gradient + found, entropy + of_chances, used + len(some)
     rate = how.learning_rate * (1.0 - (1.0 - _LAST_RATE) * share)
     fair = run_cluster(jobs, executors, _core.fair_order(0.0), seed=seed)
-    return learner.stepped(gradient / used, rate), Progress(
+    return learner.stepped(gradient / used, rate), TrainingProgress(
         iteration=learner.done + 1,
         jct_s=float(np.mean([run.completion_ns.mean() for run in runs])) / 1e9,
         fair_s=float(fair.completion_ns.mean()) / 1e9,
@@ -224,7 +224,6 @@ def _keep(path: Path, settings: bytes, learner: _Learner) -> None:
 
 
 def _load(path: Path, settings: bytes) -> _Learner:
-    """Takes up what was kept."""
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             before = file["settings"].tobytes()

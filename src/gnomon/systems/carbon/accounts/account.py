@@ -21,7 +21,7 @@ from gnomon.model.carbon import Amortisation, carbon_delay, cci, grid_hours, osc
 from gnomon.model.machines.machine import Fleet
 from gnomon.model.ranges import Floats, Ints, Ranges
 from gnomon.series import Signal
-from gnomon.systems.carbon.accounts.holdings import Pool, Sums, pools_of, say_age, share_pools
+from gnomon.systems.carbon.accounts.holdings import JobSums, Pool, pools_of, say_age, share_pools
 from gnomon.units import HOUR_NS
 
 #: The metrics of an account, and what a unit of each is; their titles are in `metric`.
@@ -86,7 +86,6 @@ class Accounts:
         return self.energy_kwh * self.price_usd_kwh
 
     def metric(self, name: str) -> Ranges:
-        """A metric by name, for every job."""
         operational, embodied, work = self.operational_g, self.embodied_g, self.work
         if name == "sci":
             return sci(operational, embodied, work)
@@ -134,7 +133,7 @@ def account_jobs(
     measured = ~np.isnan(jobs.energy_kwh)
     notes = list(jobs.notes)
     pue = fleet.pue if fleet is not None else Estimate.exact(1.0)
-    sums = Sums(len(jobs))
+    sums = JobSums(len(jobs))
     when = year if year is not None else year_of(int(jobs.start_ns.min()))
     pools: list[Pool] = []
     if fleet is None:
@@ -203,7 +202,7 @@ def _check_times(jobs: Jobs, intensity: Signal) -> None:
 
 
 def _check_measured(
-    jobs: Jobs, sums: Sums, hours: Floats, measured: npt.NDArray[np.bool_]
+    jobs: Jobs, sums: JobSums, hours: Floats, measured: npt.NDArray[np.bool_]
 ) -> None:
     """Power below what the held share of a machine draws when idle is no measurement."""
     floor = sums.columns["idle_w"][0]

@@ -14,21 +14,12 @@ from gnomon.model.ranges import Ranges
 from gnomon.report import BarChart, Bars, Chart, Figure, LineChart, Manifest, Result
 from gnomon.report.charts.chart import Line
 from gnomon.systems.carbon.accounts.account import METRICS, Accounts
-from gnomon.systems.carbon.metric import TITLES, parse_names
+from gnomon.systems.carbon.metric import TITLES
 from gnomon.table import Table, format_range, format_value
 from gnomon.units import HOUR_NS
 
 _DRAWN = 15
 _MOST_POINTS = 2000
-
-
-def parse_metrics(text: str) -> list[str]:
-    """Metrics from names with commas; `all` for every one.
-
-    >>> parse_metrics("oSCI, sci")
-    ['osci', 'sci']
-    """
-    return parse_names(text, METRICS)
 
 
 def _possible(a: Accounts, metrics: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -28,12 +28,7 @@ def read_activity(
     series: str | None = None,
     unit: str | None = None,
 ) -> Jobs | list[PowerSeries]:
-    """Jobs or power series, recognised by the file's first bytes.
-
-    Args:
-        zone: Where times without an offset are from.
-        unit: W, kW, mW or J, where a series has lost its name.
-    """
+    """Jobs or power series, by the file's first bytes; `unit` is for series without a name."""
     head = read_head(path)
     if is_sacct(head):
         return read_sacct(path, zone=zone)
@@ -47,9 +42,6 @@ def timeline_jobs(timeline: Timeline, start_ns: int, where: str) -> Jobs:
 
     GPUs are accelerators, recognised by the names of their lanes; where there are none, every
     rank (or the one process) is a job on as many threads as were ever busy at once.
-
-    Args:
-        start_ns: When it began, since 1970.
     """
     if timeline.makespan_ns <= 0:
         raise InputError("nothing in it took any time", where=where)

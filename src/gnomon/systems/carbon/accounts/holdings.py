@@ -13,7 +13,7 @@ from gnomon.estimate import Estimate
 from gnomon.ingest.jobs.jobs import Jobs
 from gnomon.model.attribution import Usage, share_idle
 from gnomon.model.carbon import Amortisation, embodied_rate_g_h, grid_hours
-from gnomon.model.machines.machine import Fleet, Group, find_machine
+from gnomon.model.machines.machine import Fleet, MachineGroup, find_machine
 from gnomon.model.ranges import Floats, Ints, Ranges
 from gnomon.series import Signal
 from gnomon.units import HOUR_NS
@@ -21,7 +21,7 @@ from gnomon.units import HOUR_NS
 _ENDS = ("low", "mid", "high")
 
 
-class Sums:
+class JobSums:
     """Columns by job that pieces add to."""
 
     def __init__(self, rows: int) -> None:
@@ -31,7 +31,6 @@ class Sums:
         }
 
     def add(self, name: str, rows: npt.NDArray[np.intp], amounts: Ranges) -> None:
-        """Add amounts to the jobs that they belong to."""
         for end, column in zip(_ENDS, self.columns[name]):
             column += np.bincount(rows, getattr(amounts, end), column.size)
 
@@ -47,7 +46,7 @@ class Pool:
     them evenly.
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[MachineGroup, ...]
     rates: tuple[tuple[Estimate, Estimate], ...]
     rows: npt.NDArray[np.intp]
     units: Floats
@@ -60,7 +59,6 @@ class Pool:
         return np.array([g.count * g.machine.threads for g in self.groups], dtype=np.float64)
 
     def _by_unit(self, of_machine: Sequence[Estimate]) -> Ranges:
-        """Of one unit, by group; last, for -1, the mean over all."""
         capacity = self.capacity
         counts = [group.count for group in self.groups]
         wholes = [value * count for value, count in zip(of_machine, counts)]
@@ -68,8 +66,7 @@ class Pool:
         each = [whole / float(units) for whole, units in zip(wholes, capacity)]
         return Ranges.gather([*each, mean])
 
-    def charge(self, sums: Sums, load: Floats, weights: Ranges, hours: Floats) -> None:
-        """Add what every job is charged for its units."""
+    def charge(self, sums: JobSums, load: Floats, weights: Ranges, hours: Floats) -> None:
         idle, peak, embodied, life = (
             self._by_unit(values).take(self.group.astype(np.intp))
             for values in (
@@ -129,7 +126,7 @@ def _refuse_homeless(jobs: Jobs, units: Floats, is_host: bool) -> None:
 
 
 def _assign(
-    jobs: Jobs, units: Floats, groups: Sequence[Group], fleet: Fleet, is_host: bool
+    jobs: Jobs, units: Floats, groups: Sequence[MachineGroup], fleet: Fleet, is_host: bool
 ) -> tuple[npt.NDArray[np.intp], Floats, Ints]:
     """Who holds how much of which group; a name that several groups share is split by size."""
     names = [
@@ -140,7 +137,7 @@ def _assign(
         names = [names[row] for row in rows.tolist()]
     number = {text: code for code, text in enumerate(dict.fromkeys(names))}
     code = np.array([number[text] for text in names], dtype=np.intp)
-    here, anywhere = _Names(groups), _Names(fleet.groups)
+    here, anywhere = _GroupNames(groups), _GroupNames(fleet.groups)
     # By name: the groups that it means, and how much of a job each of them carries.
     places = [here.find(text) for text in number]
     for text, found in zip(number, places):
@@ -165,10 +162,10 @@ def _assign(
     return rows[job], units[rows[job]] * part[place], group[place]
 
 
-class _Names:
+class _GroupNames:
     """Groups by what their machines are called."""
 
-    def __init__(self, groups: Sequence[Group]) -> None:
+    def __init__(self, groups: Sequence[MachineGroup]) -> None:
         self._by_model: dict[str, list[int]] = {}
         self._by_name: dict[str, list[int]] = {}
         for index, group in enumerate(groups):
@@ -195,12 +192,7 @@ def _plain(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Idle:
-    """What idle capacity costs, by job, and what nobody was there to carry.
-
-    Attributes:
-        nobody_g: Both, of hours in which nothing ran.
-        overfull_ns: How long jobs held more than there is.
-    """
+    """What idle capacity costs, by job, and what fell into hours in which nothing ran."""
 
     operational_g: Ranges
     embodied_g: Ranges
