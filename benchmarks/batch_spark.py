@@ -32,9 +32,10 @@ LOG_BYTES = 512 << 20
 def application(**settings: str) -> Iterator[Any]:
     """The tests' program on a standalone Spark, with three executors of a core each."""
     from tests.act.spark.harness import Application, staying
+    from tests.act.spark.standalone import standalone
     from tests.waiting import until
 
-    from gnomon.act.spark import SparkDriver, build_plugin, standalone
+    from gnomon.act.spark import SparkDriver, build_plugin
 
     with tempfile.TemporaryDirectory() as folder:
         program = Application(Path(folder), build_plugin())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gnomon.act.spark import SparkDriver, build_plugin, standalone
+from gnomon.act.spark import SparkDriver, build_plugin
 from tests.act.spark.harness import Application, staying
+from tests.act.spark.standalone import standalone
 from tests.waiting import until
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.act.spark import build_plugin, find_spark, standalone
+from gnomon.act.spark import build_plugin, find_spark
 from gnomon.act.spark import home as spark_home
 from gnomon.errors import ActuationError, InputError, MissingExtra
+from tests.act.spark.standalone import standalone
 
 
 def pretend_spark(folder: Path, version: str = "9.9.9") -> Path:

@@ -16,7 +16,6 @@ from gnomon.act.spark.build import build_plugin
 from gnomon.act.spark.conf import spark_conf
 from gnomon.act.spark.driver import Applied, DriverGone, SparkDriver
 from gnomon.act.spark.home import SparkHome, find_spark
-from gnomon.act.spark.lab import standalone
 from gnomon.act.spark.plan import SparkDecision, SparkPlan, plan
 from gnomon.act.spark.state import (
     Capabilities,
@@ -46,5 +45,4 @@ __all__ = [
     "plan",
     "run_agent",
     "spark_conf",
-    "standalone",
 ]
