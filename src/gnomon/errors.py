@@ -45,10 +45,6 @@ class GraphError(InputError):
     """The workload graph is malformed: a cycle, a dangling edge, a negative duration."""
 
 
-class NotFitted(GnomonError):
-    """predict() was called before fit()."""
-
-
 class SimulationError(GnomonError):
     """The run cannot go on. Carries the simulated time and the tasks that are stuck."""
 

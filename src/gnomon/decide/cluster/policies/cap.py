@@ -55,7 +55,6 @@ class Cap(ClusterPolicy, frozen=True):
         return _behind_quota(self, setting, quota)
 
     def live(self, state: LiveCluster) -> LiveDecision:
-        """A quota for now."""
         inner, grid, count = self.inner.live(state), state.grid, state.executors
         if count is None:
             raise InputError("cap: of how many executors?", hint="give --executors")
@@ -73,7 +72,6 @@ class Cap(ClusterPolicy, frozen=True):
 
     @property
     def quota_terms(self) -> QuotaTerms:
-        """Its own."""
         return QuotaTerms(self.narrows, self.binding, self.counts)
 
     def _least(self, executors: int) -> int:
@@ -110,7 +108,6 @@ class FixedQuota(ClusterPolicy, frozen=True):
 
     @property
     def quota_terms(self) -> QuotaTerms:
-        """Its own."""
         return QuotaTerms(self.narrows, self.binding, self.counts)
 
 

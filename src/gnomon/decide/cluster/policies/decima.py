@@ -24,7 +24,6 @@ class Decima(Order, frozen=True):
     enough: bool = True
 
     def native(self, setting: Setting) -> NativeForm:
-        """The network, evaluated natively."""
         return NativeForm(_core.decima_order(self.weights().parameters, False, self.enough))
 
     def live(self, state: LiveCluster) -> LiveDecision:
@@ -42,7 +41,6 @@ class Decima(Order, frozen=True):
 
     @property
     def weighs_by(self) -> str:
-        """The network."""
         return "Decima's probabilities"
 
     def weights(self) -> DecimaWeights:

@@ -15,16 +15,13 @@ class SparkOrder(Order, frozen=True):
     """An order that Spark has itself: live, stages are weighed only where a wrapper needs it."""
 
     def live(self, state: LiveCluster) -> LiveDecision:
-        """Nothing to do."""
         return LiveDecision()
 
     def stage_weights(self, state: LiveCluster) -> dict[int, float]:
-        """By the path to end."""
         return PathSoftmax().stage_weights(state)
 
     @property
     def weighs_by(self) -> str:
-        """The path to end."""
         return PathSoftmax().weighs_by
 
 
@@ -36,7 +33,6 @@ class Fifo(SparkOrder, frozen=True):
     """
 
     def native(self, setting: Setting) -> NativeForm:
-        """By arrival."""
         return NativeForm(_core.fifo_order(_ALL, False))
 
 
@@ -51,7 +47,6 @@ class Kubernetes(Order, frozen=True):
             raise InputError(f"kubernetes: per_job={self.per_job}", hint="at least 1, below 2^31")
 
     def native(self, setting: Setting) -> NativeForm:
-        """By arrival, with a limit per job."""
         return NativeForm(_core.fifo_order(self.per_job, True))
 
 
@@ -60,7 +55,6 @@ class Fair(SparkOrder, frozen=True):
     """Every job in the system the same share of the executors."""
 
     def native(self, setting: Setting) -> NativeForm:
-        """Equal shares."""
         return NativeForm(_core.fair_order(0.0))
 
 
@@ -75,7 +69,6 @@ class WeightedFair(Order, frozen=True):
             raise InputError(f"weighted-fair: exponent={self.exponent:g}", hint="from -8 to 8")
 
     def native(self, setting: Setting) -> NativeForm:
-        """Shares by work."""
         return NativeForm(_core.fair_order(self.exponent))
 
 
@@ -84,7 +77,6 @@ class ShortestJob(Order, frozen=True):
     """The job with the least work left."""
 
     def native(self, setting: Setting) -> NativeForm:
-        """By work left."""
         return NativeForm(_core.shortest_order())
 
 
@@ -93,5 +85,4 @@ class CriticalPath(Order, frozen=True):
     """The stage with the longest path to end."""
 
     def native(self, setting: Setting) -> NativeForm:
-        """By path to end."""
         return NativeForm(_core.critical_path_order())

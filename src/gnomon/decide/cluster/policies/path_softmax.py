@@ -25,7 +25,6 @@ class PathSoftmax(Order, frozen=True):
             raise InputError(f"path-softmax: sharpness={self.sharpness:g}", hint="from 0 to 700")
 
     def native(self, setting: Setting) -> NativeForm:
-        """Drawn natively."""
         return NativeForm(_core.path_softmax_order(self.sharpness))
 
     def live(self, state: LiveCluster) -> LiveDecision:
@@ -43,5 +42,4 @@ class PathSoftmax(Order, frozen=True):
 
     @property
     def weighs_by(self) -> str:
-        """The path to end."""
         return f"path to end, sharpness {self.sharpness:g}"

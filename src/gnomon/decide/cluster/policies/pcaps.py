@@ -66,7 +66,6 @@ class Pcaps(ClusterPolicy, frozen=True):
 
     @property
     def orders_stages(self) -> bool:
-        """By their weights."""
         return True
 
     @property

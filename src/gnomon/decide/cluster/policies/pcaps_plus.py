@@ -82,7 +82,6 @@ class PcapsPlus(ClusterPolicy, frozen=True):
 
     @property
     def orders_stages(self) -> bool:
-        """By their weights."""
         return True
 
 

@@ -28,7 +28,6 @@ class SuspendResume(ClusterPolicy, frozen=True):
         check_hours("suspend", "patience_h", self.patience_h)
 
     def native(self, setting: Setting) -> NativeForm:
-        """All executors or none."""
         grid, count = setting.grid_for("suspend"), setting.executors.count
         limit = np.quantile(grid.outlook, self.quantile, axis=1)
         quota = np.where(grid.seen <= limit, count, 0).astype(np.int32)
