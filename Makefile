@@ -28,33 +28,34 @@ help:
 
 install: $(VENV)/.packages $(VENV)/.native
 
-# What `make tour` needs: the core, its native build, and torch for aibench. The packages of torch
-# are unpacked while the compiler runs.
+# The core's packages: again only when what lists them has changed.
 $(VENV)/.core: pyproject.toml constraints.txt
 	@echo "==> [1/3] packages of the core, into $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	  { echo "no virtual environment could be made; install the distribution's 'python3-venv'"; exit 1; }
 	@date +%s > $(VENV)/.began
 	@$(PIP) $(BUILD_TOOLS) $$($(BIN)/python tools/requirements.py)
-	@echo "==> [2/3] building the native core, unpacking torch"
-	@$(PIP) $$($(BIN)/python tools/requirements.py torch) & torch=$$!; \
-	  PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-deps --no-build-isolation -e . || exit 1; wait $$torch
-	@touch $@ $(VENV)/.native
-
-# Everything else that the tests need: again only when what lists it has changed. pyspark comes as
-# sources, which setuptools packs.
-$(VENV)/.packages: $(VENV)/.core
-	@echo "==> packages of the tests (the first time takes a few minutes)"
-	@PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation $$($(BIN)/python tools/requirements.py $(EXTRAS))
 	@touch $@
 
 # The native core: again only when its sources have changed.
 $(VENV)/.native: $(VENV)/.core $(NATIVE)
-	@echo "==> building the native core"
+	@echo "==> [2/3] building the native core"
 	@PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-tour: $(VENV)/.native
+# torch is unpacked while the compiler runs: `tour` asks for both at once.
+$(VENV)/.torch: $(VENV)/.core
+	@$(PIP) $$($(BIN)/python tools/requirements.py torch)
+	@touch $@
+
+# Everything else that the tests need. pyspark comes as sources, which setuptools packs.
+$(VENV)/.packages: $(VENV)/.core | $(VENV)/.native
+	@echo "==> packages of the tests (the first time takes a few minutes)"
+	@PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation $$($(BIN)/python tools/requirements.py $(EXTRAS))
+	@touch $@ $(VENV)/.torch
+
+tour:
+	@$(MAKE) --no-print-directory -j2 $(VENV)/.native $(VENV)/.torch
 	@echo "==> [3/3] every system on bundled data"
 	@$(BIN)/gnomon tour report
 	@if [ -f $(VENV)/.began ]; then \
