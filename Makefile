@@ -3,12 +3,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS := tables,ray,spark,k8s,zstd,codecs,torch,dev
+# Errors are shown, chatter about indexes is not.
+QUIET := -qq --disable-pip-version-check
 PIP := $(BIN)/python -m pip install $(QUIET) -c constraints.txt
 BUILD_TOOLS := pip setuptools scikit-build-core nanobind cmake ninja
 CXX_FILES := $(shell find native -name '*.[ch]pp')
 NATIVE := CMakeLists.txt $(filter-out native/tests/%,$(CXX_FILES))
-# Errors are shown, chatter about indexes is not.
-QUIET := -qq --disable-pip-version-check
 # Two BLAS threads on a busy machine cost twenty times one.
 export OMP_NUM_THREADS := 1
 PYTEST := $(BIN)/python -m pytest -q

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import types
+import unittest.mock
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,7 +88,9 @@ def run_command(line: str) -> str:
     printed, beside = io.StringIO(), io.StringIO()
     # A pipe takes what a command prints, not what it reports beside it.
     errors = beside if filter_ else printed
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
+    # One width wherever this runs: pytest's workers may have a COLUMNS of their own.
+    width = unittest.mock.patch.dict(os.environ, COLUMNS="160")
+    with width, contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
         code = main(shlex.split(command)[1:])
     text = printed.getvalue()
     assert code == expected, f"{line}\n{text}{beside.getvalue()}"

@@ -280,7 +280,7 @@ def parse_scale(text: str) -> ScaleNamed:
     """`nccl*=0.5` or `gemm=0.5` as a question.
 
     >>> parse_scale("gemm=0.5").label
-    'GEMM x 0.5'
+    'gemm x 0.5'
     """
     pattern, equals, factor = text.rpartition("=")
     try:

@@ -9,7 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gnomon.errors import InputError
-from gnomon.systems.training.prediction.layout.assemble import assemble, gradient_buckets
+from gnomon.systems.training.prediction.layout.assemble import assemble
+from gnomon.systems.training.prediction.layout.blocks import gradient_buckets
 from gnomon.systems.training.prediction.layout.placement import members_per_node, stages_share_node
 from gnomon.systems.training.prediction.program import Piece
 from tests.systems.training.prediction.programs import (
