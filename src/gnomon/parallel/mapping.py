@@ -20,7 +20,18 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class MapOptions(TypedDict, total=False):
-    """How a map runs, for those who pass it on: every keyword of `pmap` except `errors`.
+    """How a map runs: every keyword of `pmap` except `errors`.
+
+    Attributes:
+        on: serial, local, local:4, ray, ray://auto or ray://host:port.
+        retries: how often an item may run again after its worker died. The last attempt on
+            local processes is made alone, when nothing else runs.
+        retry_on: exceptions of the function that are worth another attempt as well.
+        resume: a folder that keeps finished results; a later call with the same function and
+            items goes on from there. `Results.reused` says how many were found.
+        seed: gives each item a generator of its own, the same on any back end.
+        chunk: items sent to a local worker at once; by default few enough to end together.
+        timeout_s: the time one attempt may take. On Ray it interrupts Python code only.
 
     >>> from gnomon.parallel import pmap
     >>> options: MapOptions = {"on": "serial", "retries": 0}
@@ -214,15 +225,7 @@ def pmap(
         function: called as function(item), or function(item, rng) with a seed. Local workers
             import it, so it stands at the top level of a module.
         errors: "raise" the first error, or "collect" a Failure in the place of the result.
-        on: serial, local, local:4, ray, ray://auto or ray://host:port.
-        retries: how often an item may run again after its worker died. The last attempt on
-            local processes is made alone, when nothing else runs.
-        retry_on: exceptions of the function that are worth another attempt as well.
-        resume: a folder that keeps finished results; a later call with the same function and
-            items goes on from there. `Results.reused` says how many were found.
-        seed: gives each item a generator of its own, the same on any back end.
-        chunk: items sent to a local worker at once; by default few enough to end together.
-        timeout_s: the time one attempt may take. On Ray it interrupts Python code only.
+        options: how it runs, see `MapOptions`.
 
     >>> pmap(abs, [-1, 2, -3], on="serial")
     [1, 2, 3]
