@@ -175,6 +175,8 @@ class HeadedTable(Delimited):
 
 def header_of(head: bytes) -> list[str]:
     """The names in the first row of a table, of the first bytes of a file; empty if none."""
+    if head[:1] in b"{[":  # JSON on one line would be a row of a million cells
+        return []
     lines = io.StringIO(head.decode("utf-8", "replace"), newline="")
     try:
         return [name.strip() for name in next(Delimited(lines, ""), [])]

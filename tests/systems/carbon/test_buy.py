@@ -6,7 +6,7 @@ import math
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon.errors import InputError
@@ -66,6 +66,7 @@ def test_prop_savings_add_up_to_what_was_emitted(embodied, saved, change):
         assert summed == pytest.approx(embodied, rel=1e-6)
 
 
+@settings(max_examples=20)
 @given(st.floats(1.0, 900.0), st.floats(1.0, 900.0))
 def test_prop_a_dirtier_grid_pays_sooner(one, other):
     new = find_machine("EPYC 9334")

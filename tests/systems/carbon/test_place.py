@@ -78,7 +78,7 @@ def cases(draw):
     return fleet(*groups), demand(rows), grid_of(values * 60)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(cases(), st.booleans(), st.booleans(), st.sampled_from(["life", "age", "sunk"]))
 def test_prop_nothing_is_below_the_bound(case, sleep, shift, amortise):
     servers, jobs, grid = case
@@ -143,7 +143,7 @@ def every_choice(servers, jobs, grid, end_ns, last):
     return best
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=12)
 @given(cases().filter(lambda case: case[1].arrival_ns.size <= 4))
 def test_prop_no_choice_is_below_the_bound(case):
     """The bound holds for every placement there is."""
