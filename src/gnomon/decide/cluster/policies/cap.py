@@ -47,7 +47,6 @@ class Cap(ClusterPolicy, frozen=True):
         _check("cap", "min_share", self.min_share, self)
 
     def native(self, setting: Setting) -> NativeForm:
-        """A quota for every hour."""
         grid, count = setting.grid_for("cap"), setting.executors.count
         quota = cap_quota(
             grid.seen, grid.low, grid.high, min_executors=self._least(count), executors=count
@@ -99,7 +98,6 @@ class FixedQuota(ClusterPolicy, frozen=True):
         _check("quota", "share", self.share, self)
 
     def native(self, setting: Setting) -> NativeForm:
-        """The same quota for every hour."""
         grid, count = setting.grid_for("quota"), setting.executors.count
         # Rounded, since 0.29 x 100 is a little less than 29.
         whole = np.floor(np.round(self.share * count * np.arange(grid.seen.size + 1), 6))

@@ -24,6 +24,5 @@ class GreenHadoop(ClusterPolicy, frozen=True):
         check_share("green-hadoop", "theta", self.theta)
 
     def native(self, setting: Setting) -> NativeForm:
-        """A quota that follows grid and queue."""
         setting.grid_for("green-hadoop")
         return self.inner.native(setting).with_gate(_core.green_hadoop_gate(self.theta))

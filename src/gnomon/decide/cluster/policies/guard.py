@@ -36,7 +36,6 @@ class Guarded(ClusterPolicy, frozen=True):
             raise InputError("guard without a bound", hint="guard?patience_h=24:...")
 
     def native(self, setting: Setting) -> NativeForm:
-        """The same, with a tighter guard."""
         grid = setting.grid_for("guard")
         bounds = Guard(
             patience_ns=grid.hours_ns(self.patience_h) if self.patience_h else NEVER_NS,
@@ -47,7 +46,6 @@ class Guarded(ClusterPolicy, frozen=True):
         return self.inner.native(setting).with_guard(bounds)
 
     def live(self, state: LiveCluster) -> LiveDecision:
-        """The same, with shorter holds."""
         return self.inner.live(state).bounded(
             self.patience_h or math.inf, self.longest_hold_h or math.inf
         )

@@ -24,7 +24,6 @@ class WaitAwhile(ClusterPolicy, frozen=True):
         check_hours("wait-awhile", "window_h", self.window_h)
 
     def native(self, setting: Setting) -> NativeForm:
-        """A plan for each job when it comes."""
         grid = setting.grid_for("wait-awhile")
         inner = self.inner.native(setting).with_gate(_core.window_gate(self.window_h, self.whole))
         return inner.with_guard(Guard(patience_ns=grid.hours_ns(self.window_h)))
@@ -45,7 +44,6 @@ class CarbonScaler(ClusterPolicy, frozen=True):
         check_hours("carbon-scaler", "window_h", self.window_h)
 
     def native(self, setting: Setting) -> NativeForm:
-        """A plan of executors for each job when it comes."""
         grid = setting.grid_for("carbon-scaler")
         inner = self.inner.native(setting).with_gate(_core.scaler_gate(self.window_h))
         return inner.with_guard(Guard(patience_ns=grid.hours_ns(self.window_h)))
