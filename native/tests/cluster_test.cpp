@@ -107,7 +107,7 @@ void tasks_take_what_was_measured() {
     expect(run.start == Times({3, 121}) && run.finish == Times({18, 136}), "jobs start and end when they should");
     expect(run.busy == Times({30, 30}) && run.tasks == 8 && run.moves == 4, "executor time is added up");
     expect(run.log.start == Times({3, 3, 13, 13, 121, 121, 131, 131}), "tasks follow one another");
-    expect(run.log.wave == std::vector<std::int8_t>({0, 0, 2, 2, 0, 0, 2, 2}), "waves are told apart");
+    expect(run.log.wave == std::vector<std::int8_t>({0, 0, 2, 2, 0, 0, 2, 2}), "waves are distinguished");
     expect(run.busy_at.front() == 14.0 && run.moving_at.front() == 6.0, "time is counted by step of the grid");
     expect(run.end == 136 && run.unfinished == 0, "all is done at the end");
 }

@@ -40,7 +40,7 @@ public:
 private:
     template <typename Visit>
     void split(std::int64_t from, std::int64_t until, Visit visit) const {
-        const auto last = index(INT64_MAX / step_);  // whose end can be told
+        const auto last = index(INT64_MAX / step_);  // whose end can be represented
         auto step = index(from / step_);
         while (from < until) {
             const auto end = step + 1 > last ? until : std::min(until, static_cast<std::int64_t>(step + 1) * step_);

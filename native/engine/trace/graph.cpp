@@ -21,7 +21,7 @@ constexpr Ns reaction = 50'000;
 /// A launch call this much longer than the median one was blocked by a full queue.
 constexpr Ns blocked_factor = 10;
 constexpr Ns shortest_block = 100'000;
-/// A launch is shorter than this; what claims to be longer must not overflow what is told from it.
+/// A launch is shorter than this; what claims to be longer must not overflow what is inferred from it.
 constexpr Ns longest_launch = Ns{1} << 40;
 /// Host and device clocks may disagree by so much, and a kernel seem to start before its launch.
 constexpr Ns clock_jitter = 10'000;

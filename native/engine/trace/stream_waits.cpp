@@ -104,7 +104,7 @@ private:
         return instance;
     }
 
-    /// When the task became ready, told from those that took the device before and after it.
+    /// When the task became ready, inferred from those that took the device before and after it.
     void bound_by_turns(const DeviceTask& task, Ns& low, Ns& high) const {
         const auto at = std::lower_bound(turns_.begin(), turns_.end(), task.start,
                                          [&](Index t, Ns when) { return tasks_[t].start < when; });

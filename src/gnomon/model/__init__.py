@@ -1,4 +1,4 @@
-"""What is fitted or computed about workloads: what a kernel does, told from its name.
+"""What is fitted or computed about workloads: what a kernel does, by its name.
 
 Models stand beside `ingest`: neither imports the other.
 """

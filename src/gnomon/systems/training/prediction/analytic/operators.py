@@ -22,7 +22,7 @@ from gnomon.systems.training.prediction.memory import expert_counts, layer_kinds
 from gnomon.systems.training.prediction.program import Part, Piece, Program
 
 #: How much longer a GEMM takes whose widths are multiples of only so many two-byte numbers:
-#: loads of 8, 4 and 2 bytes rather than 16. Told from the heads of unpadded vocabularies in
+#: loads of 8, 4 and 2 bytes rather than 16. Inferred from the heads of unpadded vocabularies in
 #: vTrain's A100 table (50257 over 1, 4 and 8 ranks).
 #: GEMMs of a group run less well than one GEMM of the same work: the median of 32 groups of
 #: 20 to 64 experts with up to 1,232 tokens each (forward and input gradients) whose efficiency on
