@@ -20,7 +20,7 @@ class Policy(msgspec.Struct, frozen=True):
       from the state alone.
     - `native(setting)`: what the native simulator runs at full speed. A kind of decision that has
       a native simulator gives the default, which calls `decide`.
-    - `live(state)`: what an agent asks about a running system; by default `decide`'s answer.
+    - `live(state)`: what an agent asks about a running system.
 
     A form that a policy does not have raises an InputError that says so.
 
