@@ -1,7 +1,7 @@
 """What gnomon raises on purpose. A message says what, where, and what to do now.
 
 The command line prints the message as one line and leaves with `exit_code`:
-1 is our fault, 2 is wrong input or usage, 3 means that the answer is "no".
+1 is an internal error, 2 is wrong input or usage, 3 means that the answer is "no".
 """
 
 from __future__ import annotations

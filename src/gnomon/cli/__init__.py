@@ -1,7 +1,7 @@
 """The command line: parsing and printing only.
 
-`gnomon NOUN VERB` asks a system; `gnomon VERB` is shared by all. Exit codes: 0 done, 1 our fault,
-2 wrong input or usage, 3 the answer is "no".
+`gnomon NOUN VERB` asks a system; `gnomon VERB` is shared by all. Exit codes: 0 done, 1 internal
+error, 2 wrong input or usage, 3 the answer is "no".
 """
 
 from __future__ import annotations

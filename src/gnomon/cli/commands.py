@@ -8,7 +8,7 @@ from __future__ import annotations
 ABOUT = "Read what a datacenter workload left behind, rebuild it, play it again, decide."
 EPILOGUE = """\
 Every command takes --help and --verbose, and --json where it answers something.
-Exit codes: 0 done, 1 our fault, 2 wrong input or usage, 3 the answer is "no"."""
+Exit codes: 0 done, 1 internal error, 2 wrong input or usage, 3 the answer is "no"."""
 
 NOUNS = {
     "training": "How long is the step, why, and what if? From PyTorch profiler traces.",

@@ -170,7 +170,7 @@ class NoOverlap(msgspec.Struct, frozen=True):
     def apply(self, training: TraceGraph, graph: WorkGraph) -> WorkGraph:
         """The graph under this question."""
         if not on_gpu(graph):
-            raise InputError("overlap is a question of GPU streams, and there are none")
+            raise InputError("overlap needs GPU streams, and there are none", where=self.label)
         on_device = np.flatnonzero(graph.is_kind(*KERNEL_CLASSES))
         rank = graph.rank if graph.rank is not None else np.zeros(len(graph), np.int32)
         talks = _communication(graph)
@@ -195,7 +195,7 @@ class FullOverlap(msgspec.Struct, frozen=True):
     def apply(self, training: TraceGraph, graph: WorkGraph) -> WorkGraph:
         """The graph under this question."""
         if not on_gpu(graph):
-            raise InputError("overlap is a question of GPU streams, and there are none")
+            raise InputError("overlap needs GPU streams, and there are none", where=self.label)
         source, target, kind = graph.edge_list()
         streams = [code for code, name in enumerate(graph.edge_kinds) if name == "stream"]
         talks = _communication(graph)
@@ -211,7 +211,10 @@ def on_gpu(graph: WorkGraph) -> bool:
 def _communication(graph: WorkGraph) -> NDArray[np.bool_]:
     found = graph.is_kind("communication", *TRANSFERS, *COLLECTIVES)
     if not found.any():
-        raise InputError("the trace has no communication to change")
+        raise InputError(
+            "the trace has no communication to change",
+            hint="leave --ideal-network, --no-overlap and --full-overlap out",
+        )
     return found
 
 

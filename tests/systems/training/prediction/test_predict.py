@@ -146,7 +146,7 @@ def test_far_targets_are_told_apart(trace):
 
 def test_a_device_known_by_its_data_sheet_alone_is_told(trace):
     notes = predict(trace, {"gpu": "mi300x"}, explain=False).notes
-    assert any("data sheet of a MI300X" in note for note in notes)
+    assert any("data sheet of the MI300X" in note for note in notes)
 
 
 def test_a_gpu_says_nothing_about_a_cpu(trace):

@@ -212,7 +212,7 @@ def _notes(
     if sheet > _MUCH * sum(retimed.values()):
         notes.append(
             f"{100 * sheet / sum(retimed.values()):.0f} % of the device's time comes from the "
-            f"data sheet of a {gpu.name}, not from measurements of it"
+            f"data sheet of the {gpu.name}, not from measurements of it"
         )
     if isinstance(source, Recorded):
         notes += _trace_notes(source, own_ms, far)

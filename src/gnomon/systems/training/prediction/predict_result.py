@@ -117,7 +117,7 @@ def _figures(p: Prediction, price_usd_h: float | None, carbon: Estimate | None) 
                f"{change:+.1f} % against the base; without the profiler"),
         Figure("base_ms", "Step, base", round(p.base_ms, 4), "ms", "lower"),
         Figure("memory_gib", "Peak memory of a rank", round(memory, 3), "GiB", "lower",
-               f"{fits} in the {p.gpu.memory_gib:g} GiB of a {p.gpu.name}"),
+               f"{fits} in the {p.gpu.memory_gib:g} GiB of {p.gpu.name}"),
         Figure("tokens_s", "Tokens per second", round(p.tokens_s, 1), "1/s", "higher",
                f"{p.target.world} GPU{'s' if p.target.world > 1 else ''}"),
     ]  # fmt: skip

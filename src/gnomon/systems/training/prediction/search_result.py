@@ -118,7 +118,7 @@ def find_layouts(
     rank_by = _RANK_ALIASES.get(rank_by, rank_by)
     price = machine.price_usd_h if price_usd_h is None else price_usd_h
     if rank_by == "cost_usd" and not price:
-        raise InputError(f"no price of a {machine.name} is known: give --price, USD per GPU-hour")
+        raise InputError(f"no price of {machine.name} is known: give --price, USD per GPU-hour")
     if rank_by == "carbon_g" and carbon is None:
         raise InputError("carbon needs a grid: give --zone")
     sequences = global_batch or gpus * configuration.batch * source.base.accumulation
