@@ -80,5 +80,6 @@ void bind_replay(nb::module_& m);
 void bind_queueing(nb::module_& m);
 void bind_perfetto(nb::module_& m);
 void bind_trace(nb::module_& m);
+void bind_mesh(nb::module_& m);
 
 }  // namespace gnomon::bindings

@@ -1,0 +1,177 @@
+// The CPU of one replica: threads that share it equally, under a CFS quota.
+//
+// A group may use `quota` ns of CPU time in each period, on as many cores as it has threads that
+// run. When that is used up, all its threads stop until the next period begins. Quota that is left
+// does not carry over. Periods of different replicas begin at different times.
+//
+// Work is kept in attained service: every running thread gains at the same rate, so a stretch that
+// starts now with work w ends when `attained` has grown by w. Between two events the rate is
+// constant; the periods that pass without an event have used less than their quota, and need none.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "engine/event_queue.hpp"
+
+namespace gnomon::mesh {
+
+/// CPU time and throttling of a service since the last look, also in slices of a period's length.
+struct CpuAccount {
+    double used = 0.0;
+    std::int64_t periods = 0, throttled = 0;
+    double throttled_ns = 0.0;
+    std::int64_t slice_length = 1, slices_from = 0;
+    std::vector<double> used_slices;
+    std::vector<std::int32_t> throttled_slices;
+
+    void add_used(std::int64_t from, std::int64_t to, double rate) {
+        used += rate * static_cast<double>(to - from);
+        auto slice = (from - slices_from) / slice_length;
+        while (from < to) {
+            const auto end = std::min(to, slices_from + (slice + 1) * slice_length);
+            at(used_slices, slice) += rate * static_cast<double>(end - from);
+            from = end;
+            ++slice;
+        }
+    }
+
+    void add_throttled(std::int64_t now, std::int64_t until) {
+        ++throttled;
+        throttled_ns += static_cast<double>(until - now);
+        ++at(throttled_slices, (now - slices_from) / slice_length);
+    }
+
+    void clear(std::int64_t now) {
+        used = throttled_ns = 0.0;
+        periods = throttled = 0;
+        slices_from = now;
+        used_slices.clear();
+        throttled_slices.clear();
+    }
+
+private:
+    template <typename T>
+    static T& at(std::vector<T>& slices, std::int64_t slice) {
+        const auto place = static_cast<std::size_t>(slice);
+        if (place >= slices.size()) slices.resize(place + 1);
+        return slices[place];
+    }
+};
+
+class Processor {
+public:
+    Processor(std::int64_t period, std::int64_t phase) : period_(period), phase_(phase) {}
+
+    [[nodiscard]] std::int32_t running() const { return static_cast<std::int32_t>(stretches_.size()); }
+    [[nodiscard]] bool is_throttled() const { return is_throttled_; }
+    /// Threads that want a core now.
+    [[nodiscard]] std::int32_t wanted() const { return is_throttled_ ? 0 : running(); }
+
+    /// Brings the account up to `now`; everything below expects that this was done.
+    void advance(std::int64_t now, CpuAccount& account) {
+        if (now == updated_) return;
+        const auto running = static_cast<double>(stretches_.size());
+        if (running > 0 && !is_throttled_ && rate_ > 0.0) {
+            attained_ += rate_ * static_cast<double>(now - updated_);
+            account.add_used(updated_, now, running * rate_);
+        }
+        if (is_limited()) {
+            const auto index = period_of(now);
+            if (running > 0) count_periods(index, account);
+            const auto from = std::max(updated_, start_of(index));
+            if (index != period_index_) quota_left_ = quota_;
+            period_index_ = index;
+            if (running > 0 && !is_throttled_) quota_left_ -= running * rate_ * static_cast<double>(now - from);
+        }
+        updated_ = now;
+    }
+
+    /// A stretch of work begins; `owner` is given back when it is done.
+    void start(double work, std::int32_t owner) {
+        if (stretches_.empty()) attained_ = 0.0;  // keeps the sums small
+        stretches_.emplace_back(attained_ + work, owner);
+        std::push_heap(stretches_.begin(), stretches_.end(), std::greater<>{});
+    }
+
+    /// The owner of a stretch that is done, or -1.
+    std::int32_t take_done() {
+        if (stretches_.empty() || stretches_.front().first > attained_ + 0.5) return -1;
+        const auto owner = stretches_.front().second;
+        std::pop_heap(stretches_.begin(), stretches_.end(), std::greater<>{});
+        stretches_.pop_back();
+        return owner;
+    }
+
+    /// Stops or starts the threads as the quota says; whether that changed.
+    bool enforce_quota(CpuAccount& account) {
+        const bool was = is_throttled_;
+        if (is_throttled_ && updated_ >= throttled_until_) is_throttled_ = false;
+        if (is_limited() && !is_throttled_ && !stretches_.empty() && quota_left_ < 0.5) {
+            is_throttled_ = true;
+            throttled_until_ = start_of(period_of(updated_) + 1);
+            account.add_throttled(updated_, throttled_until_);
+        }
+        return was != is_throttled_;
+    }
+
+    /// Of each running thread, in cores.
+    void set_rate(double rate) { rate_ = rate; }
+    [[nodiscard]] double rate() const { return rate_; }
+
+    /// As the kernel does: the quota of this period is filled up at once.
+    void set_limit(double cores, std::int64_t now) {
+        quota_ = cores * static_cast<double>(period_);
+        quota_left_ = quota_;
+        period_index_ = period_of(now);
+        is_throttled_ = false;
+    }
+
+    /// When something happens here next, if nothing else does.
+    [[nodiscard]] std::int64_t next_event() const {
+        if (stretches_.empty()) return never;
+        if (is_throttled_) return quota_ > 0.0 ? throttled_until_ : never;
+        if (rate_ <= 0.0) return never;
+        std::int64_t next = after(updated_, (stretches_.front().first - attained_) / rate_);
+        if (is_limited()) {
+            const double total = rate_ * static_cast<double>(stretches_.size());
+            const auto boundary = start_of(period_of(updated_) + 1);
+            if (quota_left_ < total * static_cast<double>(boundary - updated_))
+                next = std::min(next, after(updated_, quota_left_ / total));
+            else if (quota_ < total * static_cast<double>(period_))
+                next = std::min(next, after(boundary, quota_ / total));
+        }
+        return next;
+    }
+
+private:
+    [[nodiscard]] bool is_limited() const { return quota_ < std::numeric_limits<double>::infinity(); }
+
+    [[nodiscard]] std::int64_t period_of(std::int64_t now) const { return (now + phase_) / period_; }
+    [[nodiscard]] std::int64_t start_of(std::int64_t index) const { return index * period_ - phase_; }
+
+    static std::int64_t after(std::int64_t from, double ns) {
+        return ns < 4e18 ? from + static_cast<std::int64_t>(std::ceil(std::max(ns, 0.0))) : never;
+    }
+
+    void count_periods(std::int64_t index, CpuAccount& account) {
+        const auto first = std::max(counted_ + 1, period_of(updated_));
+        if (index < first) return;
+        account.periods += index - first + 1;
+        counted_ = index;
+    }
+
+    std::int64_t period_, phase_;
+    std::vector<std::pair<double, std::int32_t>> stretches_;
+    double attained_ = 0.0, rate_ = 1.0;
+    double quota_ = std::numeric_limits<double>::infinity(), quota_left_ = quota_;
+    std::int64_t updated_ = 0, period_index_ = 0, counted_ = -1, throttled_until_ = 0;
+    bool is_throttled_ = false;
+};
+
+}  // namespace gnomon::mesh
