@@ -42,8 +42,8 @@ void check_mesh(const Input& in) {
     require(of(classes, in.class_priority, in.class_timeout, in.class_bound, in.class_until_all) &&
                 all_within(in.class_call, 0, last(calls)),
             "columns of classes");
-    require(of(draws, in.draw_mean, in.draw_cv) && all_within(in.draw_shape, 0, 3) && in.share.size() == in.value.size() &&
-                starts_ranges(in.draw_points, draws, in.share.size()),
+    require(of(draws, in.draw_mean, in.draw_cv) && all_within(in.draw_shape, 0, 3) &&
+                in.share.size() == in.value.size() && starts_ranges(in.draw_points, draws, in.share.size()),
             "columns of draws");
     for (std::size_t d = 0; d < draws; ++d)
         require(in.draw_shape[d] != 3 || in.draw_points[d + 1] - in.draw_points[d] >= 2, "quantiles need two points");
@@ -57,9 +57,9 @@ void check_mesh(const Input& in) {
 
 void bind_mesh(nb::module_& m) {
     bind_input<Input>(
-        m, "MeshInput", "An application as columns.", check_mesh, required("service_replicas", &Input::service_replicas),
-        required("service_workers", &Input::service_workers), required("service_host", &Input::service_host),
-        required("service_overhead", &Input::service_overhead),
+        m, "MeshInput", "An application as columns.", check_mesh,
+        required("service_replicas", &Input::service_replicas), required("service_workers", &Input::service_workers),
+        required("service_host", &Input::service_host), required("service_overhead", &Input::service_overhead),
         required("service_queue_limit", &Input::service_queue_limit),
         required("service_startup", &Input::service_startup),
         required("service_is_blocking", &Input::service_is_blocking), required("service_limit", &Input::service_limit),
@@ -79,8 +79,8 @@ void bind_mesh(nb::module_& m) {
         required("draw_points", &Input::draw_points), required("share", &Input::share),
         required("value", &Input::value), required("arrival_time", &Input::arrival_time),
         required("arrival_class", &Input::arrival_class), optional("network", &Input::network),
-        optional("period", &Input::period), optional("seed", &Input::seed), optional("most_events", &Input::most_events),
-        optional("keeps_requests", &Input::keeps_requests));
+        optional("period", &Input::period), optional("seed", &Input::seed),
+        optional("most_events", &Input::most_events), optional("keeps_requests", &Input::keeps_requests));
     bind_result<Observation>(
         m, "MeshObservation", "What happened since the last look.", Column{"used", &Observation::used},
         Column{"allocated", &Observation::allocated}, Column{"periods", &Observation::periods},
@@ -110,27 +110,30 @@ void bind_mesh(nb::module_& m) {
             "advance", [](Held& held, std::int64_t until) { held.mesh.advance(until); }, nb::arg("until"),
             nb::call_guard<nb::gil_scoped_release>(), "Plays everything up to a time.")
         .def("observe", [](Held& held) { return held.mesh.observe(); })
-        .def("set_limit",
-             [checked](Held& held, std::int32_t service, double cores) {
-                 checked(service, held.input);
-                 require(cores >= 0.0, "a limit is 0 or more cores");
-                 held.mesh.set_limit(service, cores);
-             },
-             nb::arg("service"), nb::arg("cores"))
-        .def("set_request",
-             [checked](Held& held, std::int32_t service, double weight) {
-                 checked(service, held.input);
-                 require(weight > 0.0, "a weight is more than 0");
-                 held.mesh.set_request(service, weight);
-             },
-             nb::arg("service"), nb::arg("weight"))
-        .def("set_replicas",
-             [checked](Held& held, std::int32_t service, std::int32_t count) {
-                 checked(service, held.input);
-                 require(count >= 0 && count <= 1'000'000, "0 or more replicas");
-                 held.mesh.set_replicas(service, count);
-             },
-             nb::arg("service"), nb::arg("count"))
+        .def(
+            "set_limit",
+            [checked](Held& held, std::int32_t service, double cores) {
+                checked(service, held.input);
+                require(cores >= 0.0, "a limit is 0 or more cores");
+                held.mesh.set_limit(service, cores);
+            },
+            nb::arg("service"), nb::arg("cores"))
+        .def(
+            "set_request",
+            [checked](Held& held, std::int32_t service, double weight) {
+                checked(service, held.input);
+                require(weight > 0.0, "a weight is more than 0");
+                held.mesh.set_request(service, weight);
+            },
+            nb::arg("service"), nb::arg("weight"))
+        .def(
+            "set_replicas",
+            [checked](Held& held, std::int32_t service, std::int32_t count) {
+                checked(service, held.input);
+                require(count >= 0 && count <= 1'000'000, "0 or more replicas");
+                held.mesh.set_replicas(service, count);
+            },
+            nb::arg("service"), nb::arg("count"))
         .def("spent", [](Held& held) { return held.mesh.spent(); })
         .def("request_latency",
              [](Held& held) { return to_numpy(std::vector<std::int64_t>(held.mesh.requests().latency)); })

@@ -16,17 +16,22 @@
 namespace gnomon::mesh {
 namespace {
 
-enum class Kind : std::int64_t { arrive, answer, waited, retry, time_out, client_time_out, replica_ready, noise };
+enum class Kind : std::uint8_t { arrive, answer, waited, retry, time_out, client_time_out, replica_ready, noise };
 
 constexpr std::uint64_t cpu_stream = 1, wait_stream = 2, choice_stream = 3, network_stream = 4, phase_stream = 5,
                         noise_stream = 6;
 constexpr std::int64_t first_pause = 1'000'000;  // ns before a first retry
 constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
 
-constexpr std::int64_t key(Kind kind, std::int32_t number, std::uint32_t generation) {
-    return static_cast<std::int64_t>(kind) << 59 | static_cast<std::int64_t>(generation & 0x7FFFFFF) << 32 |
-           static_cast<std::int64_t>(static_cast<std::uint32_t>(number));
-}
+struct Delay {
+    Kind kind;
+    std::int32_t number;
+    std::uint32_t generation;
+};
+
+/// Delays of one time end in the order in which they were set: the key is that order, and below it
+/// the slot of the delay.
+constexpr int slot_bits = 26;
 
 }  // namespace
 
@@ -81,18 +86,18 @@ private:
     void switch_noise(std::int32_t host);
     void count_waiting(Service& service, std::int64_t change);
 
-    void delay(std::int64_t ns, Kind kind, std::int32_t number, std::uint32_t generation = 0) {
-        delays_.push(ns < never - now_ ? now_ + ns : never, key(kind, number, generation));
-    }
+    void delay(std::int64_t ns, Kind kind, std::int32_t number, std::uint32_t generation = 0);
     /// A call or its answer on its way; it is there at once if that takes no time.
     void cross_network(Kind kind, std::int32_t f);
     /// The same through the queue of events, where a chain of answers would nest too deep.
-    void answer_later(std::int32_t f) { delay(static_cast<std::int64_t>(draws_[index(in_.network)](network_)), Kind::answer, f); }
+    void answer_later(std::int32_t f) {
+        delay(static_cast<std::int64_t>(draws_[index(in_.network)](network_)), Kind::answer, f);
+    }
     bool chance(double share) { return share >= 1.0 || (share > 0.0 && choice_.uniform() < share); }
     [[nodiscard]] std::int32_t rank_of(std::int32_t f) const {
         return rank_[index(requests_[index(frames_[index(f)].request)].request_class)];
     }
-    void handle(std::int64_t event);
+    void handle(Delay delay);
 
     Input in_;
     std::vector<Draw> draws_;
@@ -110,6 +115,9 @@ private:
     std::size_t ranks_ = 1;
     IndexedQueue cpu_events_;  // by replica
     EventQueue delays_;
+    std::vector<Delay> slots_;
+    std::vector<std::int32_t> free_slots_;
+    std::int64_t delays_set_ = 0;
     std::size_t next_arrival_ = 0;
     std::int64_t now_ = 0, observed_ = 0;
     Rng cpu_, wait_, choice_, network_, phase_, noise_;
@@ -130,7 +138,8 @@ Mesh::Run::Run(const Input& input)
             continue;
         }
         const auto from = index(in_.draw_points[d]), count = index(in_.draw_points[d + 1]) - from;
-        draws_.push_back({shape, in_.draw_mean[d], 0.0, in_.share.subspan(from, count), in_.value.subspan(from, count)});
+        draws_.push_back(
+            {shape, in_.draw_mean[d], 0.0, in_.share.subspan(from, count), in_.value.subspan(from, count)});
     }
     std::map<std::int32_t, std::int32_t, std::greater<>> by_priority;
     for (const auto priority : in_.class_priority) by_priority[priority] = 0;
@@ -140,14 +149,32 @@ Mesh::Run::Run(const Input& input)
     for (const auto priority : in_.class_priority) rank_.push_back(by_priority[priority]);
 
     for (std::size_t h = 0; h < in_.host_cores.size(); ++h) {
-        hosts_.push_back({in_.host_cores[h], in_.host_noise_cores[h], in_.host_noise_on[h], in_.host_noise_off[h], false,
-                          false, 0.0, {}});
+        hosts_.push_back({in_.host_cores[h],
+                          in_.host_noise_cores[h],
+                          in_.host_noise_on[h],
+                          in_.host_noise_off[h],
+                          false,
+                          false,
+                          0.0,
+                          {}});
         if (hosts_.back().noise_cores > 0.0) switch_noise(static_cast<std::int32_t>(h));
     }
     const auto services = in_.service_replicas.size();
     for (std::size_t s = 0; s < services; ++s) {
-        services_.push_back({in_.service_limit[s], in_.service_request[s], {}, {}, 0, Waiting<std::int32_t>(ranks_), {},
-                             {}, 0, 0, 0, 0.0, 0.0, 0.0});
+        services_.push_back({in_.service_limit[s],
+                             in_.service_request[s],
+                             {},
+                             {},
+                             0,
+                             Waiting<std::int32_t>(ranks_),
+                             {},
+                             {},
+                             0,
+                             0,
+                             0,
+                             0.0,
+                             0.0,
+                             0.0});
         services_.back().cpu.slice_length = in_.period;
     }
     for (std::size_t p = 0; p < in_.pool_service.size(); ++p)
@@ -161,7 +188,8 @@ Mesh::Run::Run(const Input& input)
     pool_of_call_.assign(calls, none);
     std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> pair_of;
     std::vector<std::int32_t> class_of(calls, none);
-    for (std::size_t c = 0; c < in_.class_call.size(); ++c) class_of[index(in_.class_call[c])] = static_cast<std::int32_t>(c);
+    for (std::size_t c = 0; c < in_.class_call.size(); ++c)
+        class_of[index(in_.class_call[c])] = static_cast<std::int32_t>(c);
     for (std::size_t c = 0; c < calls; ++c) {
         const auto service = in_.call_service[c];
         const auto [place, is_new] =
@@ -249,7 +277,8 @@ void Mesh::Run::arrive_request(std::int64_t number) {
 void Mesh::Run::issue(std::int32_t f) {
     auto& frame = frames_[index(f)];
     const auto c = index(frame.call);
-    if (in_.call_timeout[c] >= 0 && frame.parent != client) delay(in_.call_timeout[c], Kind::time_out, f, frame.generation);
+    if (in_.call_timeout[c] >= 0 && frame.parent != client)
+        delay(in_.call_timeout[c], Kind::time_out, f, frame.generation);
     const auto pool = frame.parent == client ? none : pool_of_call_[c];
     if (pool != none) {
         auto& connections = replicas_[index(frames_[index(frame.parent)].replica)].pools[index(pool)];
@@ -561,7 +590,8 @@ void Mesh::Run::add_replica(std::int32_t s, std::int64_t startup) {
     auto& replica = replicas_.back();
     replica.cpu.advance(now_, service.cpu);
     replica.cpu.set_limit(service.limit, now_);
-    for (const auto& [callee, connections] : service.pools) replica.pools.push_back({connections, Waiting<Ticket>(ranks_)});
+    for (const auto& [callee, connections] : service.pools)
+        replica.pools.push_back({connections, Waiting<Ticket>(ranks_)});
     cpu_events_.add_owner();
     service.replicas.push_back(number);
     if (host >= 0) hosts_[index(host)].replicas.push_back(number);
@@ -616,21 +646,32 @@ void Mesh::Run::count_waiting(Service& service, std::int64_t change) {
 
 // --- from outside --------------------------------------------------------------------------------
 
-void Mesh::Run::handle(std::int64_t event) {
-    const auto kind = static_cast<Kind>(event >> 59);
-    const auto generation = static_cast<std::uint32_t>((event >> 32) & 0x7FFFFFF);
-    const auto number = static_cast<std::int32_t>(event & 0xFFFFFFFF);
+void Mesh::Run::delay(std::int64_t ns, Kind kind, std::int32_t number, std::uint32_t generation) {
+    auto slot = static_cast<std::int64_t>(slots_.size());
+    if (free_slots_.empty()) {
+        slots_.push_back({kind, number, generation});
+        if (slot >> slot_bits != 0) throw std::length_error("too many calls wait at once");
+    } else {
+        slot = free_slots_.back();
+        free_slots_.pop_back();
+        slots_[index(slot)] = {kind, number, generation};
+    }
+    delays_.push(ns < never - now_ ? now_ + ns : never, delays_set_++ << slot_bits | slot);
+}
+
+void Mesh::Run::handle(Delay delay) {
+    const auto [kind, number, generation] = delay;
     switch (kind) {
         case Kind::arrive: return arrive(number);
         case Kind::answer: return answer(number);
         case Kind::waited: return proceed(number);
         case Kind::retry: return issue(number);
         case Kind::time_out:
-            if ((frames_[index(number)].generation & 0x7FFFFFF) == generation) give_up(number);
+            if (frames_[index(number)].generation == generation) give_up(number);
             return;
         case Kind::client_time_out: {
             auto& request = requests_[index(number)];
-            if ((request.generation & 0x7FFFFFF) != generation || request.is_answered) return;
+            if (request.generation != generation || request.is_answered) return;
             record(number, Status::timed_out);
             return;
         }
@@ -649,8 +690,11 @@ void Mesh::Run::advance(std::int64_t until) {
         now_ = next;
         if (++events_ > in_.most_events) throw std::length_error("too many events");
         if (cpu == next) cpu_event(cpu_events_.next_owner());
-        else if (delayed == next) handle(delays_.pop().key);
-        else arrive_request(static_cast<std::int64_t>(next_arrival_++));
+        else if (delayed == next) {
+            const auto slot = delays_.pop().key & ((std::int64_t{1} << slot_bits) - 1);
+            free_slots_.push_back(static_cast<std::int32_t>(slot));
+            handle(slots_[index(slot)]);
+        } else arrive_request(static_cast<std::int64_t>(next_arrival_++));
     }
     now_ = std::max(now_, until);
 }
@@ -702,8 +746,8 @@ Observation Mesh::Run::observe() {
         std::sort(window.latency.begin(), window.latency.end());
         const auto count = static_cast<double>(window.latency.size());
         for (std::size_t p = 0; p < percentiles.size() && count > 0; ++p)
-            seen.class_latency[p * classes + c] =
-                static_cast<double>(window.latency[index(static_cast<std::int64_t>(std::ceil(percentiles[p] * count))) - 1]);
+            seen.class_latency[p * classes + c] = static_cast<double>(
+                window.latency[index(static_cast<std::int64_t>(std::ceil(percentiles[p] * count))) - 1]);
         window = ClassWindow{};
     }
     observed_ = now_;

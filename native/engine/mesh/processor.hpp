@@ -12,9 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "engine/event_queue.hpp"
@@ -95,15 +93,15 @@ public:
     /// A stretch of work begins; `owner` is given back when it is done.
     void start(double work, std::int32_t owner) {
         if (stretches_.empty()) attained_ = 0.0;  // keeps the sums small
-        stretches_.emplace_back(attained_ + work, owner);
-        std::push_heap(stretches_.begin(), stretches_.end(), std::greater<>{});
+        stretches_.push_back({attained_ + work, started_++, owner});
+        std::push_heap(stretches_.begin(), stretches_.end(), ends_later);
     }
 
     /// The owner of a stretch that is done, or -1.
     std::int32_t take_done() {
-        if (stretches_.empty() || stretches_.front().first > attained_ + 0.5) return -1;
-        const auto owner = stretches_.front().second;
-        std::pop_heap(stretches_.begin(), stretches_.end(), std::greater<>{});
+        if (stretches_.empty() || stretches_.front().end > attained_ + 0.5) return -1;
+        const auto owner = stretches_.front().owner;
+        std::pop_heap(stretches_.begin(), stretches_.end(), ends_later);
         stretches_.pop_back();
         return owner;
     }
@@ -137,7 +135,7 @@ public:
         if (stretches_.empty()) return never;
         if (is_throttled_) return quota_ > 0.0 ? throttled_until_ : never;
         if (rate_ <= 0.0) return never;
-        std::int64_t next = after(updated_, (stretches_.front().first - attained_) / rate_);
+        std::int64_t next = after(updated_, (stretches_.front().end - attained_) / rate_);
         if (is_limited()) {
             const double total = rate_ * static_cast<double>(stretches_.size());
             const auto boundary = start_of(period_of(updated_) + 1);
@@ -150,6 +148,15 @@ public:
     }
 
 private:
+    struct Stretch {
+        double end;          // in attained service
+        std::int64_t order;  // of two that end together, the one that began first
+        std::int32_t owner;
+    };
+    static bool ends_later(const Stretch& a, const Stretch& b) {
+        return a.end != b.end ? a.end > b.end : a.order > b.order;
+    }
+
     [[nodiscard]] bool is_limited() const { return quota_ < std::numeric_limits<double>::infinity(); }
 
     [[nodiscard]] std::int64_t period_of(std::int64_t now) const { return (now + phase_) / period_; }
@@ -167,7 +174,8 @@ private:
     }
 
     std::int64_t period_, phase_;
-    std::vector<std::pair<double, std::int32_t>> stretches_;
+    std::vector<Stretch> stretches_;
+    std::int64_t started_ = 0;
     double attained_ = 0.0, rate_ = 1.0;
     double quota_ = std::numeric_limits<double>::infinity(), quota_left_ = quota_;
     std::int64_t updated_ = 0, period_index_ = 0, counted_ = -1, throttled_until_ = 0;

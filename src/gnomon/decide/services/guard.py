@@ -1,0 +1,192 @@
+"""Guard rails around any manager: bounds, step limits, holds, fall back to cap, trust.
+
+Every decision of a live manager goes through a `Guard`. It never raises for what a manager or a
+measurement does: the answer is then to hold the last safe allocation, and the reason is recorded.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import msgspec
+import numpy as np
+from numpy.random import Generator
+
+from gnomon.decide.services.policy import ServicePolicy, at_cap, bounds, hold, worst_sla_ratio
+from gnomon.decide.services.state import Allocation, Floats, ServiceState, Window
+from gnomon.graph.application import Application
+
+Verdict = Literal["decided", "held", "capped"]
+
+
+class Rails(msgspec.Struct, frozen=True):
+    """How far a manager is trusted.
+
+    Attributes:
+        most_up: A limit or a count grows by at most this factor in one decision.
+        most_down: And shrinks by at most this one.
+        stale_s: A window that ended longer ago than this is not acted on.
+        foreign_cores: Nor is one in which other processes used more than this.
+        needs_latency: Nor is one without the latency of a class that has an SLA and requests.
+        patience: Windows in violation of an SLA after which everything goes to its cap.
+        cap_s: For how long.
+        least_trust: Under this, a manager may only allocate more. Trust halves with each fall
+            back or failure, and recovers by a twentieth of what is missing with each good window.
+    """
+
+    most_up: float = 4.0
+    most_down: float = 0.5
+    stale_s: float = 30.0
+    foreign_cores: float = math.inf
+    needs_latency: bool = True
+    patience: int = 5
+    cap_s: float = 10.0
+    least_trust: float = 0.3
+
+
+#: Only bounds: what managers are compared with.
+BARE = Rails(
+    most_up=math.inf, most_down=0.0, stale_s=math.inf, needs_latency=False, patience=2**31,
+    least_trust=0.0,
+)  # fmt: skip
+
+
+class Decision(msgspec.Struct, frozen=True, eq=False):
+    """One answer of a guard.
+
+    Attributes:
+        window: What was measured.
+        allocation: What to apply: always within bounds.
+        verdict: `decided` by the manager, `held` for want of good data or a working manager, or
+            `capped` because an SLA was violated for too long.
+        reason: Why.
+        trust: In the manager, after this decision: 0 to 1.
+        changed: Services whose limit or replicas differ from before.
+    """
+
+    window: Window
+    allocation: Allocation
+    verdict: Verdict
+    reason: str
+    trust: float
+    changed: int
+
+
+class Guard:
+    """A manager behind guard rails; one guard a run.
+
+    >>> from gnomon.decide.services import service_policies
+    >>> from gnomon.graph.application import Call, RequestClass, Service
+    >>> app = Application("one", {"web": Service(cpu_limit=0.5)},
+    ...                   {"get": RequestClass(Call("web", cpu_ms=2.0))})
+    >>> guard = Guard(app, service_policies.create("static"), np.random.default_rng(0))
+    >>> guard.trust
+    1.0
+    """
+
+    def __init__(
+        self, app: Application, policy: ServicePolicy, rng: Generator, rails: Rails = BARE
+    ) -> None:
+        self.app, self.policy, self.rails, self._rng = app, policy, rails, rng
+        self.trust = 1.0
+        self._memory: object = None
+        self._violations = 0
+        self._capped_until_s = -math.inf
+        self._safe: Allocation | None = None
+
+    def decide(self, window: Window, now_s: float | None = None) -> Decision:
+        """What to apply after this window.
+
+        Args:
+            window: What was measured.
+            now_s: The time, where it may be later than the window's end.
+        """
+        trouble = self._trouble(window, window.now_s if now_s is None else now_s)
+        if trouble:
+            return self._answer(window, self._safe or hold(window), "held", trouble)
+        if self._is_overdue(window):
+            self._capped_until_s = window.now_s + self.rails.cap_s
+            self._violations = 0
+            self.trust /= 2
+        asked = self._ask(window)
+        if window.now_s < self._capped_until_s:
+            cap = at_cap(self.app, window)
+            return self._answer(window, cap, "capped", "an SLA was violated for too long")
+        if isinstance(asked, str):
+            return self._answer(window, self._safe or hold(window), "held", asked)
+        bounded = self._bounded(window, asked)
+        self._safe = bounded
+        return self._answer(window, bounded, "decided", asked.reason)
+
+    def _trouble(self, window: Window, now_s: float) -> str:
+        """Why a window is not fit to act on; empty if it is."""
+        if now_s - window.now_s > self.rails.stale_s:
+            return f"the last window ended {now_s - window.now_s:.0f} s ago"
+        missing = np.isnan(window.usage) | (np.isnan(window.cpu_limit))
+        if missing.any():
+            names = [name for name, lacks in zip(self.app.services, missing) if lacks]
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            return f"no CPU figures of {', '.join(names[:3])}{more}"
+        watched = [i for i, one in enumerate(self.app.classes.values()) if one.sla is not None]
+        rate = np.nan_to_num(window.class_rate, nan=1.0)
+        silent = np.isnan(window.class_ms).all(axis=0) & (rate > 0) & ~(window.class_errors > 0)
+        if self.rails.needs_latency and silent[watched].any():
+            return "no latency of a class that gets requests"
+        if window.foreign_cores > self.rails.foreign_cores:
+            return f"other processes used {window.foreign_cores:.2f} cores"
+        return ""
+
+    def _is_overdue(self, window: Window) -> bool:
+        ratio = worst_sla_ratio(self.app, window)
+        is_good = math.isnan(ratio) or ratio <= 1.0
+        self._violations = 0 if is_good else self._violations + 1
+        if is_good:
+            self.trust += (1.0 - self.trust) / 20
+        return self._violations >= self.rails.patience
+
+    def _ask(self, window: Window) -> Allocation | str:
+        state = ServiceState(self.app, window, self._memory)
+        try:
+            asked = self.policy.decide(state, self._rng)
+            shape = (len(self.app.services),)
+            if asked.cpu_limit.shape != shape or asked.replicas.shape != shape:
+                raise ValueError(f"an allocation for {asked.cpu_limit.shape} services")
+        except Exception as error:  # a manager that fails must not take the services with it
+            self.trust /= 2
+            return f"the manager failed: {type(error).__name__}: {error}"
+        self._memory = asked.memory
+        return asked
+
+    def _bounded(self, window: Window, asked: Allocation) -> Allocation:
+        least, most, replicas_max = bounds(self.app)
+        now = window.cpu_limit
+        limit = np.where(np.isnan(asked.cpu_limit) | (asked.cpu_limit < 0), now, asked.cpu_limit)
+        has_limit = np.isfinite(now)
+        up = np.where(has_limit, now * self.rails.most_up, math.inf)
+        down = np.where(has_limit, now * self.rails.most_down, 0.0)
+        changes = limit != now
+        limit = np.where(changes, np.clip(np.clip(limit, down, up), least, most), limit)
+        count = np.where(asked.replicas < 0, window.replicas, asked.replicas)
+        steps = np.clip(
+            count, np.ceil(window.replicas * self.rails.most_down),
+            np.maximum(np.floor(window.replicas * min(self.rails.most_up, 1e6)), 1),
+        )  # fmt: skip
+        count = np.clip(steps, 1, np.maximum(replicas_max, 1)).astype(np.int64)
+        if self.trust < self.rails.least_trust:
+            limit, count = np.maximum(limit, now), np.maximum(count, window.replicas)
+        count = np.where(asked.replicas < 0, -1, count)
+        return msgspec.structs.replace(asked, cpu_limit=_keep(limit, now), replicas=count)
+
+    def _answer(
+        self, window: Window, allocation: Allocation, verdict: Verdict, reason: str
+    ) -> Decision:
+        limits = ~np.isnan(allocation.cpu_limit) & (allocation.cpu_limit != window.cpu_limit)
+        counts = (allocation.replicas >= 0) & (allocation.replicas != window.replicas)
+        changed = int(np.count_nonzero(limits | counts))
+        return Decision(window, allocation, verdict, reason, self.trust, changed)
+
+
+def _keep(limit: Floats, now: Floats) -> Floats:
+    """NaN where nothing changes, so that appliers need not compare."""
+    return np.where(limit == now, math.nan, limit)

@@ -1,0 +1,91 @@
+"""The shape of a manager of services: limits, shares and replicas from what was measured."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from gnomon.decide.policy import Policy
+from gnomon.decide.services.state import Allocation, Floats, ServiceState, Window
+from gnomon.graph.application import Application
+from gnomon.registry import Registry
+
+
+class ServicePolicy(Policy, frozen=True):
+    """What every service should have, decided after each window of measurements.
+
+    A manager keeps nothing in itself: what it wants to remember is the `memory` of its answer,
+    which comes back with the next state. So a decision can be replayed from its log.
+    """
+
+    def decide(self, state: ServiceState, rng: Generator) -> Allocation:
+        """What to allocate now."""
+        self._lacks("Python")
+
+    def live(self, state: ServiceState) -> Allocation:
+        """The same as in simulation."""
+        return self.decide(state, np.random.default_rng(round(state.window.now_s * 1e3)))
+
+
+#: Managers by name: `static`, `hpa?target=0.7`, `autothrottle`. Others bring theirs by entry point.
+service_policies: Registry[ServicePolicy] = Registry(
+    "manager", group="gnomon.service_policies", package="gnomon.decide.services.policies"
+)
+
+
+def hold(window: Window, reason: str = "", memory: object = None) -> Allocation:
+    """Everything as it is."""
+    return Allocation(
+        np.full(len(window.cpu_limit), math.nan), np.full(len(window.replicas), -1, np.int64),
+        reason=reason, memory=memory,
+    )  # fmt: skip
+
+
+def bounds(app: Application) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    """The least and the greatest limit of a replica, and the most replicas, by service."""
+    services = app.services.values()
+    return (
+        np.array([one.cpu_min for one in services]),
+        np.array([one.cpu_max for one in services]),
+        np.array([one.replicas_max for one in services], np.int64),
+    )
+
+
+def current_limit(app: Application, window: Window) -> Floats:
+    """The limit of a replica now; where there is none, the greatest that it could get."""
+    return np.where(np.isfinite(window.cpu_limit), window.cpu_limit, bounds(app)[1])
+
+
+def starting_allocation(app: Application) -> Allocation:
+    """What the application file says."""
+    services = app.services.values()
+    limits = [math.inf if one.cpu_limit is None else one.cpu_limit for one in services]
+    return Allocation(
+        np.array(limits, float), np.array([one.replicas for one in services], np.int64),
+        reason="as in the application file",
+    )  # fmt: skip
+
+
+def at_cap(app: Application, window: Window) -> Allocation:
+    """The most that managers may allocate: what is safe when nothing else is."""
+    _, most, replicas = bounds(app)
+    return Allocation(most, np.maximum(replicas, window.replicas), reason="all at their cap")
+
+
+def worst_sla_ratio(app: Application, window: Window) -> float:
+    """The greatest latency over its bound among the SLAs; NaN if none could be measured.
+
+    The percentile is the nearest measured one that is not below the SLA's.
+    """
+    from gnomon.decide.services.state import PERCENTILES
+
+    ratios = []
+    for c, one in enumerate(app.classes.values()):
+        if one.sla is None:
+            continue
+        at = int(np.searchsorted(PERCENTILES, one.sla.percentile))
+        ratios.append(window.class_ms[min(at, len(PERCENTILES) - 1), c] / one.sla.bound_ms)
+    return float(np.nanmax(ratios)) if ratios and not np.all(np.isnan(ratios)) else math.nan
