@@ -94,7 +94,8 @@ class Reference:
         while True:
             self._share()
             cpu, owner = min(
-                ((self._next_cpu(r), i) for i, r in enumerate(self.replicas)), default=(math.inf, 0)
+                ((self._next_cpu(r), i) for i, r in enumerate(self.replicas)),
+                default=(math.inf, 0),
             )
             delayed = min(self.delays, default=(math.inf,))
             arrival = self.arrivals[number][0] if number < len(self.arrivals) else math.inf
@@ -117,7 +118,11 @@ class Reference:
         for replica in self.replicas:
             replica.rate = 1.0
         for name, host in self.app.hosts.items():
-            mine = [r for r in self.replicas if r.service.host == name and r.work and not r.is_throttled]
+            mine = [
+                r
+                for r in self.replicas
+                if r.service.host == name and r.work and not r.is_throttled
+            ]
             cores, weights = host.cores, sum(r.service.cpu_request for r in mine)
             for r in sorted(mine, key=lambda r: len(r.work) / r.service.cpu_request):
                 given = min(len(r.work), cores * r.service.cpu_request / weights)
@@ -132,7 +137,11 @@ class Reference:
             return boundary if self._quota(replica) > 0 else math.inf
         first = self.now + math.ceil(max(min(left for left, _ in replica.work), 0) / replica.rate)
         total = replica.rate * len(replica.work)
-        empty = self.now + math.ceil(max(replica.quota_left, 0) / total) if replica.quota_left < math.inf else math.inf
+        empty = (
+            self.now + math.ceil(max(replica.quota_left, 0) / total)
+            if replica.quota_left < math.inf
+            else math.inf
+        )
         # A boundary fills the quota: look again there.
         return min(first, empty if empty < boundary else boundary)
 
@@ -199,7 +208,9 @@ class Reference:
         self._send(frame)
 
     def _send(self, frame):
-        self._later(self._network(), self._arrive, frame) if self._network() else self._arrive(frame)
+        self._later(self._network(), self._arrive, frame) if self._network() else self._arrive(
+            frame
+        )
 
     def _arrive(self, frame):
         if frame.call.mode == "queue":

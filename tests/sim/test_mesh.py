@@ -25,7 +25,9 @@ def one_service(cpu_ms, rate=100.0, **service):
 
 
 def play(app, rate, seconds=400, seed=1):
-    sim = MeshSim(app, poisson_requests(app, [rate] * seconds, seed=seed), seed=seed, keep_requests=True)
+    sim = MeshSim(
+        app, poisson_requests(app, [rate] * seconds, seed=seed), seed=seed, keep_requests=True
+    )
     sim.advance(10**4 * seconds * SECOND_NS)
     return sim
 
@@ -131,7 +133,9 @@ def test_a_limit_acts_at_once_and_is_undone_at_once():
         sim.advance(sim.now_ns + 10 * SECOND_NS)
         seen = sim.observe()
         shares.append(seen.throttled[0] / max(int(seen.periods[0]), 1))
-    assert shares[0] == 0 and shares[1] > 0.9 and shares[2] < 0.2
+    assert shares[0] == 0
+    assert shares[1] > 0.9
+    assert shares[2] < 0.2
 
 
 def test_a_full_pool_delays_the_caller_not_the_callee():
@@ -142,7 +146,8 @@ def test_a_full_pool_delays_the_caller_not_the_callee():
     )  # fmt: skip
     sim = play(app, 200.0, seconds=5)
     spent = {int(s): e for s, e in zip(sim.spent().service, sim.spent().exclusive_ms)}
-    assert spent[0] > 200 and spent[1] == pytest.approx(20.1, rel=0.01)
+    assert spent[0] > 200
+    assert spent[1] == pytest.approx(20.1, rel=0.01)
 
 
 def test_priorities_go_first():
@@ -175,7 +180,9 @@ def test_refused_and_failing_calls_fail_requests():
     sim = MeshSim(app, Arrivals(np.zeros(5, np.int64), np.zeros(5, np.int32)), keep_requests=True)
     sim.advance(SECOND_NS)
     assert [STATUS[s] for s in sim.request_status] == ["answered", "answered", *["failed"] * 3]
-    app = Application("bad", {"web": Service()}, {"get": RequestClass(Call("web", error_share=0.25))})
+    app = Application(
+        "bad", {"web": Service()}, {"get": RequestClass(Call("web", error_share=0.25))}
+    )
     sim = play(app, 1000.0, seconds=4)
     assert np.mean(sim.request_status == 2) == pytest.approx(0.25, abs=0.03)
 
@@ -201,7 +208,8 @@ def test_replicas_start_and_drain():
     assert sim.observe().replicas[0] == 0
     sim.set_replicas(0, 2)
     sim.advance(100 * SECOND_NS)
-    assert sim.pending == 0 and np.all(sim.request_status == 1)
+    assert sim.pending == 0
+    assert np.all(sim.request_status == 1)
 
 
 def test_noisy_neighbours_slow_a_host_down():
@@ -240,7 +248,11 @@ names = st.sampled_from(["a", "b", "c"])
 
 @st.composite
 def calls(draw, depth=0):
-    stages = draw(st.lists(st.lists(calls(depth + 1), min_size=1, max_size=3), max_size=2)) if depth < 2 else []
+    stages = (
+        draw(st.lists(st.lists(calls(depth + 1), min_size=1, max_size=3), max_size=2))
+        if depth < 2
+        else []
+    )
     return Call(
         draw(names), cpu_ms=draw(times), wait_ms=draw(times.map(lambda t: t if t > 10 else 0.0)),
         then=tuple(tuple(stage) for stage in stages),
@@ -250,22 +262,28 @@ def calls(draw, depth=0):
 
 @st.composite
 def applications(draw):
-    hosts = {"h": Host(cores=draw(st.sampled_from([1.0, 1.5, 2.0])))} if draw(st.booleans()) else {}
+    hosts = (
+        {"h": Host(cores=draw(st.sampled_from([1.0, 1.5, 2.0])))} if draw(st.booleans()) else {}
+    )
     services = {
         name: Service(
-            replicas=draw(st.integers(1, 2)), workers=draw(st.integers(1, 4)), blocking=draw(st.booleans()),
+            replicas=draw(st.integers(1, 2)),
+            workers=draw(st.integers(1, 4)),
+            blocking=draw(st.booleans()),
             cpu_limit=draw(st.sampled_from([None, None, 0.05, 0.31, 0.77, 1.9])),
             cpu_request=draw(st.sampled_from([0.5, 1.0, 2.0])),
             pools=draw(st.dictionaries(names, st.integers(1, 3), max_size=2)),
-            host=draw(st.sampled_from(["", *hosts])), overhead_ms=draw(st.sampled_from([0.0, 0.013])),
-        )  # fmt: skip
+            host=draw(st.sampled_from(["", *hosts])),
+            overhead_ms=draw(st.sampled_from([0.0, 0.013])),
+        )
         for name in "abc"
     }
     classes = {
         f"class{i}": RequestClass(
-            draw(calls()), priority=draw(st.integers(0, 1)),
+            draw(calls()),
+            priority=draw(st.integers(0, 1)),
             sla=Sla(100.0, until=draw(st.sampled_from(["reply", "all"]))),
-        )  # fmt: skip
+        )
         for i in range(draw(st.integers(1, 2)))
     }
     return Application("any", services, classes, hosts, network_ms=draw(st.sampled_from([0.0, 0.0531])),
@@ -273,7 +291,11 @@ def applications(draw):
 
 
 @settings(max_examples=150, deadline=None)
-@given(app=applications(), gaps=st.lists(st.integers(0, 20_000_000), min_size=1, max_size=12), seed=st.integers(0, 5))
+@given(
+    app=applications(),
+    gaps=st.lists(st.integers(0, 20_000_000), min_size=1, max_size=12),
+    seed=st.integers(0, 5),
+)
 def test_prop_equals_the_slow_reference(app, gaps, seed):
     classes = np.arange(len(gaps), dtype=np.int32) % len(app.classes)
     arrivals = Arrivals(np.cumsum(np.array(gaps, np.int64)), classes.astype(np.int32))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gnomon.lazy import lazy_names
+from gnomon.report.charts.callgraph import GraphChart, GraphNode
 from gnomon.report.charts.chart import BarChart, Bars, Chart, Line, LineChart, ScatterChart
 
 # Not lazy: whoever imported the submodule first would find it under this name, not the function.
@@ -39,6 +40,8 @@ __all__ = [
     "Comparison",
     "Figure",
     "FigureChange",
+    "GraphChart",
+    "GraphNode",
     "InputFile",
     "Line",
     "LineChart",

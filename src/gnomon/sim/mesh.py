@@ -178,9 +178,7 @@ def poisson_requests(
     times = np.sort((step + rng.random(step.size)) * (step_s * SECOND_NS))
     shares = np.array(list(app.shares().values()))
     classes = np.searchsorted(np.cumsum(shares), rng.random(step.size), side="right")
-    return Arrivals(
-        times.astype(np.int64), np.minimum(classes, len(shares) - 1).astype(np.int32)
-    )
+    return Arrivals(times.astype(np.int64), np.minimum(classes, len(shares) - 1).astype(np.int32))
 
 
 class _Columns:

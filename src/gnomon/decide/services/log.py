@@ -163,4 +163,5 @@ def _window(plain: dict[str, Any]) -> Window:
         for name in Window.__struct_fields__
         if name not in {*scalars, "replicas"}
     }
-    return Window(**scalars, **columns, replicas=array("replicas", np.int64))
+    fields: dict[str, Any] = {**scalars, **columns, "replicas": array("replicas", np.int64)}
+    return Window(**fields)

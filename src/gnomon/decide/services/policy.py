@@ -30,7 +30,7 @@ class ServicePolicy(Policy, frozen=True):
         return self.decide(state, np.random.default_rng(round(state.window.now_s * 1e3)))
 
 
-#: Managers by name: `static`, `hpa?target=0.7`, `autothrottle`. Others bring theirs by entry point.
+#: Managers by name: `static`, `hpa?target=0.7`. Others bring theirs by entry point.
 service_policies: Registry[ServicePolicy] = Registry(
     "manager", group="gnomon.service_policies", package="gnomon.decide.services.policies"
 )

@@ -59,15 +59,17 @@ class Window(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def allocated(self) -> Floats:
-        """Cores that the replicas of each service may use; what they use where there is no limit."""
-        with np.errstate(invalid="ignore"):
-            return np.where(np.isfinite(self.cpu_limit), self.cpu_limit * self.replicas, self.usage)
+        """Cores that each service may use, by its limits; what it uses where it has none."""
+        limited: Floats = self.cpu_limit * np.maximum(self.replicas, 0)
+        return np.where(np.isfinite(limited), limited, self.usage)
 
     @property
     def utilisation(self) -> Floats:
         """Usage over allocation, by service; NaN where nothing is allocated."""
         whole = self.allocated
-        return np.divide(self.usage, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+        known: Floats = np.full(len(whole), np.nan)
+        np.divide(self.usage, whole, out=known, where=whole > 0)
+        return known
 
 
 class ServiceState(msgspec.Struct, frozen=True, eq=False):

@@ -40,7 +40,12 @@ class SimTarget:
     """
 
     def __init__(
-        self, app: Application, arrivals: Arrivals, *, seed: int = 0, most_events: int | None = None
+        self,
+        app: Application,
+        arrivals: Arrivals,
+        *,
+        seed: int = 0,
+        most_events: int | None = None,
     ) -> None:
         self.app = app
         bounded = {} if most_events is None else {"most_events": most_events}
@@ -54,7 +59,9 @@ class SimTarget:
     def observe(self, duration_s: float) -> Window:
         until_ns = self.sim.now_ns + round(duration_s * SECOND_NS)
         self.sim.advance(until_ns)
-        return window_of(self.sim.observe(), self.app, until_ns / SECOND_NS, duration_s, self._limit)
+        return window_of(
+            self.sim.observe(), self.app, until_ns / SECOND_NS, duration_s, self._limit
+        )
 
     def apply(self, allocation: Allocation) -> None:
         for s, (cores, count) in enumerate(zip(allocation.cpu_limit, allocation.replicas)):

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from gnomon.errors import InputError
+from gnomon.report.charts.callgraph import GraphChart
 
 Better: TypeAlias = Literal["lower", "higher"]
 
@@ -163,4 +164,4 @@ class ScatterChart(msgspec.Struct, frozen=True, tag="scatter"):
         return front
 
 
-Chart: TypeAlias = LineChart | BarChart | ScatterChart
+Chart: TypeAlias = LineChart | BarChart | ScatterChart | GraphChart

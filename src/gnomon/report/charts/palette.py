@@ -56,6 +56,8 @@ _MARKS = (
     ".chart .dot{fill:var(--c)}.chart .target{fill:transparent}"
     ".chart .point{fill:var(--c);fill-opacity:.5;stroke:var(--c)}.chart .best{fill-opacity:1}"
     ".chart .front{fill:none;stroke:var(--faint);stroke-dasharray:4 3}"
+    ".chart .arrow{fill:none;stroke:var(--faint);opacity:.7}"
+    ".chart .box{stroke:var(--faint)}"
     ".chart .whisker{fill:none;stroke:var(--ink);opacity:.75}"
     ".chart .mark.on{stroke:var(--ink);stroke-width:1.5;fill:var(--c);fill-opacity:1}"
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gnomon.report.charts.bars import draw_columns, draw_rows
+from gnomon.report.charts.callgraph import GraphChart, draw_graph
 from gnomon.report.charts.chart import Chart, Line, LineChart, ScatterChart
 from gnomon.report.charts.drawing import (
     CHAR,
@@ -45,6 +46,8 @@ def render_chart(chart: Chart, width: int = 560, standalone: bool = False) -> st
         drawing = _draw_lines(chart, width)
     elif isinstance(chart, ScatterChart):
         drawing = _draw_scatter(chart, width)
+    elif isinstance(chart, GraphChart):
+        drawing = draw_graph(chart)
     elif chart.horizontal:
         drawing = draw_rows(chart, width)
     else:

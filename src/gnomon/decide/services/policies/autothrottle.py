@@ -120,7 +120,9 @@ class Autothrottle(ServicePolicy, frozen=True):
 
 def _start(state: ServiceState) -> _Memory:
     count = len(state.app.services)
-    captains = _Captains(np.zeros(count), np.empty((0, count)), np.empty((0, count)), np.zeros(count))
+    captains = _Captains(
+        np.zeros(count), np.empty((0, count)), np.empty((0, count)), np.zeros(count)
+    )
     since_s = state.window.now_s - state.window.duration_s
     return _Memory(captains, _Tower(since_s, _heavy(state.window)))
 
@@ -130,8 +132,11 @@ def _heavy(window: Window) -> NDArray[np.bool_]:
     usage = np.sort(np.nan_to_num(window.usage))
     if len(usage) < 2:
         return np.ones(len(usage), bool)
-    within = [usage[:i].var() * i + usage[i:].var() * (len(usage) - i) for i in range(1, len(usage))]
-    return np.nan_to_num(window.usage) >= usage[1 + int(np.argmin(within))]
+    within = [
+        usage[:i].var() * i + usage[i:].var() * (len(usage) - i) for i in range(1, len(usage))
+    ]
+    heavy: NDArray[np.bool_] = np.nan_to_num(window.usage) >= usage[1 + int(np.argmin(within))]
+    return heavy
 
 
 def _cost(tower: _Tower, most: float) -> float:

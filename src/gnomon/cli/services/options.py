@@ -1,0 +1,111 @@
+"""What the commands of services share: applications, rates, guard rails."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from gnomon.errors import InputError
+
+if TYPE_CHECKING:
+    from gnomon.decide.services import Rails
+    from gnomon.estimate import Estimate
+    from gnomon.graph.application import Application
+    from gnomon.systems.services.rates import Rate
+
+Flag = Annotated[bool, Parameter(negative=())]
+
+
+@Parameter(name="*")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How long, at which rate, and with which guard rails.
+
+    Attributes:
+        duration: Of the run: 10m; a file of rates is run to its end unless given.
+        requests_per_second: Mean of a rate shape; that of the application unless given.
+        scale: Factor on the rate, of shapes and files.
+        interval: From decision to decision.
+        guard: Put guard rails around the managers: step limits, fall back to cap, holds.
+        zone: Of the grid: carbon beside the energy.
+        watts: Of an allocated core; 3 to 8 unless given.
+        seed: Of arrivals, work and what managers draw.
+    """
+
+    duration: str | None = None
+    requests_per_second: Annotated[float | None, Parameter(name=["--rps"])] = None
+    scale: float = 1.0
+    interval: str = "1s"
+    guard: Flag = False
+    zone: str | None = None
+    watts: float | None = None
+    seed: int = 0
+
+    @property
+    def duration_s(self) -> float | None:
+        return None if self.duration is None else seconds(self.duration, "--duration")
+
+    @property
+    def rails(self) -> Rails:
+        from gnomon.decide.services import BARE, Rails
+
+        return Rails() if self.guard else BARE
+
+    @property
+    def core_w(self) -> Estimate:
+        from gnomon.estimate import Estimate
+        from gnomon.systems.services.measure import CORE_W
+
+        if self.watts is None:
+            return CORE_W
+        if not 0 < self.watts < 1e4:
+            raise InputError(f"--watts {self.watts:g}: over 0 and under 10,000")
+        return Estimate.exact(self.watts)
+
+    @property
+    def intensity(self) -> Estimate | None:
+        from gnomon.series.zones import zone_intensity
+
+        return None if self.zone is None else zone_intensity(self.zone)
+
+    def find_rates(self, names: str, app: Application) -> list[Rate]:
+        """Rates by name, with commas."""
+        from gnomon.systems.services.rates import find_rate
+
+        mean = app.rate if self.requests_per_second is None else self.requests_per_second
+        if not 0 < mean <= 1e7:
+            raise InputError(
+                f"--rps {mean:g}: requests per second, over 0 and at most ten million"
+            )
+        wanted = [name.strip() for name in names.split(",") if name.strip()]
+        if not wanted:
+            raise InputError("which rate?", hint="--rate diurnal")
+        return [
+            find_rate(name, mean, duration_s=self.duration_s, scale=self.scale, seed=self.seed)
+            for name in wanted
+        ]
+
+
+def seconds(text: str, option: str) -> float:
+    """A duration as people write it, in seconds."""
+    from gnomon.units import SECOND_NS, parse_duration
+
+    try:
+        return parse_duration(text) / SECOND_NS
+    except InputError as error:
+        raise InputError(error.what, where=option, hint=error.hint) from None
+
+
+def load_application(path: str) -> Application:
+    """An application file, or `bundled:NAME`."""
+    from gnomon.ingest.services.application_file import read_application
+
+    return read_application(path)
+
+
+def files_of(*names: str) -> list[str]:
+    """Those that are files: what a result records as its inputs."""
+    return [name for name in names if Path(name).is_file()]

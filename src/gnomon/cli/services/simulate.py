@@ -1,0 +1,128 @@
+"""gnomon services simulate and compare: managers on an application in the simulator."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from gnomon.cli.output import Output, show
+from gnomon.cli.services.options import Flag, RunOptions, files_of, load_application, seconds
+from gnomon.cli.typed import typed_command
+from gnomon.errors import InputError
+
+if TYPE_CHECKING:
+    from gnomon.systems.services.trial import Setup
+
+_T = TypeVar("_T")
+
+
+def simulate(
+    application: str,
+    *,
+    rate: str = "constant",
+    manager: str = "static",
+    log: Path | None = None,
+    run: RunOptions = RunOptions(),  # noqa: B008
+    output: Output = Output(),  # noqa: B008
+) -> None:
+    """Simulate an application under a manager: latency, SLA, CPU, and where the time goes.
+
+    `gnomon services simulate bundled:social-network --rate diurnal --manager hpa`.
+
+    Args:
+        application: app.yaml, or bundled:NAME.
+        rate: constant, diurnal, bursty, noisy, surge, or a file of requests per second.
+        manager: What sets limits and replicas; `gnomon services managers` lists them.
+        log: Append every decision to this file, as JSON lines.
+        run: How long.
+        output: Where the answer goes.
+    """
+    from gnomon.systems.services import trial
+    from gnomon.systems.services.run_result import to_result, to_script
+
+    setup = _setup(application, run)
+    (chosen,) = _only_one(run.find_rates(rate, setup.app), "--rate")
+    (name,) = _only_one(trial.parse_managers(manager), "--manager")
+    outcome = trial.simulate(setup, name, chosen, log=log)
+    result = to_result(
+        setup, [outcome], verb="simulate", command=typed_command(),
+        sources=files_of(application, rate),
+    )  # fmt: skip
+    show(result, output, extra=to_script([outcome]) if output.json else None)
+
+
+def compare(
+    application: str,
+    *,
+    managers: str = "static,hpa,vpa,autoscale-opt,autoscale-cons,autothrottle,powerchief",
+    rates: str = "diurnal,bursty",
+    on: str | None = None,
+    resume: Path | None = None,
+    run: RunOptions = RunOptions(),  # noqa: B008
+    output: Output = Output(),  # noqa: B008
+) -> None:
+    """Compare managers on an application: SLA violations, CPU, energy and carbon of each.
+
+    `gnomon services compare app.yaml --managers static,hpa,autothrottle --rates diurnal,bursty`.
+    All managers get the same requests.
+
+    Args:
+        application: app.yaml, or bundled:NAME.
+        managers: Names with commas: static,hpa?target=0.7,autothrottle.
+        rates: Shapes or files with commas: diurnal,bursty,own.txt.
+        on: Where to run: serial, local, local:4, ray, ray://host:port.
+        resume: A folder that keeps finished runs; a later call goes on from there.
+        run: How long.
+        output: Where the answer goes.
+    """
+    from gnomon.parallel import RichProgress
+    from gnomon.systems.services import trial
+    from gnomon.systems.services.run_result import to_result, to_script
+
+    setup = _setup(application, run)
+    names, chosen = trial.parse_managers(managers), run.find_rates(rates, setup.app)
+    progress = RichProgress("runs") if sys.stderr.isatty() else None
+    outcomes = trial.compare(setup, names, chosen, on=on, resume=resume, progress=progress)
+    result = to_result(
+        setup, outcomes, verb="compare", command=typed_command(),
+        sources=files_of(application, *(name.strip() for name in rates.split(","))),
+    )  # fmt: skip
+    show(result, output, extra=to_script(outcomes) if output.json else None)
+
+
+def managers(*, json: Flag = False) -> None:
+    """List the managers with their parameters.
+
+    Args:
+        json: As JSON, with a schema of each one's parameters.
+    """
+    from gnomon.decide.services import service_policies
+
+    about = [service_policies.describe(name) for name in service_policies.names()]
+    if json:
+        schemas = {
+            one.name: {"about": one.doc, "parameters": service_policies.schema(one.name)}
+            for one in about
+        }
+        print(msgspec.json.format(msgspec.json.encode(schemas), indent=2).decode())
+        return
+    print("\n".join(map(str, about)))
+
+
+def _setup(application: str, run: RunOptions) -> Setup:
+    from gnomon.systems.services.trial import Setup
+
+    return Setup(
+        load_application(application), seconds(run.interval, "--interval"), run.rails, run.seed,
+        run.intensity, run.core_w,
+    )  # fmt: skip
+
+
+def _only_one(values: Sequence[_T], option: str) -> Sequence[_T]:
+    if len(values) != 1:
+        raise InputError(f"{option}: one only", hint="gnomon services compare takes several")
+    return values
