@@ -161,6 +161,44 @@ def _benchmark(bench: Any) -> Facts:
     return {"steps": len(program.steps), "calls": calls, "streams": program.streams}
 
 
+def _spans(spans: Any) -> Contents:
+    import numpy as np
+
+    from gnomon.ingest.intensity.grid import day_of
+    from gnomon.table import Table
+
+    took_ns = spans.end_ns - spans.start_ns
+    rows = [
+        {"service": name, "spans": int((of := spans.service == code).sum()),
+         "median_ms": float(np.median(took_ns[of])) / 1e6, "errors": int(spans.is_error[of].sum())}
+        for code, name in enumerate(spans.services)
+    ]  # fmt: skip
+    rows.sort(key=lambda row: -int(str(row["spans"])))
+    facts: Facts = {"traces": spans.traces, "spans": len(spans), "services": len(spans.services)}
+    facts |= {"from": day_of(int(spans.start_ns.min()))}
+    return facts | _left_out(spans.counts), [
+        Table.from_rows("Spans by service", rows, units={"median_ms": "ms"})
+    ]
+
+
+def _application(app: Any) -> Facts:
+    calls = sum(1 for one in app.classes.values() for _ in one.call.walk())
+    return {
+        "name": app.name, "services": len(app.services), "classes": ", ".join(app.classes),
+        "calls": calls, "rate": app.rate,
+    }  # fmt: skip
+
+
+def _cilantro(log: Any) -> Facts:
+    import numpy as np
+
+    return {
+        "intervals": len(log), "services": len(log.services),
+        "median_rate": round(float(np.nanmedian(log.rate)), 1),
+        "median_p99_ms": round(float(np.nanmedian(log.p99_ms)), 1),
+    }  # fmt: skip
+
+
 def _arrow(path: Path) -> Contents:
     from gnomon.table import Dictionary, ListOf, Table, read_arrow
 
@@ -203,8 +241,16 @@ _FACTS: dict[str, Callable[[Any], Facts]] = {
     "tpch": lambda kinds: {"queries": len(kinds), "stages": len(kinds.tasks)},
     "signal-csv": lambda read: {"rows": read.row_count, **_signal_facts(read.signal)},
     "alibaba": _alibaba, "boavizta": _boavizta, "fleet": _fleet, "benchmark": _benchmark,
+    "application": _application, "cilantro": _cilantro,
+    "mubench": lambda model: _application(model.app) | (
+        {"notes": " ".join(model.notes)} if model.notes else {}
+    ),
+    "pod-metrics": lambda read: {
+        "pods": read.pods, "rows": read.rows, "cores": round(sum(read.cores.values()), 4),
+    },
 }  # fmt: skip
 _TABLES: dict[str, Callable[[Any], Contents]] = {
+    **dict.fromkeys(("jaeger", "zipkin", "otlp", "otlp-protobuf", "span-table"), _spans),
     "kineto": _kineto, "operation-log": _operation_log, "spark-log": _spark, "result": _result,
 }  # fmt: skip
 _PARTLY_READ = (

@@ -116,7 +116,7 @@ def service_graph(app: Application, spent: Spent) -> GraphChart:
 
 
 def over_time(app: Application, outcomes: Sequence[Outcome]) -> list[Chart]:
-    """Allocation and latency over time, a line for each manager; a pair of charts for each rate."""
+    """Allocation and latency over time, a line for each manager; charts for each rate."""
     charts: list[Chart] = []
     for rate in dict.fromkeys(outcome.score.rate for outcome in outcomes):
         mine = [outcome for outcome in outcomes if outcome.score.rate == rate]

@@ -1,0 +1,263 @@
+"""What a CPU limit does to latency: measured in the lab at several limits, then predicted.
+
+The simulator gets the same application with costs that were calibrated at one limit only. What it
+says of the other limits is a prediction.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gnomon.act.local import Reading, percentiles_ms
+from gnomon.errors import InputError
+from gnomon.graph.application import Application, Host
+from gnomon.sim.mesh import Arrivals, MeshSim, poisson_requests
+from gnomon.systems.services.calibrate import calibrated
+from gnomon.systems.services.lab import FOREIGN_CORES, LabRun
+from gnomon.units import MILLISECOND_NS, SECOND_NS
+
+Floats = NDArray[np.float64]
+
+#: A row that others disturbed is measured again, so often.
+_ATTEMPTS = 3
+#: Of each row: until the change of the limit has settled. Queues of the row before drain first.
+_SETTLE_S = 1.0
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One limit: measured, or predicted.
+
+    Attributes:
+        limit: Cores of each replica of the service; None: no limit.
+        use_pct: CPU used over the limit, or over one core without.
+        throttled_pct: Of CFS periods.
+        throttled_s: How long replicas stood still.
+        pool_p99_ms: What calls of the callers waited for a connection, measured only.
+        foreign_cores: Of other processes, measured only.
+    """
+
+    limit: float | None
+    requests: int
+    use_pct: float
+    throttled_pct: float
+    throttled_s: float
+    p50_ms: float
+    p99_ms: float
+    error_pct: float
+    pool_p99_ms: float = math.nan
+    foreign_cores: float = 0.0
+    attempts: int = 1
+
+
+class Load(msgspec.Struct, frozen=True, eq=False):
+    """What arrived during a row, from the moment that its limit was set: for the simulator."""
+
+    arrivals: Arrivals
+    from_s: float
+    row_s: float
+
+
+class Sweep(msgspec.Struct, frozen=True, eq=False):
+    """Measured and predicted rows side by side, and the application they were predicted from."""
+
+    service: str
+    measured: list[Row]
+    predicted: list[Row]
+    calibrated_at: int
+    app: Application
+    note: str
+
+    def errors(self) -> Floats:
+        """Relative errors of p50 and p99 at the limits that were not calibrated at."""
+        return np.array([
+            abs(getattr(p, name) / getattr(m, name) - 1.0)
+            for i, (m, p) in enumerate(zip(self.measured, self.predicted))
+            if i != self.calibrated_at and m.limit != self.measured[self.calibrated_at].limit
+            for name in ("p50_ms", "p99_ms")
+            if getattr(m, name) > 0
+        ])  # fmt: skip
+
+    def throttled_gaps(self) -> Floats:
+        """Points between measured and predicted throttled shares, at the same limits."""
+        return np.array([
+            abs(p.throttled_pct - m.throttled_pct)
+            for i, (m, p) in enumerate(zip(self.measured, self.predicted))
+            if i != self.calibrated_at and m.limit != self.measured[self.calibrated_at].limit
+        ])  # fmt: skip
+
+
+def sweep(
+    app: Application, service: str, limits: Sequence[float | None], *, row_s: float = 12.0,
+    rate: float | None = None, cores: int, seed: int = 0, foreign_cores: float = FOREIGN_CORES,
+    repeats: int = 1, on_row: Callable[[Row], None] | None = None,
+) -> Sweep:  # fmt: skip
+    """Measures every limit in one lab, calibrates at the first, and predicts the others.
+
+    The other services run without a limit, so that only this one is seen. A row is the median of
+    `repeats` passes over all limits.
+
+    Args:
+        app: The application; its own limits are not used.
+        service: Whose limit changes.
+        limits: One row each; the first one calibrates the simulator.
+        row_s: How long each is measured.
+        rate: Requests per second; the application's unless given.
+        cores: Of the machine that the lab runs on.
+        foreign_cores: A row in which others used more is measured again.
+        repeats: Passes.
+    """
+    if service not in app.services:
+        raise InputError(f"there is no service {service!r}",
+                         hint=f"there are: {', '.join(app.services)}")  # fmt: skip
+    if not limits:
+        raise InputError("which limits?", hint="--sweep logic=none,0.6,0.4")
+    free = without_limits(app)
+    rate = app.rate if rate is None else rate
+    passes: list[list[Row]] = []
+    loads: list[list[Load]] = []
+    calibration: list[Reading] = []
+    note = ""
+    for number in range(repeats):
+        measured: list[Row] = []
+        loads.append([])
+        # Rows may be measured again: so much load is prepared, and cut when all is done.
+        total_s = math.ceil((_ATTEMPTS + 1) * len(limits) * (row_s + 2 * _SETTLE_S) + 30)
+        arrivals = poisson_requests(free, [rate] * total_s, seed=seed + number)
+        with LabRun(free, arrivals, seed=seed + number) as run:
+            note = run.lab.note
+            for limit in limits:
+                row, reading, load = _measure(run, service, limit, row_s, foreign_cores)
+                loads[-1].append(load)
+                if not measured:
+                    calibration.append(reading)
+                measured.append(row)
+                if on_row is not None:
+                    on_row(row)
+        passes.append(measured)
+    rows = [_median([one[i] for one in passes]) for i in range(len(limits))]
+    model = calibrated(on_host(free, cores), calibration, limits[0], service, rate, rows[0].p50_ms)
+    predicted = [
+        _median([predict(model, service, limit, one[i], seed=seed) for one in loads])
+        for i, limit in enumerate(limits)
+    ]
+    return Sweep(service, rows, predicted, 0, model, note)
+
+
+def without_limits(app: Application) -> Application:
+    services = {
+        name: msgspec.structs.replace(one, cpu_limit=None) for name, one in app.services.items()
+    }
+    return msgspec.structs.replace(app, services=services)
+
+
+def on_host(app: Application, cores: int) -> Application:
+    """All services on one machine, as in the lab."""
+    services = {
+        name: msgspec.structs.replace(one, host="machine") for name, one in app.services.items()
+    }
+    return msgspec.structs.replace(app, services=services, hosts={"machine": Host(cores=cores)})
+
+
+def _measure(
+    run: LabRun, service: str, limit: float | None, row_s: float, foreign_cores: float
+) -> tuple[Row, Reading, Load]:
+    for attempt in range(1, _ATTEMPTS + 1):
+        _drain(run, service)
+        run.lab.set_limit(service, limit)
+        set_ns = time.monotonic_ns()
+        run.target.observe(_SETTLE_S)
+        before = run.lab.read()
+        run.target.observe(row_s)
+        passed = run.lab.read().since(before)
+        row = _row(run, service, limit, before, passed, attempt)
+        if row.foreign_cores <= foreign_cores:
+            break
+    due_ns = run.load.start_ns + run.load.due_ns
+    during = (due_ns >= set_ns) & (due_ns < before.now_ns + passed.elapsed_ns)
+    arrivals = Arrivals(due_ns[during] - set_ns, run.load.class_index[during].astype(np.int32))
+    from_s = (before.now_ns - set_ns) / SECOND_NS
+    return row, passed, Load(arrivals, from_s, passed.elapsed_ns / SECOND_NS)
+
+
+def _drain(run: LabRun, service: str) -> None:
+    """Lets go of what a tight limit held up, so that rows do not depend on their order."""
+    run.lab.set_limit(service, None)
+    for _ in range(20):
+        run.target.observe(_SETTLE_S / 2)
+        if run.lab.read().waiting.sum() <= 2:
+            return
+
+
+def _row(
+    run: LabRun, service: str, limit: float | None, before: Reading, passed: Reading, attempt: int
+) -> Row:
+    names = list(run.lab.app.services)
+    s = names.index(service)
+    load = run.load
+    due_ns = load.start_ns + load.due_ns
+    mine = (due_ns >= before.now_ns) & (due_ns < before.now_ns + passed.elapsed_ns)
+    _wait_for(run, mine)
+    outcome = np.array(load.outcome)[mine]
+    good = np.array(load.latency_ns)[mine][outcome == 1] / MILLISECOND_NS
+    p50, p99 = np.percentile(good, [50, 99]) if good.size else (math.nan, math.nan)
+    callers = [i for i, name in enumerate(names) if service in run.lab.tiers[name].callees]
+    pool = percentiles_ms(passed.pool[callers].sum(axis=0), [99.0])
+    used = int(passed.usage_ns[s]) / passed.elapsed_ns
+    return Row(
+        limit, int(mine.sum()), 100.0 * used / (limit or 1.0) / max(int(passed.replicas[s]), 1),
+        100.0 * int(passed.throttled[s]) / max(int(passed.periods[s]), 1),
+        float(passed.throttled_ns[s]) / SECOND_NS, float(p50), float(p99),
+        100.0 * float(np.mean(outcome != 1)) if outcome.size else 0.0, float(pool[0]),
+        passed.foreign_ns / passed.elapsed_ns, attempt,
+    )  # fmt: skip
+
+
+def _wait_for(run: LabRun, mine: NDArray[np.bool_]) -> None:
+    """Requests of a row may end after it."""
+    for _ in range(200):
+        if np.all(np.array(run.load.outcome)[mine] != 0):
+            return
+        run.target.observe(0.1)
+
+
+def _median(rows: Sequence[Row]) -> Row:
+    """Figure by figure."""
+    numbers = {
+        name: float(np.median([getattr(row, name) for row in rows]))
+        for name in ("use_pct", "throttled_pct", "throttled_s", "p50_ms", "p99_ms", "error_pct",
+                     "pool_p99_ms", "foreign_cores")
+    }  # fmt: skip
+    return msgspec.structs.replace(
+        rows[0], requests=sum(row.requests for row in rows),
+        attempts=sum(row.attempts for row in rows), **numbers,
+    )  # fmt: skip
+
+
+def predict(
+    app: Application, service: str, limit: float | None, load: Load, *, seed: int
+) -> Row:
+    """A row from the simulator, of the requests that arrived in the lab."""
+    s = list(app.services).index(service)
+    sim = MeshSim(app, load.arrivals, seed=seed, keep_requests=True)
+    sim.set_limit(s, math.inf if limit is None else limit)
+    sim.advance(round(load.from_s * SECOND_NS))
+    sim.observe()
+    sim.advance(round((load.from_s + load.row_s) * SECOND_NS))
+    seen = sim.observe()
+    sim.advance(round((load.from_s + load.row_s + 60) * SECOND_NS))
+    mine = load.arrivals.time_ns >= load.from_s * SECOND_NS
+    is_good = sim.request_status[mine] == 1
+    latency = sim.request_latency_ns[mine][is_good] / MILLISECOND_NS
+    p50, p99 = np.percentile(latency, [50, 99]) if latency.size else (math.nan, math.nan)
+    used = float(seen.used[s]) / (load.row_s * SECOND_NS)
+    return Row(
+        limit, int(mine.sum()), 100.0 * used / (limit or 1.0) / max(int(seen.replicas[s]), 1),
+        100.0 * int(seen.throttled[s]) / max(int(seen.periods[s]), 1), math.nan, float(p50),
+        float(p99), 100.0 * float(np.mean(~is_good)),
+    )  # fmt: skip
