@@ -39,9 +39,10 @@ void check_mesh(const Input& in) {
                 starts_ranges(in.call_stage, calls, in.stage_call.size() - 1) && is_rising(in.stage_call) &&
                 all_within(in.stage_call, 0, static_cast<std::int64_t>(calls)),
             "columns of calls");
-    require(of(classes, in.class_priority, in.class_timeout, in.class_bound, in.class_until_all) &&
-                all_within(in.class_call, 0, last(calls)),
-            "columns of classes");
+    require(
+        of(classes, in.class_priority, in.class_timeout, in.class_bound, in.class_until_all, in.class_correlation) &&
+            all_within(in.class_call, 0, last(calls)),
+        "columns of classes");
     require(of(draws, in.draw_mean, in.draw_cv) && all_within(in.draw_shape, 0, 3) &&
                 in.share.size() == in.value.size() && starts_ranges(in.draw_points, draws, in.share.size()),
             "columns of draws");
@@ -74,12 +75,12 @@ void bind_mesh(nb::module_& m) {
         required("call_error_share", &Input::call_error_share), required("stage_call", &Input::stage_call),
         required("class_call", &Input::class_call), required("class_priority", &Input::class_priority),
         required("class_timeout", &Input::class_timeout), required("class_bound", &Input::class_bound),
-        required("class_until_all", &Input::class_until_all), required("draw_shape", &Input::draw_shape),
-        required("draw_mean", &Input::draw_mean), required("draw_cv", &Input::draw_cv),
-        required("draw_points", &Input::draw_points), required("share", &Input::share),
-        required("value", &Input::value), required("arrival_time", &Input::arrival_time),
-        required("arrival_class", &Input::arrival_class), optional("network", &Input::network),
-        optional("period", &Input::period), optional("seed", &Input::seed),
+        required("class_until_all", &Input::class_until_all), required("class_correlation", &Input::class_correlation),
+        required("draw_shape", &Input::draw_shape), required("draw_mean", &Input::draw_mean),
+        required("draw_cv", &Input::draw_cv), required("draw_points", &Input::draw_points),
+        required("share", &Input::share), required("value", &Input::value),
+        required("arrival_time", &Input::arrival_time), required("arrival_class", &Input::arrival_class),
+        optional("network", &Input::network), optional("period", &Input::period), optional("seed", &Input::seed),
         optional("most_events", &Input::most_events), optional("keeps_requests", &Input::keeps_requests));
     bind_result<Observation>(
         m, "MeshObservation", "What happened since the last look.", Column{"used", &Observation::used},

@@ -30,7 +30,21 @@ struct Draw {
             case Shape::lognormal: return std::exp(a + b * rng.normal());
             case Shape::quantiles: break;
         }
-        const double u = rng.uniform();
+        return at(rng.uniform());
+    }
+
+    /// The same distribution, correlated with a normal variate `mood` that others see too (a
+    /// Gaussian copula).
+    double operator()(Rng& rng, double correlation, double mood) const {
+        if (correlation == 0.0 || shape == Shape::constant) return (*this)(rng);
+        const double z = std::sqrt(correlation) * mood + std::sqrt(1.0 - correlation) * rng.normal();
+        if (shape == Shape::lognormal) return std::exp(a + b * z);
+        const double above = 0.5 * std::erfc(z / std::sqrt(2.0));  // in (0, 1)
+        return shape == Shape::exponential ? -a * std::log(above) : at(1.0 - above);
+    }
+
+private:
+    [[nodiscard]] double at(double u) const {
         std::size_t i = 1;
         while (i + 1 < share.size() && share[i] < u) ++i;
         const double width = share[i] - share[i - 1];

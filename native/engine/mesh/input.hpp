@@ -28,6 +28,7 @@ struct Input {
     std::span<const std::int32_t> class_call, class_priority;
     std::span<const std::int64_t> class_timeout, class_bound;
     std::span<const std::uint8_t> class_until_all;
+    std::span<const double> class_correlation;
 
     std::span<const std::uint8_t> draw_shape;
     std::span<const double> draw_mean, draw_cv;

@@ -19,7 +19,7 @@ namespace {
 enum class Kind : std::uint8_t { arrive, answer, waited, retry, time_out, client_time_out, replica_ready, noise };
 
 constexpr std::uint64_t cpu_stream = 1, wait_stream = 2, choice_stream = 3, network_stream = 4, phase_stream = 5,
-                        noise_stream = 6;
+                        noise_stream = 6, mood_stream = 7;
 constexpr std::int64_t first_pause = 1'000'000;  // ns before a first retry
 constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
 
@@ -94,6 +94,10 @@ private:
         delay(static_cast<std::int64_t>(draws_[index(in_.network)](network_)), Kind::answer, f);
     }
     bool chance(double share) { return share >= 1.0 || (share > 0.0 && choice_.uniform() < share); }
+    double draw_time(std::int32_t draw, std::int32_t r, Rng& rng) {
+        const auto& request = requests_[index(r)];
+        return draws_[index(draw)](rng, in_.class_correlation[index(request.request_class)], request.mood);
+    }
     [[nodiscard]] std::int32_t rank_of(std::int32_t f) const {
         return rank_[index(requests_[index(frames_[index(f)].request)].request_class)];
     }
@@ -120,7 +124,7 @@ private:
     std::int64_t delays_set_ = 0;
     std::size_t next_arrival_ = 0;
     std::int64_t now_ = 0, observed_ = 0;
-    Rng cpu_, wait_, choice_, network_, phase_, noise_;
+    Rng cpu_, wait_, choice_, network_, phase_, noise_, mood_;
 };
 
 Mesh::Run::Run(const Input& input)
@@ -130,7 +134,8 @@ Mesh::Run::Run(const Input& input)
       choice_(input.seed, choice_stream),
       network_(input.seed, network_stream),
       phase_(input.seed, phase_stream),
-      noise_(input.seed, noise_stream) {
+      noise_(input.seed, noise_stream),
+      mood_(input.seed, mood_stream) {
     for (std::size_t d = 0; d < in_.draw_shape.size(); ++d) {
         const auto shape = static_cast<Shape>(in_.draw_shape[d]);
         if (shape == Shape::lognormal) {
@@ -270,6 +275,7 @@ void Mesh::Run::arrive_request(std::int64_t number) {
     ++pending_;
     ++windows_[index(request.request_class)].arrived;
     const auto c = index(request.request_class);
+    if (in_.class_correlation[c] > 0.0) request.mood = mood_.normal();
     if (in_.class_timeout[c] >= 0) delay(in_.class_timeout[c], Kind::client_time_out, r, generation);
     issue(new_frame(in_.class_call[c], r, client));
 }
@@ -340,7 +346,8 @@ void Mesh::Run::give_to_replica(std::int32_t f) {
     ++replica.inside;
     const auto c = index(frame.call);
     const auto parts = 1 + in_.call_stage[c + 1] - in_.call_stage[c];
-    const double work = draws_[index(in_.call_cpu[c])](cpu_) + draws_[index(in_.service_overhead[index(s)])](cpu_);
+    const double work =
+        draw_time(in_.call_cpu[c], frame.request, cpu_) + draws_[index(in_.service_overhead[index(s)])](cpu_);
     frame.stretch = work / parts;
     wait_for_worker(f);
 }
@@ -381,7 +388,8 @@ void Mesh::Run::stretch_done(std::int32_t f) {
     const auto& wait = draws_[index(in_.call_wait[index(frame.call)])];
     if (!frame.has_waited && !wait.is_zero()) {
         frame.has_waited = true;
-        return delay(static_cast<std::int64_t>(wait(wait_)), Kind::waited, f);
+        const auto ns = draw_time(in_.call_wait[index(frame.call)], frame.request, wait_);
+        return delay(static_cast<std::int64_t>(ns), Kind::waited, f);
     }
     proceed(f);
 }

@@ -29,6 +29,7 @@ struct Request {
     std::uint32_t generation = 0;
     bool is_answered = false, is_recorded = false;
     std::int64_t arrived = 0, number = 0;
+    double mood = 0.0;  // how slow this request is everywhere, where its times are correlated
 };
 
 /// A frame that may have been given up while it waits.

@@ -11,9 +11,11 @@ In a package that brings a policy, this is the whole test:
 from gnomon.checks.clusters import ClusterCase, cluster_cases
 from gnomon.checks.equality import is_same
 from gnomon.checks.outcome import Check, CheckFailed, Outcome, run_checks
-from gnomon.checks.policies import CLUSTER, PolicyKind, policy, policy_checks
+from gnomon.checks.policies import CLUSTER, SERVICES, PolicyKind, policy, policy_checks
+from gnomon.checks.services import ServiceCase, service_cases
 
 __all__ = [
-    "CLUSTER", "Check", "CheckFailed", "ClusterCase", "Outcome", "PolicyKind", "cluster_cases",
-    "is_same", "policy", "policy_checks", "run_checks",
+    "CLUSTER", "SERVICES", "Check", "CheckFailed", "ClusterCase", "Outcome", "PolicyKind",
+    "ServiceCase", "cluster_cases", "is_same", "policy", "policy_checks", "run_checks",
+    "service_cases",
 ]  # fmt: skip

@@ -17,8 +17,10 @@ from gnomon.checks.clusters import CLUSTER_INVARIANTS, cluster_cases, run_cluste
 from gnomon.checks.equality import is_same
 from gnomon.checks.evaluate import from_repr
 from gnomon.checks.outcome import Check, Outcome, run_checks
+from gnomon.checks.services import SERVICE_INVARIANTS, run_service_case, service_cases
 from gnomon.decide import Policy
 from gnomon.decide.cluster import cluster_policies
+from gnomon.decide.services import service_policies
 from gnomon.errors import InputError
 from gnomon.registry import Registry
 
@@ -47,6 +49,7 @@ class PolicyKind(msgspec.Struct, frozen=True, eq=False):
 
 
 CLUSTER = PolicyKind(cluster_policies, cluster_cases, run_cluster_case, CLUSTER_INVARIANTS)
+SERVICES = PolicyKind(service_policies, service_cases, run_service_case, SERVICE_INVARIANTS)
 
 
 def policy(

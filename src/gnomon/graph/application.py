@@ -44,9 +44,7 @@ class Work(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not self.quantiles:
             return self.mean
         points = sorted(self.quantiles.items())
-        return sum(
-            (q - p) / 100 * (a + b) / 2 for (p, a), (q, b) in zip(points, points[1:])
-        )
+        return sum((q - p) / 100 * (a + b) / 2 for (p, a), (q, b) in zip(points, points[1:]))
 
     def scaled(self, factor: float) -> Work:
         """The same distribution, `factor` times as long."""
@@ -128,6 +126,8 @@ class RequestClass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         priority: Higher ones are taken first from every queue.
         sla: What is promised; nothing where None.
         timeout_ms: When the client gives up.
+        correlation: How alike the times of one request are: 0, each is drawn by itself; towards
+            1, a request that is slow at one service is slow at all (a Gaussian copula).
     """
 
     call: Call
@@ -135,6 +135,7 @@ class RequestClass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     priority: int = 0
     sla: Sla | None = None
     timeout_ms: float | None = None
+    correlation: float = 0.0
 
 
 class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -265,7 +266,9 @@ def _chances(root: Call) -> Iterator[_Chance]:
 def _check(app: Application) -> None:
     if not app.services or not app.classes:
         missing = "classes" if app.services else "services"
-        raise InputError(f"an application needs at least one of its {missing}", where=f"$.{missing}")
+        raise InputError(
+            f"an application needs at least one of its {missing}", where=f"$.{missing}"
+        )
     _number(app.rate, "$.rate", above=0.0, most=1e9)
     _number(app.period_ms, "$.period_ms", least=1.0, most=1e3)
     _time(app.network_ms, "$.network_ms")
@@ -315,6 +318,7 @@ def _check_class(app: Application, name: str, one: RequestClass) -> None:
         raise InputError("a class needs a name", where="$.classes")
     _number(one.share, f"{where}.share", least=0.0, most=1e9)
     _number(one.priority, f"{where}.priority", least=-1000, most=1000)
+    _number(one.correlation, f"{where}.correlation", least=0.0, most=1.0)
     if one.timeout_ms is not None:
         _number(one.timeout_ms, f"{where}.timeout_ms", above=0.0, most=_LONGEST_MS)
     if one.sla is not None:

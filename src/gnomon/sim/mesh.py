@@ -287,6 +287,7 @@ class _Columns:
             "class_timeout": _ns([-1 if c.timeout_ms is None else c.timeout_ms for c in classes]),
             "class_bound": _ns(bounds),
             "class_until_all": np.array(until_all, np.uint8),
+            "class_correlation": np.array([c.correlation for c in classes], float),
         }
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from cyclopts import App
 
-from gnomon.cli.services import simulate
+from gnomon.cli.services import imports, lab, simulate
 
 __all__ = ["app"]
 
 app = App(name="services", help="How little CPU meets this SLA?")
-for command in (simulate.simulate, simulate.compare, simulate.managers):
+app.command(imports.import_, name="import")
+for command in (simulate.simulate, simulate.compare, lab.lab, simulate.managers):
     app.command(command)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gnomon.estimate import Estimate
     from gnomon.graph.application import Application
     from gnomon.systems.services.rates import Rate
+    from gnomon.systems.services.trial import Setup
 
 Flag = Annotated[bool, Parameter(negative=())]
 
@@ -26,6 +27,7 @@ class RunOptions:
 
     Attributes:
         duration: Of the run: 10m; a file of rates is run to its end unless given.
+        minutes: The same as a number of minutes.
         requests_per_second: Mean of a rate shape; that of the application unless given.
         scale: Factor on the rate, of shapes and files.
         interval: From decision to decision.
@@ -36,6 +38,7 @@ class RunOptions:
     """
 
     duration: str | None = None
+    minutes: float | None = None
     requests_per_second: Annotated[float | None, Parameter(name=["--rps"])] = None
     scale: float = 1.0
     interval: str = "1s"
@@ -46,6 +49,8 @@ class RunOptions:
 
     @property
     def duration_s(self) -> float | None:
+        if self.minutes is not None:
+            return 60.0 * self.minutes
         return None if self.duration is None else seconds(self.duration, "--duration")
 
     @property
@@ -104,6 +109,16 @@ def load_application(path: str) -> Application:
     from gnomon.ingest.services.application_file import read_application
 
     return read_application(path)
+
+
+def make_setup(application: str, run: RunOptions) -> Setup:
+    """What all runs of a command share."""
+    from gnomon.systems.services.trial import Setup
+
+    return Setup(
+        load_application(application), seconds(run.interval, "--interval"), run.rails, run.seed,
+        run.intensity, run.core_w,
+    )  # fmt: skip
 
 
 def files_of(*names: str) -> list[str]:

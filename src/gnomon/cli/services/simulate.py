@@ -5,17 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from gnomon.cli.output import Output, show
-from gnomon.cli.services.options import Flag, RunOptions, files_of, load_application, seconds
+from gnomon.cli.services.options import Flag, RunOptions, files_of, make_setup
 from gnomon.cli.typed import typed_command
 from gnomon.errors import InputError
-
-if TYPE_CHECKING:
-    from gnomon.systems.services.trial import Setup
 
 _T = TypeVar("_T")
 
@@ -44,7 +41,7 @@ def simulate(
     from gnomon.systems.services import trial
     from gnomon.systems.services.run_result import to_result, to_script
 
-    setup = _setup(application, run)
+    setup = make_setup(application, run)
     (chosen,) = _only_one(run.find_rates(rate, setup.app), "--rate")
     (name,) = _only_one(trial.parse_managers(manager), "--manager")
     outcome = trial.simulate(setup, name, chosen, log=log)
@@ -83,7 +80,7 @@ def compare(
     from gnomon.systems.services import trial
     from gnomon.systems.services.run_result import to_result, to_script
 
-    setup = _setup(application, run)
+    setup = make_setup(application, run)
     names, chosen = trial.parse_managers(managers), run.find_rates(rates, setup.app)
     progress = RichProgress("runs") if sys.stderr.isatty() else None
     outcomes = trial.compare(setup, names, chosen, on=on, resume=resume, progress=progress)
@@ -111,15 +108,6 @@ def managers(*, json: Flag = False) -> None:
         print(msgspec.json.format(msgspec.json.encode(schemas), indent=2).decode())
         return
     print("\n".join(map(str, about)))
-
-
-def _setup(application: str, run: RunOptions) -> Setup:
-    from gnomon.systems.services.trial import Setup
-
-    return Setup(
-        load_application(application), seconds(run.interval, "--interval"), run.rails, run.seed,
-        run.intensity, run.core_w,
-    )  # fmt: skip
 
 
 def _only_one(values: Sequence[_T], option: str) -> Sequence[_T]:

@@ -162,9 +162,9 @@ class Guard:
         least, most, replicas_max = bounds(self.app)
         now = window.cpu_limit
         limit = np.where(np.isnan(asked.cpu_limit) | (asked.cpu_limit < 0), now, asked.cpu_limit)
-        has_limit = np.isfinite(now)
-        up = np.where(has_limit, now * self.rails.most_up, math.inf)
-        down = np.where(has_limit, now * self.rails.most_down, 0.0)
+        known = np.where(np.isfinite(now), now, most)
+        up = np.where(np.isfinite(now), known * self.rails.most_up, math.inf)
+        down = np.where(np.isfinite(now), known * self.rails.most_down, 0.0)
         changes = limit != now
         limit = np.where(changes, np.clip(np.clip(limit, down, up), least, most), limit)
         count = np.where(asked.replicas < 0, window.replicas, asked.replicas)

@@ -38,7 +38,9 @@ def calibrated(
     for _ in range(_ROUNDS):
         tuned = msgspec.structs.replace(tuned, network_ms=round(network_ms, 4))
         hops = _hops(app)
-        network_ms = max(network_ms + (p50_ms - _median_ms(tuned, service, limit, rate)) / hops, 0.0)
+        network_ms = max(
+            network_ms + (p50_ms - _median_ms(tuned, service, limit, rate)) / hops, 0.0
+        )
     return tuned
 
 
@@ -54,9 +56,7 @@ def _drawn_ms(app: Application, service: str) -> float:
 def _hops(app: Application) -> float:
     """Crossings of the network on the way of a typical request, there and back."""
     shares = app.shares()
-    return 2 * sum(
-        shares[name] * sum(found.values()) for name, found in app.visits().items()
-    )
+    return 2 * sum(shares[name] * sum(found.values()) for name, found in app.visits().items())
 
 
 def _median_ms(app: Application, service: str, limit: float | None, rate: float) -> float:

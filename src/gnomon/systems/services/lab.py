@@ -133,7 +133,9 @@ def _slices(samples: list[Sample]) -> tuple[Floats, Floats]:
 class LabRun:
     """A lab with a load, from start to clean end."""
 
-    def __init__(self, app: Application, arrivals: Arrivals, *, seed: int, sample_share: float = 0.0):
+    def __init__(
+        self, app: Application, arrivals: Arrivals, *, seed: int, sample_share: float = 0.0
+    ):
         self.lab = Lab(app, seed=seed, sample_share=sample_share)
         self._arrivals = arrivals
 

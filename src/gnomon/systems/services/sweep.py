@@ -239,9 +239,7 @@ def _median(rows: Sequence[Row]) -> Row:
     )  # fmt: skip
 
 
-def predict(
-    app: Application, service: str, limit: float | None, load: Load, *, seed: int
-) -> Row:
+def predict(app: Application, service: str, limit: float | None, load: Load, *, seed: int) -> Row:
     """A row from the simulator, of the requests that arrived in the lab."""
     s = list(app.services).index(service)
     sim = MeshSim(app, load.arrivals, seed=seed, keep_requests=True)

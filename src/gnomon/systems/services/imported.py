@@ -1,0 +1,68 @@
+"""An application from what was recorded, played back beside the recording."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gnomon.graph.application import Application
+from gnomon.ingest.spans.infer import Inferred
+from gnomon.sim.mesh import MeshSim, poisson_requests
+from gnomon.units import MILLISECOND_NS, SECOND_NS
+
+Floats = NDArray[np.float64]
+
+#: Requests that a play-back simulates: enough for a p99 of classes that are rare.
+_REQUESTS = 200_000
+_COMPARED = (50.0, 90.0, 99.0)
+
+
+class PlayedBack(msgspec.Struct, frozen=True):
+    """One class: percentiles of the recorded and of the simulated latency, in ms."""
+
+    name: str
+    recorded: int
+    recorded_ms: list[float]
+    simulated_ms: list[float]
+
+    @property
+    def errors_pct(self) -> list[float]:
+        return [
+            100.0 * (simulated / recorded - 1.0) if recorded > 0 else 0.0
+            for recorded, simulated in zip(self.recorded_ms, self.simulated_ms)
+        ]
+
+
+def play_back(inferred: Inferred, *, seed: int = 0) -> list[PlayedBack]:
+    """Simulates an inferred application at its own rate and compares latency with the recording.
+
+    A recording with few requests has no p99: it is compared all the same, and `recorded` shows
+    how many there were.
+    """
+    latency = simulated_latency(inferred.app, seed=seed)
+    return [
+        PlayedBack(
+            name, len(recorded), np.percentile(recorded, _COMPARED).tolist(),
+            np.percentile(latency[name], _COMPARED).tolist(),
+        )
+        for name, recorded in inferred.recorded.items()
+        if len(recorded) and latency[name].size
+    ]  # fmt: skip
+
+
+def simulated_latency(app: Application, *, seed: int) -> Mapping[str, Floats]:
+    """By class, the latency in ms of what was answered."""
+    rate = min(app.rate, 1e5)
+    seconds = int(np.clip(_REQUESTS / rate, 10, 10**7))
+    step_s = max(seconds / 1000, 1.0)
+    arrivals = poisson_requests(app, [rate] * round(seconds / step_s), step_s=step_s, seed=seed)
+    sim = MeshSim(app, arrivals, seed=seed, keep_requests=True)
+    sim.advance((seconds + 3600) * SECOND_NS)
+    good = sim.request_status == 1
+    return {
+        name: sim.request_latency_ns[good & (arrivals.request_class == c)] / MILLISECOND_NS
+        for c, name in enumerate(app.classes)
+    }

@@ -1,0 +1,194 @@
+"""Guard rails: bounds, steps, holds, fall back to cap, trust; and the decision log."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnomon.decide.services import (
+    BARE,
+    PERCENTILES,
+    Allocation,
+    DecisionLog,
+    Guard,
+    Rails,
+    ServicePolicy,
+    SimTarget,
+    Window,
+    hold,
+    manage,
+    read_log,
+    replay_log,
+    service_policies,
+)
+from gnomon.errors import InputError
+from gnomon.graph.application import Application, Call, RequestClass, Service, Sla
+from gnomon.sim.mesh import poisson_requests
+
+APP = Application(
+    "two", {"web": Service(cpu_limit=1.0, cpu_min=0.1, cpu_max=4.0, replicas_max=5), "db": Service(cpu_limit=2.0)},
+    {"get": RequestClass(Call("web", cpu_ms=2.0, then=((Call("db", cpu_ms=1.0),),)), sla=Sla(100.0))},
+)  # fmt: skip
+
+
+def window(now_s=1.0, p99_ms=10.0, **changes):
+    fields = dict(
+        now_s=now_s, duration_s=1.0, cpu_limit=np.array([1.0, 2.0]), replicas=np.array([1, 1]),
+        usage=np.array([0.5, 0.2]), usage_samples=np.full((10, 2), 0.3), throttled=np.zeros(2),
+        throttled_samples=np.zeros((10, 2)), queue=np.zeros(2), rate=np.full(2, 100.0),
+        service_ms=np.full((len(PERCENTILES), 2), 2.0), class_rate=np.array([100.0]),
+        class_ms=np.full((len(PERCENTILES), 1), p99_ms), class_errors=np.zeros(1), class_violations=np.zeros(1),
+    )  # fmt: skip
+    return Window(**(fields | changes))
+
+
+class Asks(ServicePolicy, frozen=True):
+    """Always the same."""
+
+    limits: tuple[float, float] = (0.5, 1.0)
+    replicas: tuple[int, int] = (-1, -1)
+
+    def decide(self, state, rng):
+        return Allocation(np.array(self.limits), np.array(self.replicas), reason="as always")
+
+
+def guard(policy=Asks(), rails=Rails()):  # noqa: B008
+    return Guard(APP, policy, np.random.default_rng(0), rails)
+
+
+def test_steps_are_limited_both_ways():
+    up = guard(Asks(limits=(4.0, 9.0))).decide(window(), now_s=1.0)
+    assert up.allocation.cpu_limit.tolist() == [4.0, 8.0]
+    down = guard(Asks(limits=(0.1, 0.1)), Rails(most_down=0.5)).decide(window())
+    assert down.allocation.cpu_limit.tolist() == [0.5, 1.0]
+    many = guard(Asks(replicas=(100, 0))).decide(window())
+    assert many.allocation.replicas.tolist() == [4, 1]
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ({"usage": np.array([math.nan, 0.2])}, "no CPU figures of web"),
+        ({"cpu_limit": np.array([1.0, math.nan])}, "no CPU figures of db"),
+        ({"class_ms": np.full((len(PERCENTILES), 1), math.nan)}, "no latency"),
+        ({"foreign_cores": 2.0}, "other processes used 2.00 cores"),
+    ],
+)
+def test_bad_windows_hold_the_last_safe_allocation(bad, why):
+    careful = guard(rails=Rails(foreign_cores=1.0))
+    good = careful.decide(window(1.0))
+    held = careful.decide(window(2.0, **bad))
+    assert held.verdict == "held" and why in held.reason
+    assert held.allocation.cpu_limit.tolist() == good.allocation.cpu_limit.tolist()
+
+
+def test_a_first_bad_window_changes_nothing():
+    decision = guard().decide(window(usage=np.full(2, math.nan)))
+    assert decision.verdict == "held" and decision.changed == 0
+
+
+def test_stale_windows_are_not_acted_on():
+    decision = guard().decide(window(now_s=10.0), now_s=100.0)
+    assert decision.verdict == "held" and "90 s ago" in decision.reason
+
+
+def test_long_violations_go_to_cap_and_cost_trust():
+    steady = guard(rails=Rails(patience=3, cap_s=5.0))
+    verdicts = [steady.decide(window(float(t), p99_ms=150.0)).verdict for t in range(1, 6)]
+    assert verdicts == ["decided", "decided", "capped", "capped", "capped"]
+    assert steady.trust == 0.5
+    capped = steady.decide(window(6.0))
+    assert capped.allocation.cpu_limit.tolist() == [4.0, 8.0]
+    assert steady.decide(window(30.0)).verdict == "decided"
+
+
+def test_without_trust_only_growth_is_allowed():
+    doubted = guard(Asks(limits=(0.5, 3.0)), Rails(least_trust=0.9, patience=1, cap_s=0.0))
+    doubted.decide(window(1.0, p99_ms=150.0))
+    decision = doubted.decide(window(2.0))
+    assert decision.allocation.cpu_limit[1] == 3.0 and math.isnan(decision.allocation.cpu_limit[0])
+    for t in range(3, 200):
+        doubted.decide(window(float(t)))
+    assert doubted.trust > 0.99
+
+
+def test_a_failing_manager_holds():
+    class Broken(ServicePolicy, frozen=True):
+        """Divides by zero."""
+
+        def decide(self, state, rng):
+            return 1 / 0
+
+    decision = guard(Broken()).decide(window())
+    assert decision.verdict == "held" and "ZeroDivisionError" in decision.reason
+    assert decision.trust == 0.5
+
+
+floats = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    limits=st.tuples(floats, floats),
+    replicas=st.tuples(st.integers(-5, 10**9), st.integers(-5, 10**9)),
+)
+def test_prop_whatever_is_asked_stays_within_bounds(limits, replicas):
+    for rails in (Rails(), BARE):
+        decision = guard(Asks(limits, replicas), rails).decide(window())
+        for asked, service in zip(decision.allocation.cpu_limit, APP.services.values()):
+            assert math.isnan(asked) or service.cpu_min <= asked <= service.cpu_max
+        assert np.all((decision.allocation.replicas == -1) | (decision.allocation.replicas >= 1))
+        assert np.all(decision.allocation.replicas <= [5, 10])
+
+
+def run_logged(path, manager="autothrottle", rails=Rails()):  # noqa: B008
+    target = SimTarget(APP, poisson_requests(APP, [100.0] * 80, seed=4), seed=4)
+    with DecisionLog(path, APP, manager, seed=9, rails=rails) as log:
+        return manage(target, manager, duration_s=80, seed=9, rails=rails, log=log)
+
+
+@pytest.mark.parametrize("manager", ["autothrottle", "hpa", "autoscale-opt", "vpa?every_s=10"])
+def test_a_log_is_replayed_to_the_same_decisions(tmp_path, manager):
+    path = tmp_path / "log.jsonl"
+    run = run_logged(path, manager)
+    rows = replay_log(path, APP, service_policies.create(manager), Rails())
+    assert len(rows) == len(run.decisions) == 80
+    for (row, again), first in zip(rows, run.decisions):
+        assert row.verdict == again.verdict and row.reason == again.reason
+        np.testing.assert_array_equal(again.allocation.cpu_limit, first.allocation.cpu_limit)
+        np.testing.assert_array_equal(again.allocation.replicas, first.allocation.replicas)
+
+
+def test_a_log_that_was_cut_off_is_read_to_there(tmp_path):
+    path = tmp_path / "log.jsonl"
+    run_logged(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-30])
+    assert len(list(read_log(path))) == 79
+    run_logged(path)  # appended to: the cut line is not the last any more
+    with pytest.raises(InputError, match="line 81"):
+        list(read_log(path))
+
+
+@pytest.mark.parametrize("content", [b"{}\n", b"rubbish\n", b'{"window": 3}\n'])
+def test_what_is_no_log_is_refused(tmp_path, content):
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(InputError):
+        list(read_log(tmp_path / "x"))
+
+
+def test_a_dry_run_changes_nothing():
+    target = SimTarget(APP, poisson_requests(APP, [100.0] * 10, seed=4), seed=4)
+    run = manage(target, Asks(), duration_s=10, apply=False)
+    assert {tuple(d.window.cpu_limit) for d in run.decisions} == {(1.0, 2.0)}
+    assert all(d.allocation.cpu_limit[0] == 0.5 for d in run.decisions)
+
+
+def test_hold_is_empty():
+    assert hold(window()).replicas.tolist() == [-1, -1]
+    assert msgspec.structs.asdict(Rails())["patience"] == 5
