@@ -13,7 +13,7 @@ import pytest
 from gnomon.graph import WorkGraph
 from gnomon.sim import replay
 
-__all__ = ["FILES", "FOLDERS", "write_sample"]
+__all__ = ["FILES", "FOLDERS", "otlp", "otlp_protobuf", "write_sample"]
 
 KINETO = {
     "schemaVersion": 1,
@@ -100,7 +100,90 @@ PROMETHEUS = {
         ],
     },
 }  # fmt: skip
+_TAGS = [{"key": "span.kind", "type": "string", "value": "server"}]
+_AT_US = 1_794_766_704_000_000
+JAEGER = {
+    "data": [
+        {"traceID": "1a", "processes": {"p1": {"serviceName": "web"}, "p2": {"serviceName": "cart"}},
+         "spans": [
+             {"traceID": "1a", "spanID": "1", "operationName": "GET /", "references": [],
+              "startTime": _AT_US, "duration": 900, "processID": "p1", "tags": _TAGS},
+             {"traceID": "1a", "spanID": "2", "operationName": "get", "startTime": _AT_US + 100,
+              "references": [{"refType": "CHILD_OF", "traceID": "1a", "spanID": "1"}],
+              "duration": 400, "processID": "p2", "tags": _TAGS},
+         ]}
+    ]
+}  # fmt: skip
+ZIPKIN = [
+    {"traceId": "1a", "id": "1", "kind": "SERVER", "name": "get /", "timestamp": _AT_US,
+     "duration": 900, "localEndpoint": {"serviceName": "web"}},
+    {"traceId": "1a", "id": "2", "parentId": "1", "kind": "CLIENT", "name": "get",
+     "timestamp": _AT_US + 100, "duration": 400, "localEndpoint": {"serviceName": "web"},
+     "remoteEndpoint": {"serviceName": "redis"}, "tags": {"error": "timeout"}},
+]  # fmt: skip
+
+
+def otlp(**changes: object) -> dict:
+    """A trace of two spans of OpenTelemetry, a server and its call of a store."""
+    server = {"traceId": "5b8efff798038103d269b633813fc60c", "spanId": "eee19b7ec3c1b174",
+              "name": "GET /", "kind": 2, "startTimeUnixNano": "1794766704000000000",
+              "endTimeUnixNano": "1794766704000900000"}  # fmt: skip
+    client = {**server, "spanId": "eee19b7ec3c1b175", "parentSpanId": "eee19b7ec3c1b174",
+              "name": "GET", "kind": 3, "endTimeUnixNano": "1794766704000400000",
+              "status": {"code": 2},
+              "attributes": [{"key": "db.system", "value": {"stringValue": "redis"}}]}  # fmt: skip
+    name = {"key": "service.name", "value": {"stringValue": "web"}}
+    spans = {"scope": {}, "spans": [server, {**client, **changes}]}
+    return {"resourceSpans": [{"resource": {"attributes": [name]}, "scopeSpans": [spans]}]}
+
+
+def _part(number: int, content: bytes | str) -> bytes:
+    raw = content.encode() if isinstance(content, str) else content
+    return (
+        bytes([number << 3 | 2, len(raw)]) + raw
+        if len(raw) < 128
+        else (bytes([number << 3 | 2, len(raw) & 127 | 128, len(raw) >> 7]) + raw)
+    )
+
+
+def otlp_protobuf() -> bytes:
+    """The same trace as `otlp`, as an ExportTraceServiceRequest."""
+    ids = _part(1, bytes.fromhex("5b8efff798038103d269b633813fc60c"))
+    times = (b"\x39" + 1794766704000000000 .to_bytes(8, "little")
+             + b"\x41" + 1794766704000900000 .to_bytes(8, "little"))  # fmt: skip
+    system = _part(9, _part(1, "db.system") + _part(2, _part(1, "redis")))
+    first, second = (_part(2, bytes.fromhex(f"eee19b7ec3c1b17{i}")) for i in (4, 5))
+    server = ids + first + _part(5, "GET /") + b"\x30\x02" + times
+    parent = _part(4, bytes.fromhex("eee19b7ec3c1b174"))
+    client = ids + second + parent + _part(5, "GET") + b"\x30\x03" + times + system
+    client += _part(15, b"\x18\x02")
+    name = _part(1, _part(1, "service.name") + _part(2, _part(1, "web")))
+    return _part(1, _part(1, name) + _part(2, _part(2, server) + _part(2, client)))
+
+
+MUBENCH = {
+    "s0": {"external_services": [{"seq_len": 100, "services": ["s1"], "probabilities": {"s1": 0.5}},
+                                 {"seq_len": 1, "services": ["s1", "sdb"]}],
+           "internal_service": {"loader": {"cpu_stress": {"run": True, "range_complexity": [50, 100],
+                                                          "thread_pool_size": 1, "trials": 2}}},
+           "workers": 4, "threads": 16, "cpu-limits": "500m", "replicas": 2},
+    "s1": {"external_services": [], "internal_service": {"compute_pi": {"range_complexity": [9, 9]}}},
+    "sdb": {"external_services": [], "internal_service": {}},
+}  # fmt: skip
 TEXTS = {
+    "application": "name: small\nrate: 20\nservices:\n  web: {workers: 2}\n  db: {cpu_limit: 0.5}\n"
+    "classes:\n  get:\n    sla: {bound_ms: 50}\n    call:\n      service: web\n"
+    "      cpu_ms: {mean: 2, cv: 0.5}\n      then:\n        - {service: db, cpu_ms: 1}\n"
+    "        - parallel: [{service: db}, {service: db, mode: queue, probability: 0.5}]\n",
+    "span-table": "TraceID,SpanID,ParentID,PodName,OperationName,StartTimeUnixNano,EndTimeUnixNano,"
+    "Duration\n1a,1,root,web-579b9bff58-t2dbm,GET /,1794766704000000000,1794766704000900000,900\n"
+    "1a,2,1,cart-0,get,1794766704000100000,1794766704000500000,400\n",
+    "cilantro": ",load,avg_latency,p99,stddev_latency,allocs,event_start_time,event_end_time\n"
+    "7.5,3335.0,58.6,79.6,-1.0,\"{'root--geo': 5.7, 'root--rate': 1e1}\",7.5,37.5\n"
+    "37.5,3000.0,-1,-1,3.0,\"{'root--geo': 5.0}\",37.5,67.5\n",
+    "pod-metrics": "Time,TimeStamp,PodName,CpuUsage(m),CpuUsageRate(%)\n"
+    "2022-08-22 03:51:19,1661140279,web-579b9bff58-t2dbm,17.5,5.8\n"
+    "2022-08-22 03:52:19,1661140339,web-579b9bff58-t2dbm,12.5,\n",
     "sacct": "JobID|State|Start|End|Elapsed|AllocCPUS|TotalCPU|ConsumedEnergyRaw|AllocTRES\n"
     "7|COMPLETED|2024-01-01T00:00:00|2024-01-01T01:00:00|01:00:00|8|04:00:00|3600000|cpu=8\n"
     "7.batch|COMPLETED|2024-01-01T00:00:00|2024-01-01T01:00:00|01:00:00|8|04:00:00|3.6M|cpu=8\n"
@@ -219,6 +302,11 @@ FILES: dict[str, Callable[[Path], object]] = {
     "viztracer": _dump(VIZTRACER),
     "chrome-trace": _dump(CHROME),
     "execution-trace": _dump(EXECUTION),
+    "jaeger": _dump(JAEGER),
+    "zipkin": _dump(ZIPKIN),
+    "otlp": _dump(otlp()),
+    "otlp-protobuf": lambda path: path.write_bytes(otlp_protobuf()),
+    "mubench": _dump(MUBENCH),
     "tpch": _dump(TPCH),
     "intensity-json": _dump(INTENSITY),
     "power-series": _dump(PROMETHEUS),

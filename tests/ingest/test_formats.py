@@ -128,7 +128,10 @@ def test_the_list_costs_nothing_to_load():
         ("batch/alibaba-dag/*.csv", "alibaba"),
         ("batch/decima-tpch/*.json.gz", "tpch"),
         ("ranks/dp2-*", "recording"),
-        ("services/mubench/*.json", "json"),
+        ("services/mubench/**/*.json", "mubench"),
+        ("services/deathstarbench/*.json.gz", "jaeger"),
+        ("services/deathstarbench/*.csv", "span-table"),
+        ("services/cilantro/*.csv.gz", "cilantro"),
     ],
 )
 def test_public_files_are_what_they_are(public_data, pattern, name):

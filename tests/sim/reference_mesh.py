@@ -73,7 +73,7 @@ class Reference:
             self.replicas += mine
             self.of[name] = mine
         self.turn = dict.fromkeys(app.services, 0)
-        self.delays, self.order, self.now = [], 0, 0
+        self.delays, self.order, self.now, self.instant = [], 0, 0, []
         self.classes = list(app.classes.values())
         self.arrivals = list(zip(arrivals.time_ns.tolist(), arrivals.request_class.tolist()))
         self.latency = [None] * len(self.arrivals)
@@ -92,6 +92,8 @@ class Reference:
     def run(self, until):
         number = 0
         while True:
+            while self.instant:
+                self._stretch_done(self.instant.pop(0))
             self._share()
             cpu, owner = min(
                 ((self._next_cpu(r), i) for i, r in enumerate(self.replicas)),
@@ -243,7 +245,13 @@ class Reference:
             item = min(replica.waiting, key=lambda item: item[:2])
             replica.waiting.remove(item)
             replica.held += service.blocking
-            replica.work.append([item[2].stretch, item[2]])
+            self._start(item[2])
+
+    def _start(self, frame):
+        if frame.stretch <= 0:
+            self.instant.append(frame)
+        else:
+            frame.replica.work.append([frame.stretch, frame])
 
     def _stretch_done(self, frame):
         wait = as_work(frame.call.wait_ms).average * 1e6
@@ -295,6 +303,6 @@ class Reference:
         if parent.pending == 0:
             parent.stage += 1
             if parent.replica.service.blocking:
-                parent.replica.work.append([parent.stretch, parent])
+                self._start(parent)
             else:
                 self._wait(parent)

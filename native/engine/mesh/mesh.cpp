@@ -98,6 +98,10 @@ private:
         const auto& request = requests_[index(r)];
         return draws_[index(draw)](rng, in_.class_correlation[index(request.request_class)], request.mood);
     }
+    [[nodiscard]] bool has_free_worker(const Replica& replica) const {
+        const auto s = index(replica.service);
+        return (in_.service_is_blocking[s] ? replica.held : replica.cpu.running()) < in_.service_workers[s];
+    }
     [[nodiscard]] std::int32_t rank_of(std::int32_t f) const {
         return rank_[index(requests_[index(frames_[index(f)].request)].request_class)];
     }
@@ -115,6 +119,8 @@ private:
     std::vector<Pair> pairs_;
     std::vector<ClassWindow> windows_;
     std::vector<std::int32_t> pair_of_call_, pool_of_call_, rank_;
+    Fifo<std::int32_t> instant_;      // stretches without work: done before time goes on
+    std::int32_t touched_ = none;     // a replica whose event is under way: it is looked at in the end
     std::vector<std::int32_t> made_;  // calls of the stage that is being issued
     std::size_t ranks_ = 1;
     IndexedQueue cpu_events_;  // by replica
@@ -356,16 +362,20 @@ void Mesh::Run::wait_for_worker(std::int32_t f) {
     auto& frame = frames_[index(f)];
     frame.queued_since = now_;
     auto& replica = replicas_[index(frame.replica)];
+    const auto s = index(replica.service);
+    if (replica.waiting.empty() && has_free_worker(replica)) {
+        if (in_.service_is_blocking[s]) ++replica.held;
+        return start_stretch(f);
+    }
     replica.waiting.push(f, rank_of(f));
-    count_waiting(services_[index(replica.service)], 1);
-    dispatch(frame.replica);
+    count_waiting(services_[s], 1);
 }
 
 void Mesh::Run::dispatch(std::int32_t number) {
     auto& replica = replicas_[index(number)];
     const auto s = index(replica.service);
     const bool is_blocking = in_.service_is_blocking[s];
-    while (!replica.waiting.empty() && (is_blocking ? replica.held : replica.cpu.running()) < in_.service_workers[s]) {
+    while (!replica.waiting.empty() && has_free_worker(replica)) {
         const auto f = replica.waiting.pop();
         count_waiting(services_[s], -1);
         frames_[index(f)].queued += static_cast<double>(now_ - frames_[index(f)].queued_since);
@@ -376,6 +386,7 @@ void Mesh::Run::dispatch(std::int32_t number) {
 
 void Mesh::Run::start_stretch(std::int32_t f) {
     const auto& frame = frames_[index(f)];
+    if (frame.stretch <= 0.0) return instant_.push(f);
     auto& replica = replicas_[index(frame.replica)];
     replica.cpu.advance(now_, services_[index(replica.service)].cpu);
     replica.cpu.start(frame.stretch, f);
@@ -520,6 +531,7 @@ void Mesh::Run::record(std::int32_t r, Status status) {
 void Mesh::Run::cpu_event(std::int32_t number) {
     auto& account = services_[index(replicas_[index(number)].service)].cpu;
     replicas_[index(number)].cpu.advance(now_, account);
+    touched_ = number;
     for (;;) {
         const auto f = replicas_[index(number)].cpu.take_done();
         if (f < 0) break;
@@ -527,10 +539,12 @@ void Mesh::Run::cpu_event(std::int32_t number) {
         stretch_done(f);
     }
     replicas_[index(number)].cpu.enforce_quota(account);
+    touched_ = none;
     touch(number);
 }
 
 void Mesh::Run::touch(std::int32_t number) {
+    if (number == touched_) return;
     auto& replica = replicas_[index(number)];
     if (replica.host >= 0) {
         auto& host = hosts_[index(replica.host)];
@@ -690,6 +704,10 @@ void Mesh::Run::handle(Delay delay) {
 
 void Mesh::Run::advance(std::int64_t until) {
     for (;;) {
+        while (!instant_.empty()) {
+            if (++events_ > in_.most_events) throw std::length_error("too many events");
+            stretch_done(instant_.pop());
+        }
         const auto cpu = cpu_events_.next_time();
         const auto delayed = delays_.empty() ? never : delays_.top().time;
         const auto arrival = next_arrival_ < in_.arrival_time.size() ? in_.arrival_time[next_arrival_] : never;

@@ -17,8 +17,8 @@
 //    host whose threads want more cores than it has share them by weight (max-min).
 //  - A new replica answers after its start-up time. One that is removed finishes what it has.
 //
-// At one instant: CPU events by replica, then delays in the order they were set, then arrivals.
-// The same input gives the same answer.
+// At one instant: stretches without work, then CPU events by replica, then delays in the order they were set, then
+// arrivals. The same input gives the same answer.
 #pragma once
 
 #include <array>

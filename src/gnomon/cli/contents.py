@@ -192,11 +192,11 @@ def _application(app: Any) -> Facts:
 def _cilantro(log: Any) -> Facts:
     import numpy as np
 
-    return {
-        "intervals": len(log), "services": len(log.services),
-        "median_rate": round(float(np.nanmedian(log.rate)), 1),
-        "median_p99_ms": round(float(np.nanmedian(log.p99_ms)), 1),
-    }  # fmt: skip
+    facts: Facts = {"intervals": len(log), "services": len(log.services)}
+    for name, values in (("median_rate", log.rate), ("median_p99_ms", log.p99_ms)):
+        if (measured := values[np.isfinite(values)]).size:
+            facts[name] = round(float(np.median(measured)), 1)
+    return facts
 
 
 def _arrow(path: Path) -> Contents:

@@ -75,6 +75,8 @@ _GRID = ("carbon signal --file", "carbon account --signal", "carbon place --sign
 _FLEET = ("carbon place --fleet", "carbon account --machines", "carbon buy --fleet",
           "carbon buy --candidate")  # fmt: skip
 _ARROW = ("report", "compare", "export", "carbon account")
+_SERVICES = ("services import",)
+_SPANS = f"{_INGEST}spans."
 
 #: In the order in which they are tried; of two that fit, the first counts.
 FORMATS: tuple[Format, ...] = (
@@ -97,6 +99,29 @@ FORMATS: tuple[Format, ...] = (
         f"{_INGEST}execution.trace:looks_like_execution_trace",
         f"{_INGEST}execution.trace:read_execution_trace",
         ("aibench build", "aibench audit --against"), "et.json, .gz, .zst, .tar.gz",
+    ),
+    Format(
+        "otlp", "OpenTelemetry trace (OTLP JSON)", f"{_SPANS}otlp:is_otlp",
+        f"{_SPANS}read:read_spans", _SERVICES,
+        "*.json, .jsonl of a collector, Jaeger's API v3, Tempo; .gz, .zst",
+    ),
+    Format(
+        "jaeger", "Jaeger trace", f"{_SPANS}jaeger:is_jaeger", f"{_SPANS}read:read_spans",
+        _SERVICES, "*.json of its page or API, .gz, .zst",
+    ),
+    Format(
+        "zipkin", "Zipkin trace (version 2)", f"{_SPANS}zipkin:is_zipkin",
+        f"{_SPANS}read:read_spans", _SERVICES, "*.json of its page or API, .gz, .zst",
+    ),
+    Format(
+        "mubench", "muBench work model", f"{_INGEST}services.mubench:is_mubench",
+        f"{_INGEST}services.mubench:read_mubench", _SERVICES, "workmodel*.json",
+    ),
+    Format(
+        "application", "application of services (YAML)",
+        f"{_INGEST}services.application_file:looks_like_application",
+        f"{_INGEST}services.application_file:read_application",
+        files="*.yaml with `services:` and `classes:`",
     ),
     Format(
         "tpch", "table of TPC-H stages (Decima)", f"{_INGEST}stages.decima_tpch:looks_like_tpch",
@@ -132,6 +157,19 @@ FORMATS: tuple[Format, ...] = (
         f"{_INGEST}boavizta:read_boavizta", files="boavizta-data-us.csv",
     ),
     Format(
+        "span-table", "table of spans (CSV)", f"{_SPANS}span_table:is_span_table",
+        f"{_SPANS}read:read_spans", _SERVICES, "*.csv with TraceID, SpanID, ParentID, a start",
+    ),
+    Format(
+        "cilantro", "Cilantro log of a client", f"{_INGEST}services.cilantro:is_cilantro",
+        f"{_INGEST}services.cilantro:read_cilantro", files="*-hr-client.csv",
+    ),
+    Format(
+        "pod-metrics", "table of a pod's metrics (Nezha)",
+        f"{_INGEST}services.pod_metrics:is_pod_metrics",
+        f"{_INGEST}services.pod_metrics:read_pod_metrics", files="*_metric.csv",
+    ),
+    Format(
         "operation-log", "operation log of a training job",
         f"{_INGEST}profiler.operation_log:looks_like_operation_log",
         f"{_INGEST}profiler.operation_log:read_operation_log",
@@ -155,6 +193,11 @@ FORMATS: tuple[Format, ...] = (
     Format(
         "graph", "gnomon work graph", "", "gnomon.graph:WorkGraph.load",
         _ARROW, "*.arrow",
+    ),
+    Format(
+        "otlp-protobuf", "OpenTelemetry trace (OTLP protobuf)",
+        f"{_SPANS}otlp_protobuf:is_otlp_protobuf", f"{_SPANS}read:read_spans", _SERVICES,
+        "a request of OTLP, or several with their lengths",
     ),
     Format(
         "result", "saved gnomon result", "", "gnomon.report:load",

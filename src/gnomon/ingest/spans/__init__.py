@@ -1,0 +1,1 @@
+"""Spans of distributed traces, and the applications that they imply."""
