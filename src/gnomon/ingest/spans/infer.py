@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -25,6 +25,7 @@ from gnomon.graph.application import (
     Work,
 )
 from gnomon.ingest.spans.calls import Visit, find_visits
+from gnomon.ingest.spans.correlation import mean_correlation
 from gnomon.ingest.spans.spans import Spans
 
 Floats = NDArray[np.float64]
@@ -70,11 +71,20 @@ class _Node:
         self.service, self.operation = service, operation
         self.count = self.errors = self.queued = 0
         self.exclusive_ns: list[int] = []
+        self.request: list[int] = []  # the number of the request that each belongs to
         self.network_ns: list[int] = []  # both ways; 0 where one end was not traced
         self.after_ns = self.until_ns = 0  # sums, since the caller began
         self.children: dict[tuple[str, str, int], _Node] = {}
         self.both: Counter[tuple[int, int]] = Counter()
         self.overlaps: Counter[tuple[int, int]] = Counter()
+
+    def times(self) -> Iterator[tuple[list[int], list[int]]]:
+        """Own times of this call and all below, with the requests they belong to."""
+        left = [self]
+        while left:
+            node = left.pop()
+            yield node.exclusive_ns, node.request
+            left += node.children.values()
 
 
 def infer_application(
@@ -108,9 +118,12 @@ def infer_application(
     shares, notes = _cpu_shares(trees, cores or {}, cpu_share, rate / requests)
     maker = _CallMaker(shares, cpu_share, network_ms, rare, counts)
     made = {
-        one: RequestClass(maker.make(tree), share=round(100 * len(classes[one]) / requests, 4))
+        one: RequestClass(
+            maker.make(tree), share=round(100 * len(classes[one]) / requests, 4),
+            correlation=mean_correlation(tree.times(), len(classes[one])),
+        )
         for one, tree in trees.items()
-    }
+    }  # fmt: skip
     names = dict.fromkeys(call.service for one in made.values() for call in one.call.walk())
     app = Application(
         name=name, classes=made, network_ms=network_ms, rate=rate / sampling,
@@ -211,10 +224,11 @@ def _merge(
 ) -> _Node:
     """The calls of requests laid over one another."""
     root = _Node(visits[tops[0]].service, visits[tops[0]].operation)
-    left, nodes = [(i, root, 1) for i in tops], 1
+    left, nodes = [(i, root, 1, number) for number, i in enumerate(tops)], 1
     while left:
-        i, node, depth = left.pop()
+        i, node, depth, number = left.pop()
         _note(node, visits, i)
+        node.request.append(number)
         seen: Counter[tuple[str, str]] = Counter()
         positions = []
         for j in sorted(below[i], key=lambda j: visits[j].call_start_ns):
@@ -227,7 +241,7 @@ def _merge(
                     continue
                 child = node.children[*key, seen[key]] = _Node(*key)
                 nodes += 1
-            left.append((j, child, depth + 1))
+            left.append((j, child, depth + 1, number))
             positions.append((id(child), visits[j]))
         for a, (one, earlier) in enumerate(positions):
             for other, later in positions[a + 1 : a + 1 + _NEIGHBOURS]:
