@@ -19,10 +19,12 @@ void expect(bool holds, const char* what) {
 int main() {
     using namespace gnomon::tests;
     shared_tests();
+    cell_tests();
     replay_tests();
     trace_tests();
     queueing_tests();
     placement_tests();
+    mesh_tests();
     decima_tests();
     cluster_tests();
     std::printf("native: %d passed, %d failed\n", passed, failed);

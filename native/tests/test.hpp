@@ -7,8 +7,10 @@ namespace gnomon::tests {
 
 void expect(bool holds, const char* what);
 
+void cell_tests();
 void cluster_tests();
 void decima_tests();
+void mesh_tests();
 void placement_tests();
 void queueing_tests();
 void replay_tests();

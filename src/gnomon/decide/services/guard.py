@@ -47,7 +47,7 @@ class Rails(msgspec.Struct, frozen=True):
 
 #: Only bounds: what managers are compared with.
 BARE = Rails(
-    most_up=math.inf, most_down=0.0, stale_s=math.inf, needs_latency=False, patience=2**31,
+    most_up=1e9, most_down=0.0, stale_s=math.inf, needs_latency=False, patience=2**31,
     least_trust=0.0,
 )  # fmt: skip
 
@@ -170,7 +170,7 @@ class Guard:
         count = np.where(asked.replicas < 0, window.replicas, asked.replicas)
         steps = np.clip(
             count, np.ceil(window.replicas * self.rails.most_down),
-            np.maximum(np.floor(window.replicas * min(self.rails.most_up, 1e6)), 1),
+            np.maximum(np.floor(window.replicas * self.rails.most_up), 1),
         )  # fmt: skip
         count = np.clip(steps, 1, np.maximum(replicas_max, 1)).astype(np.int64)
         if self.trust < self.rails.least_trust:
