@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from cyclopts import App
 
-from gnomon.cli.services import imports, lab, simulate
+from gnomon.cli.services import control, imports, lab, simulate
 
 __all__ = ["app"]
 
 app = App(name="services", help="How little CPU meets this SLA?")
 app.command(imports.import_, name="import")
-for command in (simulate.simulate, simulate.compare, lab.lab, simulate.managers):
+for command in (
+    simulate.simulate,
+    simulate.compare,
+    lab.lab,
+    control.control,
+    control.decisions,
+    simulate.managers,
+):
     app.command(command)

@@ -160,10 +160,16 @@ class LabRun:
     def requests(self) -> Requests:
         """Every request as the client saw it."""
         outcome = np.array(self.load.outcome)
+        # Of classes whose SLA counts until all queued work is done, that is what is reported.
+        whole = [c for c, one in enumerate(self.lab.app.classes.values())
+                 if one.sla is not None and one.sla.until == "all"]  # fmt: skip
+        latency_ns = np.where(
+            np.isin(self.load.class_index, whole), self.load.whole_latency_ns(),
+            self.load.latency_ns,
+        )  # fmt: skip
         return Requests(
             self.load.due_ns / SECOND_NS, self.load.class_index.astype(np.int32),
-            np.where(outcome == OK, np.array(self.load.latency_ns) / MILLISECOND_NS, math.nan),
-            outcome == OK,
+            np.where(outcome == OK, latency_ns / MILLISECOND_NS, math.nan), outcome == OK,
         )  # fmt: skip
 
 
