@@ -132,7 +132,7 @@ def scaled(name: str, rate: float) -> Any:
         key: msgspec.structs.replace(
             one, cpu_limit=None if one.cpu_limit is None else one.cpu_limit * max(factor, 1.0),
             cpu_max=one.cpu_max * max(factor, 1.0),
-        )  # fmt: skip
+        )
         for key, one in app.services.items()
     }
     return msgspec.structs.replace(app, services=services)

@@ -45,6 +45,13 @@ WORDS = {
     "carbon place --signal": "carbon place --fleet bundled:mit-740 --signal FILE",
     "carbon signal --file": "carbon signal --file FILE",
     "carbon wait --signal": "carbon wait --signal FILE --within 2h --for 1h --plan",
+    "services import": "services import FILE",
+    "services import --pod-metrics": "services import FILE --pod-metrics FILE",
+    "services simulate": "services simulate FILE",
+    "services compare": "services compare FILE",
+    "services lab": "services lab FILE",
+    "services control --app": "services control --app FILE --prometheus http://127.0.0.1:9",
+    "services decisions --app": "services decisions FILE --app FILE",
     "carbon buy --fleet": "carbon buy --fleet FILE --candidate x --zone DE",
     "carbon buy --candidate": "carbon buy --fleet bundled:mit-740 --candidate FILE --zone DE",
 }

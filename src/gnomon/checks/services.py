@@ -46,9 +46,9 @@ def within_bounds(case: ServiceCase, run: list[Decision]) -> None:
         for service, limit, count in zip(services, limits, counts):
             fits = np.isnan(limit) or service.cpu_min <= limit <= service.cpu_max
             assert fits, f"a limit of {limit:g} at {decision.window.now_s:g} s"
-            assert -1 <= count <= max(service.replicas_max, service.replicas) and count != 0, (
-                f"{count} replicas at {decision.window.now_s:g} s"
-            )
+            most = max(service.replicas_max, service.replicas)
+            assert count in range(-1, most + 1), f"{count} replicas"
+            assert count != 0, f"no replica at {decision.window.now_s:g} s"
 
 
 SERVICE_INVARIANTS: dict[str, Callable[[ServiceCase, list[Decision]], None]] = {

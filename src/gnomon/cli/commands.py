@@ -14,7 +14,7 @@ NOUNS = {
     "training": "How long is the step, why, and what if? From PyTorch profiler traces.",
     "aibench": "Hand over an AI workload without the model: benchmarks from execution traces.",
     "batch": "When should which stage run, given the grid? Spark jobs, PCAPS and CAP.",
-    "services": "How little CPU meets this SLA? Microservices simulated, run as processes, managed.",
+    "services": "How little CPU meets this SLA? Microservices: simulator, process lab, managers.",
     "carbon": "What does it emit, and which number should I minimise? Grids, accounts, placement.",
 }
 VERBS = {

@@ -7,6 +7,7 @@ that handles it, the CPU time it takes there, and the calls that it makes in tur
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
@@ -44,7 +45,7 @@ class Work(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not self.quantiles:
             return self.mean
         points = sorted(self.quantiles.items())
-        return sum((q - p) / 100 * (a + b) / 2 for (p, a), (q, b) in zip(points, points[1:]))
+        return sum((q - p) / 100 * (a + b) / 2 for (p, a), (q, b) in itertools.pairwise(points))
 
     def scaled(self, factor: float) -> Work:
         """The same distribution, `factor` times as long."""
@@ -236,7 +237,7 @@ class Application(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return found
 
     def cpu_demand(self, service: str, rate: float | None = None) -> float:
-        """Cores that a service needs on average at a rate of requests (that of the application)."""
+        """Cores that a service needs on average, at a rate or that of the application."""
         overhead = as_work(self.services[service].overhead_ms).average
         per_request_ms = sum(
             share * chance * (as_work(call.cpu_ms).average + overhead)

@@ -76,6 +76,8 @@ _FLEET = ("carbon place --fleet", "carbon account --machines", "carbon buy --fle
           "carbon buy --candidate")  # fmt: skip
 _ARROW = ("report", "compare", "export", "carbon account")
 _SERVICES = ("services import",)
+_APPLICATION = ("services simulate", "services compare", "services lab", "services control --app",
+                "services decisions --app")  # fmt: skip
 _SPANS = f"{_INGEST}spans."
 
 #: In the order in which they are tried; of two that fit, the first counts.
@@ -120,7 +122,7 @@ FORMATS: tuple[Format, ...] = (
     Format(
         "application", "application of services (YAML)",
         f"{_INGEST}services.application_file:looks_like_application",
-        f"{_INGEST}services.application_file:read_application",
+        f"{_INGEST}services.application_file:read_application", _APPLICATION,
         files="*.yaml with `services:` and `classes:`",
     ),
     Format(
@@ -167,7 +169,8 @@ FORMATS: tuple[Format, ...] = (
     Format(
         "pod-metrics", "table of a pod's metrics (Nezha)",
         f"{_INGEST}services.pod_metrics:is_pod_metrics",
-        f"{_INGEST}services.pod_metrics:read_pod_metrics", files="*_metric.csv",
+        f"{_INGEST}services.pod_metrics:read_pod_metrics", ("services import --pod-metrics",),
+        "*_metric.csv",
     ),
     Format(
         "operation-log", "operation log of a training job",

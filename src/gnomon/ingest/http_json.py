@@ -19,14 +19,20 @@ from gnomon.errors import GnomonError, InputError
 _MOST_BYTES = 64 << 20
 _ATTEMPTS = 3
 _LONGEST_PAUSE_S = 10.0
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _AGAIN = {429, 500, 502, 503, 504}
 
 
 class RequestFailed(GnomonError):
-    """A service did not answer as it should; `status` is its HTTP status, if it has one."""
+    """A service did not answer as it should.
 
-    def __init__(self, what: str, status: int | None = None) -> None:
-        self.status = status
+    Attributes:
+        status: Its HTTP status, if it has one.
+        body: The beginning of what it answered all the same.
+    """
+
+    def __init__(self, what: str, status: int | None = None, body: bytes = b"") -> None:
+        self.status, self.body = status, body
         super().__init__(what)
 
 
@@ -44,10 +50,15 @@ def get_bytes(
     url: str,
     headers: Mapping[str, str],
     *,
+    data: bytes | None = None,
     timeout_s: float = 10.0,
+    attempts: int = _ATTEMPTS,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bytes:
     """The body of an answer; tried again, a bounded number of times, while the service is busy.
+
+    Args:
+        data: A form to post; without it the request is a GET.
 
     Raises:
         RequestFailed: No answer, or none of use. Its text names the host and not the key.
@@ -56,16 +67,16 @@ def get_bytes(
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InputError(f"{_host(url)!r} is no address", hint="it begins with https://")
     failure = RequestFailed("never asked")
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(attempts):
         try:
-            return _get(url, headers, timeout_s)
+            return _get(url, headers, data, timeout_s)
         except _Busy as busy:
             failure = busy.failure
-            if attempt + 1 < _ATTEMPTS:
+            if attempt + 1 < attempts:
                 pause_s = 0.5 * 2**attempt if busy.pause_s is None else busy.pause_s
                 sleep(min(pause_s, _LONGEST_PAUSE_S))
-    what = f"{failure} ({_ATTEMPTS} attempts)"
-    raise RequestFailed(what, failure.status)
+    what = f"{failure} ({attempts} attempts)" if attempts > 1 else str(failure)
+    raise RequestFailed(what, failure.status, failure.body)
 
 
 class _Busy(Exception):
@@ -76,10 +87,10 @@ class _Busy(Exception):
         super().__init__(str(failure))
 
 
-def _get(url: str, headers: Mapping[str, str], timeout_s: float) -> bytes:
+def _get(url: str, headers: Mapping[str, str], data: bytes | None, timeout_s: float) -> bytes:
     host = _host(url)
     request = urllib.request.Request(
-        url, headers={"Accept": "application/json", "User-Agent": "gnomon", **headers}
+        url, data, headers={"Accept": "application/json", "User-Agent": "gnomon", **headers}
     )
     opener = urllib.request.build_opener(_RefuseRedirect)
     deadline = time.monotonic() + timeout_s
@@ -88,7 +99,8 @@ def _get(url: str, headers: Mapping[str, str], timeout_s: float) -> bytes:
             return _read(answer, deadline, host)
     except urllib.error.HTTPError as error:
         with error:
-            failure = RequestFailed(f"{host} answered {error.code} {error.reason}", error.code)
+            what = f"{host} answered {error.code} {error.reason}"
+            failure = RequestFailed(what, error.code, _beginning(error))
             if error.code in _AGAIN:
                 raise _Busy(failure, _retry_after(error.headers)) from None
             raise failure from None
@@ -102,6 +114,22 @@ def _get(url: str, headers: Mapping[str, str], timeout_s: float) -> bytes:
         raise RequestFailed("the key cannot be sent: it holds odd characters") from None
     except (OSError, http.client.HTTPException) as error:
         raise RequestFailed(f"{host} broke off: {_reason(error)}") from None
+
+
+def _beginning(answer: Any) -> bytes:
+    try:
+        return bytes(answer.fp.read1(1 << 14))  # what is there: more may never come
+    except (OSError, http.client.HTTPException):
+        return b""  # the status alone says enough
+
+
+def is_private(url: str) -> bool:
+    """True where others cannot read a key: over TLS, or on loopback without a proxy."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme == "http" and host in _LOOPBACK:
+        return "http" not in urllib.request.getproxies() or urllib.request.proxy_bypass(host)
+    return parts.scheme == "https" and bool(host)
 
 
 def _host(url: str) -> str:

@@ -17,7 +17,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gnomon.act import kubernetes
 from gnomon.act.kubernetes import (
     Cluster,
     QuotaGone,
@@ -25,6 +24,7 @@ from gnomon.act.kubernetes import (
     find_cluster,
     quota_patch,
 )
+from gnomon.act.kubernetes import cluster as connection
 from gnomon.errors import ActuationError, InputError, MissingExtra
 from tests.act import fake_cluster
 from tests.act.fake_cluster import TOKEN, FakeCluster, kubeconfig, serving
@@ -34,7 +34,7 @@ PLAN = quota_patch("spark", "executors", pods=1)
 
 @pytest.fixture(autouse=True)
 def no_other_cluster(tmp_path, monkeypatch):
-    monkeypatch.setattr(kubernetes, "_SERVICE_ACCOUNT", tmp_path / "account")
+    monkeypatch.setattr(connection, "_SERVICE_ACCOUNT", tmp_path / "account")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
@@ -355,7 +355,7 @@ def test_from_inside_a_pod(authority, tmp_path, monkeypatch):
 
 def test_a_user_without_a_home(monkeypatch):
     monkeypatch.delenv("KUBECONFIG")
-    monkeypatch.setattr(kubernetes.os.path, "expanduser", lambda path: path)
+    monkeypatch.setattr(connection.os.path, "expanduser", lambda path: path)
     with pytest.raises(InputError, match="Unable to find valid credentials"):
         find_cluster()
 

@@ -22,7 +22,9 @@ def run(seed):
     try:
         app = parse_application(text, where="app.yaml")
         rate = float(min(app.rate, 30.0))
-        target = SimTarget(app, poisson_requests(app, [rate] * 2, seed=seed), seed=seed, most_events=30_000)
+        target = SimTarget(
+            app, poisson_requests(app, [rate] * 2, seed=seed), seed=seed, most_events=30_000
+        )
         done = manage(target, MANAGERS[seed % len(MANAGERS)], duration_s=3, seed=seed)
     except (InputError, SimulationError) as error:
         line = str(error)

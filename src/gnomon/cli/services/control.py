@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gnomon.cli.output import Output, show
-from gnomon.cli.services.options import Flag, RunOptions, files_of, load_application, seconds
+from gnomon.cli.services.options import Flag, files_of, load_application, seconds
 from gnomon.cli.typed import typed_command
 from gnomon.errors import InputError
 
@@ -74,7 +74,7 @@ def control(
     from gnomon.decide.services import DecisionLog, Guard, Rails, service_policies
     from gnomon.ingest.metrics.prometheus import Prometheus
 
-    application = load_application(app)
+    application = load_application(app, "services control --app")
     guard = Guard(application, service_policies.create(manager), np.random.default_rng(0), Rails())
     every_s, back_s = seconds(interval, "--interval"), seconds(window, "--window")
     if not 0.5 <= every_s <= 3600 or not 1 <= back_s <= 3600:
@@ -123,7 +123,6 @@ def decisions(
     app: str | None = None,
     manager: str | None = None,
     top: int = 20,
-    guard: Flag = True,
     output: Output = Output(),  # noqa: B008
 ) -> None:
     """Explain a decision log, and replay it: the same manager, or another on the same windows.
@@ -136,7 +135,6 @@ def decisions(
         app: The application, for a replay.
         manager: Who replays; that of the log unless given.
         top: How many decisions the table shows: those that changed most.
-        guard: Replay behind guard rails.
         output: Where the answer goes.
     """
     from gnomon.systems.services.log_result import explain, replay
@@ -146,11 +144,10 @@ def decisions(
             raise InputError("--manager replays a log, which needs --app")
         result = explain(log, top=top, command=typed_command())
     else:
-        rails = RunOptions(guard=guard).rails
+        application = load_application(app, "services decisions --app")
         result = replay(
-            log, load_application(app), manager, rails, top=top, command=typed_command(),
-            sources=files_of(app),
-        )  # fmt: skip
+            log, application, manager, top=top, command=typed_command(), sources=files_of(app)
+        )
     show(result, output)
 
 

@@ -41,13 +41,16 @@ def import_(
         seed: Of the play-back.
         output: Where the answer goes.
     """
-    from gnomon.ingest.formats import identify
+    from gnomon.ingest.formats import check_input, identify
     from gnomon.ingest.services.application_file import write_application
     from gnomon.systems.services.import_result import to_result
     from gnomon.systems.services.imported import play_back
 
     if not traces:
         raise InputError("which traces?", hint="gnomon services import traces.json -o app.yaml")
+    for path in traces:
+        check_input(path, "services import")
+    check_input(pod_metrics, "services import --pod-metrics")
     title = name or (out.stem if out is not None else Path(traces[0]).stem.partition(".")[0])
     first = Path(traces[0])
     if len(traces) == 1 and first.is_file() and identify(first).format == "mubench":

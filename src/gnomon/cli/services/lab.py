@@ -54,7 +54,7 @@ def lab(
         run: How long; 1m.
         output: Where the answer goes.
     """
-    app = load_application(application)
+    app = load_application(application, "services lab")
     if sweep is not None:
         _sweep(application, sweep, row, repeats, run, output)
         return
@@ -65,7 +65,7 @@ def lab(
     from gnomon.systems.services.run_result import to_script
     from gnomon.systems.services.trial import parse_managers
 
-    setup = make_setup(application, run)
+    setup = make_setup(application, run, "services lab")
     (name,), (chosen,) = parse_managers(manager), run.find_rates(rate, app)
     rails = Rails(foreign_cores=FOREIGN_CORES) if run.guard else run.rails
     with contextlib.ExitStack() as stack:
@@ -114,7 +114,7 @@ def _sweep(
     from gnomon.systems.services.lab_result import sweep_to_result, sweep_to_script
     from gnomon.systems.services.sweep import sweep
 
-    app = load_application(application)
+    app = load_application(application, "services lab")
     service, limits = parse_sweep(text)
     row_s = seconds(row, "--row")
     if not 2 <= row_s <= 3600 or not 1 <= repeats <= 100:
@@ -138,14 +138,16 @@ def parse_sweep(text: str) -> tuple[str, list[float | None]]:
     """
     service, equals, listed = text.partition("=")
     limits: list[float | None] = []
+    if not equals or not service.strip():
+        raise InputError(f"--sweep {text}", hint="SERVICE=LIMIT,LIMIT,... such as logic=none,0.5")
     for word in listed.split(","):
         try:
             limits.append(None if word.strip() == "none" else float(word))
         except ValueError:
             raise InputError(f"--sweep {text}: {word.strip()!r} is no limit",
                              hint="write --sweep logic=none,0.6,0.4") from None  # fmt: skip
-    if not equals or any(limit is not None and not 0.01 <= limit <= 1e4 for limit in limits):
-        raise InputError(f"--sweep {text}", hint="SERVICE=LIMIT,LIMIT,... with 0.01 cores or more")
+    if any(limit is not None and not 0.01 <= limit <= 1e4 for limit in limits):
+        raise InputError(f"--sweep {text}: a limit is 0.01 cores or more")
     return service.strip(), limits
 
 

@@ -104,21 +104,22 @@ def seconds(text: str, option: str) -> float:
         raise InputError(error.what, where=option, hint=error.hint) from None
 
 
-def load_application(path: str) -> Application:
-    """An application file, or `bundled:NAME`."""
+def load_application(path: str, command: str) -> Application:
+    """An application file, or `bundled:NAME`; a file of another kind is named."""
+    from gnomon.ingest.formats import check_input
     from gnomon.ingest.services.application_file import read_application
 
+    if not path.startswith("bundled:"):
+        check_input(path, command)
     return read_application(path)
 
 
-def make_setup(application: str, run: RunOptions) -> Setup:
+def make_setup(application: str, run: RunOptions, command: str) -> Setup:
     """What all runs of a command share."""
     from gnomon.systems.services.trial import Setup
 
-    return Setup(
-        load_application(application), seconds(run.interval, "--interval"), run.rails, run.seed,
-        run.intensity, run.core_w,
-    )  # fmt: skip
+    app, interval_s = load_application(application, command), seconds(run.interval, "--interval")
+    return Setup(app, interval_s, run.rails, run.seed, run.intensity, run.core_w)
 
 
 def files_of(*names: str) -> list[str]:

@@ -41,7 +41,7 @@ def simulate(
     from gnomon.systems.services import trial
     from gnomon.systems.services.run_result import to_result, to_script
 
-    setup = make_setup(application, run)
+    setup = make_setup(application, run, "services simulate")
     (chosen,) = _only_one(run.find_rates(rate, setup.app), "--rate")
     (name,) = _only_one(trial.parse_managers(manager), "--manager")
     outcome = trial.simulate(setup, name, chosen, log=log)
@@ -80,7 +80,7 @@ def compare(
     from gnomon.systems.services import trial
     from gnomon.systems.services.run_result import to_result, to_script
 
-    setup = make_setup(application, run)
+    setup = make_setup(application, run, "services compare")
     names, chosen = trial.parse_managers(managers), run.find_rates(rates, setup.app)
     progress = RichProgress("runs") if sys.stderr.isatty() else None
     outcomes = trial.compare(setup, names, chosen, on=on, resume=resume, progress=progress)

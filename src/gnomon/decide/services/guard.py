@@ -123,7 +123,7 @@ class Guard:
         """Why a window is not fit to act on; empty if it is."""
         if now_s - window.now_s > self.rails.stale_s:
             return f"the last window ended {now_s - window.now_s:.0f} s ago"
-        missing = np.isnan(window.usage) | (np.isnan(window.cpu_limit))
+        missing = np.isnan(window.usage) | np.isnan(window.cpu_limit) | (window.replicas < 0)
         if missing.any():
             names = [name for name, lacks in zip(self.app.services, missing) if lacks]
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""

@@ -12,7 +12,7 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 
-from gnomon.decide.services.guard import Decision, Guard, Rails
+from gnomon.decide.services.guard import BARE, Decision, Guard, Rails
 from gnomon.decide.services.policy import ServicePolicy
 from gnomon.decide.services.state import Window
 from gnomon.errors import InputError
@@ -114,11 +114,11 @@ def read_log(path: str | os.PathLike[str]) -> Iterator[tuple[LogHead, LogRow]]:
 
 
 def replay_log(
-    path: str | os.PathLike[str], app: Application, policy: ServicePolicy, rails: Rails
+    path: str | os.PathLike[str], app: Application, policy: ServicePolicy
 ) -> list[tuple[LogRow, Decision]]:
     """What a manager would decide on recorded windows, beside what was decided then.
 
-    With the manager, the seed and the rails of the log, both are the same. With another manager
+    The rails and the seed are those of the log: with its manager both are the same. With another
     it is a dry run on yesterday's measurements: what its decisions would have changed is not in
     them.
     """
@@ -129,6 +129,7 @@ def replay_log(
         if head is not last:
             if head.services != tuple(app.services) or head.classes != tuple(app.classes):
                 raise InputError("is of another application", where=os.fspath(path))
+            rails = msgspec.convert(head.rails, Rails) if head.rails else BARE
             guard = Guard(app, policy, np.random.default_rng([head.seed, 0xDEC1DE]), rails)
             last = head
         assert guard is not None

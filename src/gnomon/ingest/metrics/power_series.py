@@ -13,12 +13,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 
 from gnomon.errors import InputError
 from gnomon.ingest.jobs.jobs import Floats, Ints
-from gnomon.ingest.text import BAD_JSON, read_pieces
+from gnomon.ingest.metrics.prometheus import parse_answer
+from gnomon.ingest.text import read_pieces
 from gnomon.series import Signal
 
 _PREFIX = {"": 1.0, "nano": 1e-9, "micro": 1e-6, "milli": 1e-3, "kilo": 1e3, "mega": 1e6}
@@ -116,52 +116,21 @@ class _SeriesSamples:
     metric: str
     labels: dict[str, str]
     times: list[float]
-    values: list[str]
+    values: list[float]
     place: str
 
 
-class _Matrix(msgspec.Struct):
-    metric: dict[str, str] = {}
-    values: list[tuple[float, str]] | None = None
-    value: tuple[float, str] | None = None
-
-
-class _Data(msgspec.Struct, rename="camel"):
-    result: list[_Matrix]
-    result_type: str = "matrix"
-
-
-class _Answer(msgspec.Struct):
-    data: _Data | None = None
-    status: str = "success"
-    error: str = ""
-
-
 def _parse_json(raw: bytes, where: str) -> list[_SeriesSamples]:
-    try:
-        answer = msgspec.json.decode(raw, type=_Answer, strict=False)
-    except BAD_JSON as error:
-        hint = "expected the answer of /api/v1/query_range"
-        raise InputError(f"is no answer of Prometheus: {error}", where=where, hint=hint) from None
-    if answer.status != "success" or answer.data is None:
-        raise InputError(f"Prometheus refused: {answer.error or answer.status}", where=where)
-    if answer.data.result_type != "matrix" or any(
-        row.values is None for row in answer.data.result
-    ):
+    answer = parse_answer(raw, where)
+    if answer.kind != "matrix":
         hint = "ask /api/v1/query_range with start, end and step"
         raise InputError("holds single values, not series over time", where=where, hint=hint)
-    found = []
-    for index, row in enumerate(answer.data.result):
-        labels = dict(row.metric)
-        metric = labels.pop("__name__", "")
-        values = row.values or []
-        place = f"$.data.result[{index}]"
-        found.append(
-            _SeriesSamples(metric, labels, [t for t, _ in values], [v for _, v in values], place)
-        )
-    if not found:
+    if not answer.series:
         raise InputError("the answer holds no series", where=where, hint="widen the query")
-    return found
+    return [
+        _SeriesSamples(one.metric, one.labels, one.times_s, one.values, f"$.data.result[{index}]")
+        for index, one in enumerate(answer.series)
+    ]
 
 
 def _parse_text(raw: bytes, where: str) -> list[_SeriesSamples]:
@@ -190,7 +159,7 @@ def _parse_text(raw: bytes, where: str) -> list[_SeriesSamples]:
         if not _is_time(stamp):
             raise InputError(f"line {number}: {_no_time(match['time'])}", where=where)
         series[key].times.append(stamp)
-        series[key].values.append(match["value"])
+        series[key].values.append(float(match["value"]))
     if not series:
         raise InputError("there is no sample in it", where=where)
     return list(series.values())
@@ -292,10 +261,7 @@ def _arrays(series: _SeriesSamples, at: str) -> tuple[Ints, Floats]:
         if not _is_time(seconds):
             raise InputError(f"sample {row}: {_no_time(seconds)}", where=at)
     times = np.array([round(t * 1e3) * 10**6 for t in series.times], dtype=np.int64)
-    try:
-        values = np.array([float(value) for value in series.values])
-    except ValueError as error:
-        raise InputError(f"a sample is no number: {error}", where=at) from None
+    values = np.array(series.values)
     if not times.size:
         raise InputError("the series is empty", where=at)
     if (np.diff(times) <= 0).any():

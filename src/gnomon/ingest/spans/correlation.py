@@ -12,9 +12,7 @@ _FEWEST = 10
 _MOST = 0.95
 
 
-def mean_correlation(
-    calls: Iterable[tuple[Sequence[int], Sequence[int]]], requests: int
-) -> float:
+def mean_correlation(calls: Iterable[tuple[Sequence[int], Sequence[int]]], requests: int) -> float:
     """The mean correlation of calls' times within a request, as normal scores, from 0 on.
 
     Scores z of calls with deviations s have, each by itself, a variance of their sum of s z of

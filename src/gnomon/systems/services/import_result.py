@@ -19,6 +19,7 @@ def to_result(
     app: Application, played: Sequence[PlayedBack], notes: Sequence[str], *, command: str = "",
     sources: Sequence[str] = (), seed: int = 0,
 ) -> Result:  # fmt: skip
+    """Services, classes and the play-back of each."""
     calls = sum(1 for one in app.classes.values() for _ in one.call.walk())
     figures = [
         Figure("services", "Services", len(app.services)),
@@ -72,7 +73,7 @@ def _services(app: Application) -> Table:
     rows = [
         {"service": name, "calls": calls, "cpu_ms": cpu / calls if calls else 0.0,
          "wait_ms": wait / calls if calls else 0.0}
-        for name, (calls, cpu, wait) in sorted(found.items(), key=lambda item: -item[1][0])[:_SHOWN]
+        for name, (calls, cpu, wait) in sorted(found.items(), key=lambda one: -one[1][0])[:_SHOWN]
     ]  # fmt: skip
     return Table.from_rows("services", rows, units={"cpu_ms": "ms", "wait_ms": "ms"},
                            caption="calls per request; own time of a call")  # fmt: skip

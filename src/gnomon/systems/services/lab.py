@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable
@@ -122,7 +123,7 @@ class LabTarget:
 def _slices(samples: list[Sample]) -> tuple[Floats, Floats]:
     """Cores used and share of periods throttled between each two samples."""
     usage, throttled = [], []
-    for before, after in zip(samples, samples[1:]):
+    for before, after in itertools.pairwise(samples):
         length = max(after.now_ns - before.now_ns, 1)
         usage.append((after.usage_ns - before.usage_ns) / length)
         periods = np.maximum(after.periods - before.periods, 1)
@@ -135,7 +136,7 @@ class LabRun:
 
     def __init__(
         self, app: Application, arrivals: Arrivals, *, seed: int, sample_share: float = 0.0
-    ):
+    ) -> None:
         self.lab = Lab(app, seed=seed, sample_share=sample_share)
         self._arrivals = arrivals
 

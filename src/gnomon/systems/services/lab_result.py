@@ -51,8 +51,9 @@ def sweep_to_result(
     figures = []
     if errors.size:
         figures = [
-            Figure("latency_error_pct", "Median error of p50 and p99", 100 * float(np.median(errors)),
-                   "%", better="lower", note="at the limits that were not calibrated at"),
+            Figure("latency_error_pct", "Median error of p50 and p99",
+                   100 * float(np.median(errors)), "%", better="lower",
+                   note="at the limits that were not calibrated at"),
             Figure("throttled_gap_points", "Largest gap of throttled shares", float(gaps.max()),
                    "points", better="lower"),
         ]  # fmt: skip
@@ -71,8 +72,8 @@ def sweep_to_result(
         "services", "lab", f"{sweep.app.name}: limits on {sweep.service}",
         "What does a CPU limit do to latency, and does the simulator know?", figures=figures,
         tables=[Table.from_rows("limits", rows, units=units,
-                                caption=f"limit of {sweep.service}; the simulator is calibrated at "
-                                "the first row")],
+                                caption=f"limit of {sweep.service}; the simulator knows the first "
+                                "row only")],
         charts=[_chart(sweep)],
         how=["Lab: real processes in control groups, an open-loop client; latency from due times.",
              "Simulator: the same requests; only the first row's costs are known to it. "

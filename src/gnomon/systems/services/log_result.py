@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.decide.services import Rails, read_log, replay_log, service_policies
+from gnomon.decide.services import read_log, replay_log, service_policies
 from gnomon.decide.services.log import LogHead, LogRow
 from gnomon.errors import InputError
 from gnomon.graph.application import Application
@@ -48,7 +48,7 @@ def explain(path: str | os.PathLike[str], *, top: int, command: str = "") -> Res
 
 
 def replay(
-    path: str | os.PathLike[str], app: Application, manager: str | None, rails: Rails, *, top: int,
+    path: str | os.PathLike[str], app: Application, manager: str | None, *, top: int,
     command: str = "", sources: Sequence[str] = (),
 ) -> Result:  # fmt: skip
     """What a manager would have decided on the windows of a log, beside what was decided."""
@@ -56,7 +56,7 @@ def replay(
     if not heads:
         raise InputError("holds no decision", where=os.fspath(path))
     name = manager or heads[-1].manager
-    pairs = replay_log(path, app, service_policies.create(name), rails)
+    pairs = replay_log(path, app, service_policies.create(name))
     rows: list[dict[str, Any]] = []
     same = 0
     for (then, now), head in zip(pairs, heads):
@@ -114,15 +114,18 @@ def _row(head: LogHead, row: LogRow, cores: float) -> dict[str, Any]:
         )
         if (limit is not None and limit != old) or (count >= 0 and count != many)
     ]  # fmt: skip
+    more = f" and {len(changed) - 4} more" if changed[4:] else ""
     return {
         "time_s": row.window["now_s"], "verdict": row.verdict, "cores": cores,
-        "services": ", ".join(changed[:4]) + (f" and {len(changed) - 4} more" if changed[4:] else ""),
+        "services": ", ".join(changed[:4]) + more,
         "why": row.reason,
     }  # fmt: skip
 
 
 def _total(row: LogRow, head: LogHead) -> float:
-    limits = [old if new is None else new for new, old in zip(row.cpu_limit, row.window["cpu_limit"])]
+    limits = [
+        old if new is None else new for new, old in zip(row.cpu_limit, row.window["cpu_limit"])
+    ]
     counts = [old if new < 0 else new for new, old in zip(row.replicas, row.window["replicas"])]
     return sum(a * b for a, b in zip(limits, counts) if a is not None and a < 1e300)
 

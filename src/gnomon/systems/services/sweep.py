@@ -150,6 +150,7 @@ def sweep(
 
 
 def without_limits(app: Application) -> Application:
+    """Every service may use all it can get."""
     services = {
         name: msgspec.structs.replace(one, cpu_limit=None) for name, one in app.services.items()
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Sequence
@@ -103,13 +104,16 @@ def simulate(
     target = SimTarget(
         setup.app, poisson_requests(setup.app, rate.per_s, seed=setup.seed), seed=setup.seed
     )
-    kept = None
-    if log is not None:
-        kept = DecisionLog(log, setup.app, manager, seed=setup.seed, rails=setup.rails)
-    run = manage(
-        target, manager, duration_s=len(rate.per_s), interval_s=setup.interval_s, seed=setup.seed,
-        rails=setup.rails, log=kept,
-    )  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        kept = None
+        if log is not None:
+            kept = stack.enter_context(
+                DecisionLog(log, setup.app, manager, seed=setup.seed, rails=setup.rails)
+            )
+        run = manage(
+            target, manager, duration_s=len(rate.per_s), interval_s=setup.interval_s,
+            seed=setup.seed, rails=setup.rails, log=kept,
+        )  # fmt: skip
     target.sim.advance(target.sim.now_ns + round(DRAIN_S * SECOND_NS))
     measured = score(
         setup.app, requests_of(target.sim), run.decisions, manager=manager, rate=rate.name,

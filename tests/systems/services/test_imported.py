@@ -1,0 +1,60 @@
+"""Applications from traces, played back beside the recording."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gnomon.decide.services import SimTarget, manage
+from gnomon.graph.application import Application, Call, RequestClass, Service, Work
+from gnomon.ingest.spans.infer import Inferred, infer_application
+from gnomon.ingest.spans.read import read_spans
+from gnomon.sim.mesh import MeshSim, poisson_requests
+from gnomon.systems.services.import_result import to_result
+from gnomon.systems.services.imported import play_back
+from gnomon.units import SECOND_NS
+
+APP = Application(
+    "shop", {"web": Service(), "cart": Service(), "db": Service()},
+    {"get": RequestClass(Call("web", wait_ms=Work(mean=2.0, cv=0.5), then=(
+        (Call("cart", wait_ms=Work(mean=5.0, cv=0.8)), Call("db", wait_ms=1.0)),)), correlation=0.6)},
+    rate=50.0,
+)  # fmt: skip
+
+
+def test_what_is_played_back_is_what_was_played():
+    sim = MeshSim(APP, poisson_requests(APP, [50.0] * 200, seed=3), seed=3, keep_requests=True)
+    sim.advance(300 * SECOND_NS)
+    recorded = {"get": np.sort(sim.request_latency_ns / 1e6)}
+    (one,) = play_back(Inferred(APP, (), recorded, {}), seed=9)
+    assert one.recorded == len(recorded["get"])
+    assert np.abs(one.errors_pct).max() < 8
+    result = to_result(APP, [one], ["a note"])
+    assert result.figure("error_pct").number < 8
+    assert result.table("classes")["p99_simulated_ms"][0] == pytest.approx(one.simulated_ms[2])
+
+
+def test_correlation_widens_the_distribution():
+    def spread(correlation):
+        kind = APP.classes["get"]
+        same = {"get": RequestClass(kind.call, correlation=correlation)}
+        app = Application("shop", APP.services, same, rate=50.0)
+        sim = MeshSim(app, poisson_requests(app, [50.0] * 200, seed=3), seed=3, keep_requests=True)
+        sim.advance(300 * SECOND_NS)
+        return sim.request_latency_ns.std(), sim.request_latency_ns.mean()
+
+    alone, together = spread(0.0), spread(0.9)
+    assert together[0] > 1.1 * alone[0]
+    assert together[1] == pytest.approx(alone[1], rel=0.05)
+
+
+def test_deathstarbench(public_data):
+    """20 Jaeger traces of compose-post that nobody here recorded."""
+    spans = read_spans(public_data / "services/deathstarbench/jaeger-traces-socialnetwork.json.gz")
+    inferred = infer_application(spans, name="social")
+    (one,) = play_back(inferred)
+    assert one.recorded == 20
+    assert abs(one.errors_pct[0]) < 20  # the median; 20 requests have no p99
+    # The imported file can be managed like any other.
+    target = SimTarget(inferred.app, poisson_requests(inferred.app, [20.0] * 5, seed=1), seed=1)
+    assert len(manage(target, "hpa", duration_s=5).decisions) == 5
