@@ -2,6 +2,7 @@
 
     python benchmarks/services.py speed [--quick] [--json OUT]
     python benchmarks/services.py recorded --data FOLDER [--json OUT]
+    python benchmarks/services.py lab [--repeats 3] [--json OUT]
 
 `speed`: simulated events per second on one core; a tandem of three stations beside SimPy, whose
 mean latency has to agree; the 28-tier social network at 1,000 requests/s against real time; growth
@@ -12,6 +13,10 @@ Online Boutique and Train Ticket), simulated and compared with the recorded late
 measurements of Hotel Reservation, predicted from the rate and the cores of each row. FOLDER is the
 public data, `services` below it.
 
+`lab`: the starter application as real processes, the limit of one service at seven values, and what
+the simulator predicts after a calibration at the first (`gnomon services lab --sweep`). Needs root, and
+a machine that does little else.
+
 Times are CPU seconds, medians of repeats with their spread; every run has to have answered all
 requests.
 """
@@ -20,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import tarfile
 import tempfile
@@ -296,15 +302,32 @@ def recorded_hotel(folder: Path, rows_each: int = 40) -> list[dict[str, Any]]:
     return found
 
 
+def lab(repeats: int) -> dict[str, Any]:
+    from gnomon import report
+    from gnomon.ingest.services.application_file import read_application
+    from gnomon.systems.services.lab_result import sweep_to_result, sweep_to_script
+    from gnomon.systems.services.sweep import sweep
+
+    found = sweep(
+        read_application("bundled:starter"), "logic", [None, 1.0, 0.6, 0.5, 0.42, 0.33, 1.0], repeats=repeats,
+        cores=os.cpu_count() or 1,
+    )  # fmt: skip
+    report.print_result(sweep_to_result(found))
+    return sweep_to_script(found)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["speed", "recorded"])
+    parser.add_argument("part", choices=["speed", "recorded", "lab"])
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     if given.part == "speed":
         found: Any = speed(quick=given.quick)
+    elif given.part == "lab":
+        found = lab(given.repeats)
     else:
         found = {
             "spans": recorded_spans(given.data / "services"),

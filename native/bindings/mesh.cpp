@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "bindings/structs.hpp"
-#include "engine/mesh/draw.hpp"
 #include "engine/mesh/histogram.hpp"
 
 namespace gnomon::bindings {

@@ -50,9 +50,9 @@ Work parse_work(JsonCursor& cursor) {
         else if (key == "quantiles")
             json::list(cursor, [&] {
                 cursor.expect('[');
-                const double percentile = json::number(cursor);
+                work.share.push_back(json::number(cursor) / 100.0);
                 cursor.expect(',');
-                work.quantiles.emplace_back(percentile, json::number(cursor));
+                work.value.push_back(json::number(cursor));
                 cursor.expect(']');
             });
         else fail_unknown(key);

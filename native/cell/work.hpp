@@ -2,39 +2,29 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "cell/clock.hpp"
+#include "engine/draw.hpp"
 #include "engine/rng.hpp"
 
 namespace gnomon::cell {
 
-/// A time in milliseconds: constant, log-normal, exponential, or straight lines between percentiles.
+/// A time as a configuration gives it, in milliseconds.
 struct Work {
     double mean = 0.0, cv = 0.0;
     bool is_exponential = false;
-    std::vector<std::pair<double, double>> quantiles;  // percentile, milliseconds; ascending
+    std::vector<double> share, value;  // measured: shares of requests, and milliseconds; ascending
 
-    [[nodiscard]] std::int64_t draw_ns(Rng& rng) const { return static_cast<std::int64_t>(draw_ms(rng) * 1e6); }
+    [[nodiscard]] std::int64_t draw_ns(Rng& rng) const { return static_cast<std::int64_t>(draw()(rng) * 1e6); }
 
 private:
-    [[nodiscard]] double draw_ms(Rng& rng) const {
-        if (quantiles.size() >= 2) return interpolate(100.0 * rng.uniform());
-        if (is_exponential) return rng.exponential(mean);
-        if (mean <= 0.0 || cv <= 0.0) return mean;
-        const double variance = std::log1p(cv * cv);
-        return std::exp(std::log(mean) - variance / 2 + std::sqrt(variance) * rng.normal());
-    }
-
-    [[nodiscard]] double interpolate(double percentile) const {
-        const auto above = std::upper_bound(quantiles.begin() + 1, quantiles.end() - 1, percentile,
-                                            [](double p, const auto& point) { return p < point.first; });
-        const auto [q, b] = *above;
-        const auto [p, a] = *(above - 1);
-        return q > p ? a + (b - a) * (percentile - p) / (q - p) : b;
+    [[nodiscard]] Draw draw() const {
+        if (share.size() >= 2) return {Shape::quantiles, 0.0, 0.0, share, value};
+        if (is_exponential) return {Shape::exponential, mean, 0.0, {}, {}};
+        if (mean > 0.0 && cv > 0.0) return lognormal(mean, cv);
+        return {Shape::constant, mean, 0.0, {}, {}};
     }
 };
 

@@ -5,8 +5,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "engine/draw.hpp"
 #include "engine/indexed_queue.hpp"
-#include "engine/mesh/draw.hpp"
 #include "engine/mesh/histogram.hpp"
 #include "engine/rng.hpp"
 #include "tests/test.hpp"
@@ -227,7 +227,7 @@ void buckets_hold_their_values() {
 }
 
 void correlated_draws_keep_their_distribution() {
-    const auto draw = mesh::lognormal(10.0, 1.0);
+    const auto draw = lognormal(10.0, 1.0);
     Rng rng(3);
     double plain = 0.0, correlated = 0.0;
     constexpr int count = 200'000;

@@ -6,10 +6,10 @@
 #include <map>
 #include <stdexcept>
 
+#include "engine/draw.hpp"
 #include "engine/event_queue.hpp"
 #include "engine/index.hpp"
 #include "engine/indexed_queue.hpp"
-#include "engine/mesh/draw.hpp"
 #include "engine/mesh/parts.hpp"
 #include "engine/rng.hpp"
 

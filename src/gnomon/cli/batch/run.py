@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-import msgspec
 from cyclopts import Parameter
 
 from gnomon.cli.batch.grid import check_draw, find_hours, find_jobs
+from gnomon.cli.listing import print_registry
 from gnomon.cli.output import Output, show
 from gnomon.cli.sources import Source
 from gnomon.cli.typed import typed_command
@@ -213,16 +213,7 @@ def policies(*, json: _Flag = False) -> None:
     """
     from gnomon.decide.cluster import cluster_policies
 
-    about = [cluster_policies.describe(name) for name in cluster_policies.names()]
-    if json:
-        schemas = {
-            one.name: {"about": one.doc, "wraps": one.is_wrapper,
-                       "parameters": cluster_policies.schema(one.name)}
-            for one in about
-        }  # fmt: skip
-        print(msgspec.json.format(msgspec.json.encode(schemas), indent=2).decode())
-        return
-    print("\n".join(map(str, about)))
+    print_registry(cluster_policies, json=json)
 
 
 _T = TypeVar("_T")

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
+from gnomon.cli.listing import print_registry
 from gnomon.cli.output import Output, show
 from gnomon.cli.services.options import Flag, RunOptions, files_of, make_setup
 from gnomon.cli.typed import typed_command
@@ -99,15 +98,7 @@ def managers(*, json: Flag = False) -> None:
     """
     from gnomon.decide.services import service_policies
 
-    about = [service_policies.describe(name) for name in service_policies.names()]
-    if json:
-        schemas = {
-            one.name: {"about": one.doc, "parameters": service_policies.schema(one.name)}
-            for one in about
-        }
-        print(msgspec.json.format(msgspec.json.encode(schemas), indent=2).decode())
-        return
-    print("\n".join(map(str, about)))
+    print_registry(service_policies, json=json)
 
 
 def _only_one(values: Sequence[_T], option: str) -> Sequence[_T]:

@@ -6,42 +6,75 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from gnomon.act.local import Reading
-from gnomon.graph.application import Application, as_work
+from gnomon.graph.application import Application, RequestClass, Work, as_work
 from gnomon.sim.mesh import MeshSim, poisson_requests
 from gnomon.units import MILLISECOND_NS, SECOND_NS
 
+Floats = NDArray[np.float64]
+
 #: Rounds of adjusting the network to the measured median.
 _ROUNDS = 6
+#: Where the measured latency is compared with the simulated one.
+_PERCENTILES = (0.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 100.0)
+#: Requests that a class needs before its tail says anything.
+_FEWEST = 100
 
 
 def calibrated(
-    app: Application, readings: Sequence[Reading], limit: float | None, service: str, rate: float,
-    p50_ms: float,
+    app: Application, readings: Sequence[Reading], latency_ms: Sequence[Sequence[Floats]], *,
+    limit: float | None, service: str, rate: float,
 ) -> Application:  # fmt: skip
-    """The application with overheads and network time as measured at one limit.
+    """The application with costs as measured at one limit.
 
-    Overhead: CPU time that a call cost on average, less what its work draws. Network: what makes
-    the simulated median that of the client, one hop after the other.
+    - Overhead: CPU time that a call cost on average, less what its work draws.
+    - Network: what makes the simulated median that of the client, one hop after the other.
+    - Jitter: what the client saw in the tail beyond that (the scheduler, a hypervisor that takes
+      the CPU away): time off the CPU at the first service.
+
+    Args:
+        app: As it ran in the lab.
+        readings: Counters of each pass at this limit.
+        latency_ms: Of each pass, by class: what the client saw.
+        limit: Of the service; so it is simulated.
     """
-    used_ms = np.sum([one.usage_ns for one in readings], axis=0) / MILLISECOND_NS
-    calls = np.sum([one.arrived for one in readings], axis=0)
+    # Medians over the passes: one that was disturbed must not count.
+    each_ms = [one.usage_ns / np.maximum(one.arrived, 1) / MILLISECOND_NS for one in readings]
+    measured_ms = np.median(each_ms, axis=0)
     services = {}
     for s, (name, about) in enumerate(app.services.items()):
-        drawn_ms = _drawn_ms(app, name)
-        measured_ms = used_ms[s] / calls[s] if calls[s] else drawn_ms
-        overhead_ms = round(max(float(measured_ms - drawn_ms), 0.0), 4)
+        overhead_ms = round(max(float(measured_ms[s]) - _drawn_ms(app, name), 0.0), 4)
         services[name] = msgspec.structs.replace(about, overhead_ms=overhead_ms)
-    tuned = msgspec.structs.replace(app, services=services, network_ms=0.0)
+    cap = msgspec.structs.replace(services[service], cpu_limit=limit)
+    tuned = msgspec.structs.replace(app, services=services | {service: cap}, network_ms=0.0)
+    median_ms = float(np.median([np.median(np.concatenate(one)) for one in latency_ms]))
     network_ms = 0.0
     for _ in range(_ROUNDS):
         tuned = msgspec.structs.replace(tuned, network_ms=round(network_ms, 4))
-        hops = _hops(app)
-        network_ms = max(
-            network_ms + (p50_ms - _median_ms(tuned, service, limit, rate)) / hops, 0.0
+        missing_ms = median_ms - float(np.median(np.concatenate(_simulated(tuned, rate))))
+        network_ms = max(network_ms + missing_ms / _hops(app), 0.0)
+    classes = {
+        name: _with_jitter(one, passes, simulated)
+        for (name, one), passes, simulated in zip(
+            tuned.classes.items(), zip(*latency_ms), _simulated(tuned, rate)
         )
-    return tuned
+    }
+    return msgspec.structs.replace(tuned, classes=classes)
+
+
+def _with_jitter(one: RequestClass, passes: Sequence[Floats], simulated: Floats) -> RequestClass:
+    full = [measured for measured in passes if len(measured) >= _FEWEST]
+    if not full or not len(simulated) or as_work(one.call.wait_ms) != Work():
+        return one
+    measured = np.median([np.percentile(latency, _PERCENTILES) for latency in full], axis=0)
+    beyond = measured - np.percentile(simulated, _PERCENTILES)
+    rising = np.maximum.accumulate(np.maximum(beyond, 0.0)).round(4)
+    if not rising.any():
+        return one
+    jitter = Work(quantiles=dict(zip(_PERCENTILES, rising.tolist())))
+    return msgspec.structs.replace(one, call=msgspec.structs.replace(one.call, wait_ms=jitter))
 
 
 def _drawn_ms(app: Application, service: str) -> float:
@@ -59,10 +92,13 @@ def _hops(app: Application) -> float:
     return 2 * sum(shares[name] * sum(found.values()) for name, found in app.visits().items())
 
 
-def _median_ms(app: Application, service: str, limit: float | None, rate: float) -> float:
-    sim = MeshSim(app, poisson_requests(app, [rate] * 60, seed=7), seed=7, keep_requests=True)
-    if limit is not None:
-        sim.set_limit(list(app.services).index(service), limit)
+def _simulated(app: Application, rate: float) -> list[Floats]:
+    """Latency by class, in ms."""
+    arrivals = poisson_requests(app, [rate] * 60, seed=7)
+    sim = MeshSim(app, arrivals, seed=7, keep_requests=True)
     sim.advance(90 * SECOND_NS)
     latency = sim.request_latency_ns
-    return float(np.median(latency[latency >= 0])) / MILLISECOND_NS
+    return [
+        latency[(latency >= 0) & (arrivals.request_class == c)] / MILLISECOND_NS
+        for c in range(len(app.classes))
+    ]

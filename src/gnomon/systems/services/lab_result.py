@@ -12,7 +12,7 @@ import numpy as np
 from gnomon.report import Figure, Line, LineChart, Manifest, Result
 from gnomon.systems.services.lab import FOREIGN_CORES, LabOutcome
 from gnomon.systems.services.run_result import to_result as run_result
-from gnomon.systems.services.sweep import Row, Sweep
+from gnomon.systems.services.sweep import QUIET_CORES, Row, Sweep
 from gnomon.systems.services.trial import Setup
 from gnomon.table import Table
 
@@ -61,7 +61,7 @@ def sweep_to_result(
     units = {name: name.rsplit("_", 1)[-1].replace("pct", "%") for name in rows[0]
              if name.endswith(("_ms", "_pct", "_s"))}  # fmt: skip
     notes = [sweep.note] if sweep.note else []
-    noisy = [row for row in sweep.measured if row.foreign_cores > FOREIGN_CORES]
+    noisy = [row for row in sweep.measured if row.foreign_cores > QUIET_CORES]
     if noisy:
         notes.append(f"{len(noisy)} rows stayed noisy after all attempts: others used "
                      f"{max(row.foreign_cores for row in noisy):.1f} cores.")  # fmt: skip

@@ -15,16 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.act.local import Reading, percentiles_ms
+from gnomon.act.local.client import OK
 from gnomon.errors import InputError
 from gnomon.graph.application import Application, Host
 from gnomon.sim.mesh import Arrivals, MeshSim, poisson_requests
 from gnomon.systems.services.calibrate import calibrated
-from gnomon.systems.services.lab import FOREIGN_CORES, LabRun
+from gnomon.systems.services.lab import LabRun
 from gnomon.units import MILLISECOND_NS, SECOND_NS
 
 Floats = NDArray[np.float64]
 
-#: A row that others disturbed is measured again, so often.
+#: A row in which others used more than this is measured again, so often.
+QUIET_CORES = 0.1
 _ATTEMPTS = 3
 #: Of each row: until the change of the limit has settled. Queues of the row before drain first.
 _SETTLE_S = 1.0
@@ -39,7 +41,7 @@ class Row(msgspec.Struct, frozen=True):
         throttled_pct: Of CFS periods.
         throttled_s: How long replicas stood still.
         pool_p99_ms: What calls of the callers waited for a connection, measured only.
-        foreign_cores: Of other processes, measured only.
+        foreign_cores: Of other processes and of other virtual machines (steal), measured only.
     """
 
     limit: float | None
@@ -56,11 +58,18 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True, eq=False):
-    """What arrived during a row, from the moment that its limit was set: for the simulator."""
+    """What arrived during a row, from the moment that its limit was set: for the simulator.
+
+    Attributes:
+        from_s: When the row itself begins.
+        row_s: How long it is.
+        latency_ms: By class: what the client saw in the row.
+    """
 
     arrivals: Arrivals
     from_s: float
     row_s: float
+    latency_ms: list[Floats]
 
 
 class Sweep(msgspec.Struct, frozen=True, eq=False):
@@ -94,7 +103,7 @@ class Sweep(msgspec.Struct, frozen=True, eq=False):
 
 def sweep(
     app: Application, service: str, limits: Sequence[float | None], *, row_s: float = 12.0,
-    rate: float | None = None, cores: int, seed: int = 0, foreign_cores: float = FOREIGN_CORES,
+    rate: float | None = None, cores: int, seed: int = 0, foreign_cores: float = QUIET_CORES,
     repeats: int = 1, on_row: Callable[[Row], None] | None = None,
 ) -> Sweep:  # fmt: skip
     """Measures every limit in one lab, calibrates at the first, and predicts the others.
@@ -141,7 +150,10 @@ def sweep(
                     on_row(row)
         passes.append(measured)
     rows = [_median([one[i] for one in passes]) for i in range(len(limits))]
-    model = calibrated(on_host(free, cores), calibration, limits[0], service, rate, rows[0].p50_ms)
+    model = calibrated(
+        on_host(free, cores), calibration, [one[0].latency_ms for one in loads],
+        limit=limits[0], service=service, rate=rate,
+    )  # fmt: skip
     predicted = [
         _median([predict(model, service, limit, one[i], seed=seed) for one in loads])
         for i, limit in enumerate(limits)
@@ -183,7 +195,12 @@ def _measure(
     during = (due_ns >= set_ns) & (due_ns < before.now_ns + passed.elapsed_ns)
     arrivals = Arrivals(due_ns[during] - set_ns, run.load.class_index[during].astype(np.int32))
     from_s = (before.now_ns - set_ns) / SECOND_NS
-    return row, passed, Load(arrivals, from_s, passed.elapsed_ns / SECOND_NS)
+    in_row = (due_ns >= before.now_ns) & during & (np.array(run.load.outcome) == OK)
+    latency_ms = [
+        np.array(run.load.latency_ns)[in_row & (run.load.class_index == c)] / MILLISECOND_NS
+        for c in range(len(run.lab.app.classes))
+    ]
+    return row, passed, Load(arrivals, from_s, passed.elapsed_ns / SECOND_NS, latency_ms)
 
 
 def _drain(run: LabRun, service: str) -> None:
@@ -205,7 +222,7 @@ def _row(
     mine = (due_ns >= before.now_ns) & (due_ns < before.now_ns + passed.elapsed_ns)
     _wait_for(run, mine)
     outcome = np.array(load.outcome)[mine]
-    good = np.array(load.latency_ns)[mine][outcome == 1] / MILLISECOND_NS
+    good = np.array(load.latency_ns)[mine][outcome == OK] / MILLISECOND_NS
     p50, p99 = np.percentile(good, [50, 99]) if good.size else (math.nan, math.nan)
     callers = [i for i, name in enumerate(names) if service in run.lab.tiers[name].callees]
     pool = percentiles_ms(passed.pool[callers].sum(axis=0), [99.0])
@@ -214,8 +231,8 @@ def _row(
         limit, int(mine.sum()), 100.0 * used / (limit or 1.0) / max(int(passed.replicas[s]), 1),
         100.0 * int(passed.throttled[s]) / max(int(passed.periods[s]), 1),
         float(passed.throttled_ns[s]) / SECOND_NS, float(p50), float(p99),
-        100.0 * float(np.mean(outcome != 1)) if outcome.size else 0.0, float(pool[0]),
-        passed.foreign_ns / passed.elapsed_ns, attempt,
+        100.0 * float(np.mean(outcome != OK)) if outcome.size else 0.0, float(pool[0]),
+        (passed.foreign_ns + passed.steal_ns) / passed.elapsed_ns, attempt,
     )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-// Times that vary from request to request: constant, exponential, log-normal, or measured.
+// Times that vary from request to request: constant, exponential, log-normal, or measured. The
+// simulator of services and the lab's programs draw them alike.
 #pragma once
 
 #include <cmath>
@@ -8,7 +9,7 @@
 #include "engine/index.hpp"
 #include "engine/rng.hpp"
 
-namespace gnomon::mesh {
+namespace gnomon {
 
 enum class Shape : std::uint8_t { constant, exponential, lognormal, quantiles };
 
@@ -58,4 +59,4 @@ inline Draw lognormal(double mean, double cv) {
     return {Shape::lognormal, std::log(mean) - variance / 2.0, std::sqrt(variance), {}, {}};
 }
 
-}  // namespace gnomon::mesh
+}  // namespace gnomon
