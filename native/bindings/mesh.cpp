@@ -19,7 +19,8 @@ void check_mesh(const Input& in) {
                draws = in.draw_shape.size(), hosts = in.host_cores.size(), pools = in.pool_service.size();
     const auto of = [](std::size_t count, auto... columns) { return ((columns.size() == count) && ...); };
     const auto last = [](std::size_t count) { return static_cast<std::int64_t>(count) - 1; };
-    require(services > 0 && classes > 0 && draws > 0 && in.period > 0 && in.network >= 0 && in.network <= last(draws),
+    require(services > 0 && classes > 0 && draws > 0 && in.period > 0 && in.tick >= 0 && in.network >= 0 &&
+                in.network <= last(draws),
             "a mesh needs services, classes, draws and a period");
     require(of(services, in.service_workers, in.service_host, in.service_overhead, in.service_queue_limit,
                in.service_startup, in.service_is_blocking, in.service_limit, in.service_request) &&
@@ -79,8 +80,9 @@ void bind_mesh(nb::module_& m) {
         required("draw_cv", &Input::draw_cv), required("draw_points", &Input::draw_points),
         required("share", &Input::share), required("value", &Input::value),
         required("arrival_time", &Input::arrival_time), required("arrival_class", &Input::arrival_class),
-        optional("network", &Input::network), optional("period", &Input::period), optional("seed", &Input::seed),
-        optional("most_events", &Input::most_events), optional("keeps_requests", &Input::keeps_requests));
+        optional("network", &Input::network), optional("period", &Input::period), optional("tick", &Input::tick),
+        optional("seed", &Input::seed), optional("most_events", &Input::most_events),
+        optional("keeps_requests", &Input::keeps_requests));
     bind_result<Observation>(
         m, "MeshObservation", "What happened since the last look.", Column{"used", &Observation::used},
         Column{"allocated", &Observation::allocated}, Column{"periods", &Observation::periods},

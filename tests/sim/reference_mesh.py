@@ -53,6 +53,7 @@ class Replica:
         self.free = dict(pools)
         self.pool_waiting = {name: [] for name in pools}
         self.quota_left, self.is_throttled, self.rate, self.throttled = math.inf, False, 1.0, 0
+        self.must_stop = False
 
 
 class Frame:
@@ -64,7 +65,7 @@ class Frame:
 class Reference:
     def __init__(self, app, arrivals, seed=0):
         self.app = app
-        self.period = round(app.period_ms * 1e6)
+        self.period, self.tick = round(app.period_ms * 1e6), round(app.tick_ms * 1e6)
         count = sum(s.replicas for s in app.services.values())
         phases = _phases(seed, self.period, count)
         self.replicas, self.of = [], {}
@@ -139,13 +140,16 @@ class Reference:
             return boundary if self._quota(replica) > 0 else math.inf
         first = self.now + math.ceil(max(min(left for left, _ in replica.work), 0) / replica.rate)
         total = replica.rate * len(replica.work)
-        empty = (
-            self.now + math.ceil(max(replica.quota_left, 0) / total)
-            if replica.quota_left < math.inf
-            else math.inf
-        )
+        if replica.quota_left == math.inf:
+            return first
+        empty = self.now + math.ceil(max(replica.quota_left, 0) / total)
+        stop = self.now if replica.must_stop else self._tick(replica, empty)
         # A boundary fills the quota: look again there.
-        return min(first, empty if empty < boundary else boundary)
+        return min(first, stop, boundary)
+
+    def _tick(self, replica, time):
+        late = (time + replica.phase) % self.tick if self.tick else 0
+        return time + self.tick - late if late else time
 
     def _advance(self, now):
         for replica in self.replicas:
@@ -155,8 +159,9 @@ class Reference:
                 for item in replica.work:
                     item[0] -= gained
                 replica.quota_left -= gained * len(replica.work)
-            if now >= boundary:
-                replica.quota_left = self._quota(replica)
+            if now >= boundary:  # events lie at boundaries, so none is passed
+                replica.quota_left = self._quota(replica) + min(replica.quota_left, 0)
+                replica.must_stop = False
         self.now = now
 
     def _cpu_event(self, replica):
@@ -169,9 +174,11 @@ class Reference:
             if not replica.service.blocking:
                 self._dispatch(replica)
             self._stretch_done(item[1])
-        if replica.is_throttled and replica.quota_left > 0.5:
-            replica.is_throttled = False
-        if replica.work and not replica.is_throttled and replica.quota_left < 0.5:
+        due = replica.must_stop or self._tick(replica, self.now) == self.now
+        if replica.is_throttled and self.now >= replica.until:
+            replica.is_throttled, due = False, True
+        if replica.work and not replica.is_throttled and replica.quota_left < 0.5 and due:
+            replica.until = self._boundary(replica, self.now)
             replica.is_throttled = True
             replica.throttled += 1
 
@@ -251,6 +258,8 @@ class Reference:
         if frame.stretch <= 0:
             self.instant.append(frame)
         else:
+            if not frame.replica.work:
+                frame.replica.must_stop = frame.replica.quota_left < 0.5
             frame.replica.work.append([frame.stretch, frame])
 
     def _stretch_done(self, frame):

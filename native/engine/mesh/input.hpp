@@ -40,6 +40,7 @@ struct Input {
 
     std::int32_t network = 0;  // a draw
     std::int64_t period = 100'000'000;
+    std::int64_t tick = 0;  // at which quotas are enforced; 0: at once
     std::uint64_t seed = 0;
     std::int64_t most_events = INT64_MAX;
     bool keeps_requests = false;

@@ -1,12 +1,15 @@
 // The CPU of one replica: threads that share it equally, under a CFS quota.
 //
 // A group may use `quota` ns of CPU time in each period, on as many cores as it has threads that
-// run. When that is used up, all its threads stop until the next period begins. Quota that is left
-// does not carry over. Periods of different replicas begin at different times.
+// run. When that is used up, all its threads stop until the next period begins. The kernel looks at
+// its ticks only: a thread runs on to the next one, and what it overdraws is missing in the next
+// period; work that ends before that tick is not throttled. A group that wakes up with nothing left
+// stops at once. Quota that is left does not carry over. Periods of different replicas begin at
+// different times.
 //
 // Work is kept in attained service: every running thread gains at the same rate, so a stretch that
 // starts now with work w ends when `attained` has grown by w. Between two events the rate is
-// constant; the periods that pass without an event have used less than their quota, and need none.
+// constant; periods that use less than their quota need no event.
 #pragma once
 
 #include <algorithm>
@@ -64,7 +67,8 @@ private:
 
 class Processor {
 public:
-    Processor(std::int64_t period, std::int64_t phase) : period_(period), phase_(phase) {}
+    Processor(std::int64_t period, std::int64_t tick, std::int64_t phase)
+        : period_(period), tick_(tick), phase_(phase) {}
 
     [[nodiscard]] std::int32_t running() const { return static_cast<std::int32_t>(stretches_.size()); }
     [[nodiscard]] bool is_throttled() const { return is_throttled_; }
@@ -82,17 +86,28 @@ public:
         if (is_limited()) {
             const auto index = period_of(now);
             if (running > 0) count_periods(index, account);
-            const auto from = std::max(updated_, start_of(index));
-            if (index != period_index_) quota_left_ = quota_;
-            period_index_ = index;
-            if (running > 0 && !is_throttled_) quota_left_ -= running * rate_ * static_cast<double>(now - from);
+            const double rate = is_throttled_ ? 0.0 : running * rate_;
+            if (index != period_index_) {
+                const auto boundary = start_of(period_index_ + 1);
+                quota_left_ -= rate * static_cast<double>(boundary - updated_);
+                // Each period pays back a quota of what was overdrawn, busy or idle.
+                const double owed = std::min(quota_left_, 0.0);
+                quota_left_ = quota_ + std::min(owed + quota_ * static_cast<double>(index - period_index_ - 1), 0.0);
+                updated_ = std::max(boundary, start_of(index));
+                period_index_ = index;
+                must_stop_ = false;
+            }
+            quota_left_ -= rate * static_cast<double>(now - updated_);
         }
         updated_ = now;
     }
 
     /// A stretch of work begins; `owner` is given back when it is done.
     void start(double work, std::int32_t owner) {
-        if (stretches_.empty()) attained_ = 0.0;  // keeps the sums small
+        if (stretches_.empty()) {
+            attained_ = 0.0;  // keeps the sums small
+            must_stop_ = is_limited() && quota_left_ < 0.5;
+        }
         stretches_.push_back({attained_ + work, started_++, owner});
         std::push_heap(stretches_.begin(), stretches_.end(), ends_later);
     }
@@ -109,8 +124,12 @@ public:
     /// Stops or starts the threads as the quota says; whether that changed.
     bool enforce_quota(CpuAccount& account) {
         const bool was = is_throttled_;
-        if (is_throttled_ && updated_ >= throttled_until_) is_throttled_ = false;
-        if (is_limited() && !is_throttled_ && !stretches_.empty() && quota_left_ < 0.5) {
+        bool is_due = must_stop_ || at_tick(updated_) == updated_;
+        if (is_throttled_ && updated_ >= throttled_until_) {
+            is_throttled_ = false;
+            is_due = true;  // what was overdrawn may be more than the new quota
+        }
+        if (is_limited() && !is_throttled_ && !stretches_.empty() && quota_left_ < 0.5 && is_due) {
             is_throttled_ = true;
             throttled_until_ = start_of(period_of(updated_) + 1);
             account.add_throttled(updated_, throttled_until_);
@@ -127,7 +146,7 @@ public:
         quota_ = cores * static_cast<double>(period_);
         quota_left_ = quota_;
         period_index_ = period_of(now);
-        is_throttled_ = false;
+        is_throttled_ = must_stop_ = false;
     }
 
     /// When something happens here next, if nothing else does.
@@ -139,10 +158,12 @@ public:
         if (is_limited()) {
             const double total = rate_ * static_cast<double>(stretches_.size());
             const auto boundary = start_of(period_of(updated_) + 1);
-            if (quota_left_ < total * static_cast<double>(boundary - updated_))
-                next = std::min(next, after(updated_, quota_left_ / total));
-            else if (quota_ < total * static_cast<double>(period_))
-                next = std::min(next, after(boundary, quota_ / total));
+            if (quota_left_ < total * static_cast<double>(boundary - updated_)) {
+                const auto empty = after(updated_, quota_left_ / total);
+                next = std::min({next, boundary, must_stop_ ? updated_ : at_tick(empty)});
+            } else if (quota_ < total * static_cast<double>(period_)) {
+                next = std::min(next, boundary);
+            }
         }
         return next;
     }
@@ -162,6 +183,11 @@ private:
     [[nodiscard]] std::int64_t period_of(std::int64_t now) const { return (now + phase_) / period_; }
     [[nodiscard]] std::int64_t start_of(std::int64_t index) const { return index * period_ - phase_; }
 
+    /// The first tick from a time on.
+    [[nodiscard]] std::int64_t at_tick(std::int64_t time) const {
+        return tick_ == 0 ? time : (time + phase_ + tick_ - 1) / tick_ * tick_ - phase_;
+    }
+
     static std::int64_t after(std::int64_t from, double ns) {
         return ns < 4e18 ? from + static_cast<std::int64_t>(std::ceil(std::max(ns, 0.0))) : never;
     }
@@ -173,13 +199,14 @@ private:
         counted_ = index;
     }
 
-    std::int64_t period_, phase_;
+    std::int64_t period_, tick_, phase_;
     std::vector<Stretch> stretches_;
     std::int64_t started_ = 0;
     double attained_ = 0.0, rate_ = 1.0;
     double quota_ = std::numeric_limits<double>::infinity(), quota_left_ = quota_;
     std::int64_t updated_ = 0, period_index_ = 0, counted_ = -1, throttled_until_ = 0;
     bool is_throttled_ = false;
+    bool must_stop_ = false;  // it woke up with nothing left
 };
 
 }  // namespace gnomon::mesh

@@ -203,6 +203,7 @@ class Application(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         hosts: By name; services name the one they run on.
         network_ms: One way between two services.
         period_ms: The CFS period of all limits.
+        tick_ms: The kernel enforces limits at its ticks: 4 ms at 250 Hz; 0: at once.
         rate: Requests per second that it is made for; rate traces are scaled to it.
 
     >>> starter = Application("one", {"web": Service(workers=4)},
@@ -217,6 +218,7 @@ class Application(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hosts: dict[str, Host] = {}
     network_ms: Milliseconds = 0.0
     period_ms: float = 100.0
+    tick_ms: float = 4.0
     rate: float = 100.0
 
     def __post_init__(self) -> None:
@@ -272,6 +274,7 @@ def _check(app: Application) -> None:
         )
     _number(app.rate, "$.rate", above=0.0, most=1e9)
     _number(app.period_ms, "$.period_ms", least=1.0, most=1e3)
+    _number(app.tick_ms, "$.tick_ms", least=0.0, most=app.period_ms)
     _time(app.network_ms, "$.network_ms")
     for name, host in app.hosts.items():
         where = f"$.hosts.{name}"

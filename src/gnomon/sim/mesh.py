@@ -91,7 +91,8 @@ class MeshSim:
             _core.MeshInput(
                 **columns.build(), arrival_time=arrivals.time_ns,
                 arrival_class=arrivals.request_class, network=columns.draw(app.network_ms),
-                period=round(app.period_ms * MILLISECOND_NS), seed=seed,
+                period=round(app.period_ms * MILLISECOND_NS),
+                tick=round(app.tick_ms * MILLISECOND_NS), seed=seed,
                 most_events=most_events, keeps_requests=keep_requests,
             )
         )  # fmt: skip

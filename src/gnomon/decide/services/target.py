@@ -92,7 +92,7 @@ def window_of(
         now_s=now_s, duration_s=duration_s, cpu_limit=limit.copy(),
         replicas=seen.replicas.copy(), usage=seen.used / length_ns,
         usage_samples=seen.used_slices.reshape(-1, services) / slice_ns,
-        throttled=seen.throttled / periods,
+        throttled=np.minimum(seen.throttled / periods, 1.0),
         throttled_samples=np.minimum(seen.throttled_slices.reshape(-1, services) / per_slice, 1.0),
         queue=seen.queue / length_ns, rate=seen.calls / duration_s,
         service_ms=seen.service_latency.reshape(len(PERCENTILES), services) / MILLISECOND_NS,

@@ -50,18 +50,25 @@ def calibrated(
     cap = msgspec.structs.replace(services[service], cpu_limit=limit)
     tuned = msgspec.structs.replace(app, services=services | {service: cap}, network_ms=0.0)
     median_ms = float(np.median([np.median(np.concatenate(one)) for one in latency_ms]))
-    network_ms = 0.0
-    for _ in range(_ROUNDS):
-        tuned = msgspec.structs.replace(tuned, network_ms=round(network_ms, 4))
-        missing_ms = median_ms - float(np.median(np.concatenate(_simulated(tuned, rate))))
-        network_ms = max(network_ms + missing_ms / _hops(app), 0.0)
+    tuned = _with_network(tuned, median_ms, rate)
     classes = {
         name: _with_jitter(one, passes, simulated)
         for (name, one), passes, simulated in zip(
             tuned.classes.items(), zip(*latency_ms), _simulated(tuned, rate)
         )
     }
-    return msgspec.structs.replace(tuned, classes=classes)
+    # Jitter moves the median a little: the network gives that back.
+    return _with_network(msgspec.structs.replace(tuned, classes=classes), median_ms, rate)
+
+
+def _with_network(app: Application, median_ms: float, rate: float) -> Application:
+    """The same with the network that gives this median latency."""
+    network_ms = as_work(app.network_ms).average
+    for _ in range(_ROUNDS):
+        app = msgspec.structs.replace(app, network_ms=round(network_ms, 4))
+        missing_ms = median_ms - float(np.median(np.concatenate(_simulated(app, rate))))
+        network_ms = max(network_ms + missing_ms / _hops(app), 0.0)
+    return app
 
 
 def _with_jitter(one: RequestClass, passes: Sequence[Floats], simulated: Floats) -> RequestClass:
