@@ -159,9 +159,10 @@ class Reference:
                 for item in replica.work:
                     item[0] -= gained
                 replica.quota_left -= gained * len(replica.work)
-            if now >= boundary:  # events lie at boundaries, so none is passed
+            while now >= boundary:  # several only while it is idle: else an event lies at each
                 replica.quota_left = self._quota(replica) + min(replica.quota_left, 0)
                 replica.must_stop = False
+                boundary += self.period
         self.now = now
 
     def _cpu_event(self, replica):
