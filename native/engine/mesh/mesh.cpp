@@ -608,7 +608,8 @@ void Mesh::Run::add_replica(std::int32_t s, std::int64_t startup) {
     const auto number = static_cast<std::int32_t>(replicas_.size());
     const auto host = in_.service_host[index(s)];
     const auto phase = static_cast<std::int64_t>(phase_.below(static_cast<std::uint64_t>(in_.period)));
-    replicas_.push_back({s, host, Phase::starting, Processor(in_.period, in_.tick, phase), Waiting<std::int32_t>(ranks_), {}});
+    replicas_.push_back(
+        {s, host, Phase::starting, Processor(in_.period, in_.tick, phase), Waiting<std::int32_t>(ranks_), {}});
     auto& replica = replicas_.back();
     replica.cpu.advance(now_, service.cpu);
     replica.cpu.set_limit(service.limit, now_);

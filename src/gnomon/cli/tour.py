@@ -87,8 +87,8 @@ _STOPS = {
         "aibench build bundled:cpu-gpt-mini -o {scratch}/bench",
     "services: 28 tiers through a day; how little CPU meets the SLA?":
         "services compare bundled:social-network "
-        "--managers static,hpa,autoscale-cons,autothrottle --rates diurnal --duration 4m --zone DE "
-        "--on serial",
+        "--managers static,hpa,autoscale-cons,autothrottle --rates diurnal --duration 4m "
+        "--zone DE --on serial",
     "batch: 50 queries on 100 executors; when should which stage run?":
         "batch run --grid DE --policy fifo,fair,decima,cap:fifo,pcaps:decima,pcaps+:fair "
         "--trials 3 --on serial",
