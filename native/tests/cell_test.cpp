@@ -98,7 +98,7 @@ void garbage_is_harmless() {
 void draws_have_their_means() {
     Rng rng(3);
     const Work lognormal{3.0, 0.5, false, {}}, exponential{2.0, 0.0, true, {}},
-        measured{0.0, 0.0, false, {{0, 1}, {50, 2}, {100, 5}}};
+        measured{0.0, 0.0, false, {0.0, 0.5, 1.0}, {1, 2, 5}};
     double sums[3] = {};
     constexpr int draws = 100'000;
     for (int i = 0; i < draws; ++i) {
