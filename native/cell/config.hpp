@@ -1,4 +1,4 @@
-// What a cell is told to be: its service, the call nodes that it handles, whom it calls.
+// The configuration of a cell: its service, the call nodes that it handles, whom it calls.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,7 @@ struct Config {
     std::unordered_map<std::uint32_t, Node> nodes;
 };
 
-/// What a load generator is told to send.
+/// What a load generator sends.
 struct ClientConfig {
     std::string schedule_path, results_path;
     std::int64_t grace_ns = 0;

@@ -36,7 +36,7 @@ struct Call {
 
 class Pool {
 public:
-    /// What its user is told; `sent` in the middle of call(), `ended` always from the loop.
+    /// Callbacks of its user: `sent` in the middle of call(), `ended` always from the loop.
     struct Listener {
         std::function<void(Call&)> sent;
         std::function<void(Call&, bool ok)> ended;

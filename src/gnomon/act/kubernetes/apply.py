@@ -26,7 +26,7 @@ Result = Literal["changed", "reached", "gone", "refused", "failed", "stopped"]
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of a change.
+    """The outcome of a change.
 
     Attributes:
         change: As it was sent last.

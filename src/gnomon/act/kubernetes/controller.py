@@ -44,7 +44,7 @@ class Round(msgspec.Struct, frozen=True):
         verdict: `decided`, `capped` or `held`.
         reason: Why.
         changes: What was planned.
-        outcomes: What came of it; empty where nothing is applied.
+        outcomes: The result of each; empty where nothing is applied.
         missing: Figures that could not be measured.
     """
 

@@ -158,7 +158,7 @@ def _status(controller: Controller, round_: Round) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs the operator until it is told to end."""
+    """Runs the operator until it is stopped."""
     parser = argparse.ArgumentParser("gnomon-operator", description="Manages services by object.")
     parser.add_argument("--namespace", action="append", help="where the objects are; repeatable")
     parser.add_argument("--host", default="127.0.0.1", help="for /healthz, /readyz, /metrics")

@@ -41,7 +41,7 @@ class _Captains(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Trial(msgspec.Struct, frozen=True):
-    """What came of a pair of targets: the rate then, and the cost."""
+    """A pair of targets that was tried: the rate then, and its cost."""
 
     rate: float
     first: int
