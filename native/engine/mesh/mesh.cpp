@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <stdexcept>
 
-#include "engine/draw.hpp"
 #include "engine/event_queue.hpp"
 #include "engine/index.hpp"
 #include "engine/indexed_queue.hpp"
 #include "engine/mesh/parts.hpp"
+#include "engine/mesh/tables.hpp"
 #include "engine/rng.hpp"
 
 namespace gnomon::mesh {
@@ -33,11 +32,9 @@ struct Delay {
 /// the slot of the delay.
 constexpr int slot_bits = 26;
 
-}  // namespace
-
-class Mesh::Run {
+class Play {
 public:
-    explicit Run(const Input& input);
+    explicit Play(const Input& input);
 
     void advance(std::int64_t until);
     Observation observe();
@@ -91,24 +88,25 @@ private:
     void cross_network(Kind kind, std::int32_t f);
     /// The same through the queue of events, where a chain of answers would nest too deep.
     void answer_later(std::int32_t f) {
-        delay(static_cast<std::int64_t>(draws_[index(in_.network)](network_)), Kind::answer, f);
+        delay(static_cast<std::int64_t>(tables_.draws[index(in_.network)](network_)), Kind::answer, f);
     }
     bool chance(double share) { return share >= 1.0 || (share > 0.0 && choice_.uniform() < share); }
     double draw_time(std::int32_t draw, std::int32_t r, Rng& rng) {
         const auto& request = requests_[index(r)];
-        return draws_[index(draw)](rng, in_.class_correlation[index(request.request_class)], request.mood);
+        return tables_.draws[index(draw)](rng, in_.class_correlation[index(request.request_class)], request.mood);
     }
     [[nodiscard]] bool has_free_worker(const Replica& replica) const {
         const auto s = index(replica.service);
         return (in_.service_is_blocking[s] ? replica.held : replica.cpu.running()) < in_.service_workers[s];
     }
+    [[nodiscard]] const CallAbout& about(std::int32_t f) const { return tables_.calls[index(frames_[index(f)].call)]; }
     [[nodiscard]] std::int32_t rank_of(std::int32_t f) const {
-        return rank_[index(requests_[index(frames_[index(f)].request)].request_class)];
+        return tables_.rank[index(requests_[index(frames_[index(f)].request)].request_class)];
     }
     void handle(Delay delay);
 
     Input in_;
-    std::vector<Draw> draws_;
+    Tables tables_;
     std::vector<Frame> frames_;
     std::vector<std::int32_t> free_frames_;
     std::vector<Request> requests_;
@@ -118,12 +116,10 @@ private:
     std::vector<Host> hosts_;
     std::vector<Pair> pairs_;
     std::vector<ClassWindow> windows_;
-    std::vector<std::int32_t> pair_of_call_, pool_of_call_, rank_;
     Fifo<std::int32_t> instant_;      // stretches without work: done before time goes on
     std::int32_t touched_ = none;     // a replica whose event is under way: it is looked at in the end
     std::vector<std::int32_t> made_;  // calls of the stage that is being issued
-    std::size_t ranks_ = 1;
-    IndexedQueue cpu_events_;  // by replica
+    IndexedQueue cpu_events_;         // by replica
     EventQueue delays_;
     std::vector<Delay> slots_;
     std::vector<std::int32_t> free_slots_;
@@ -133,8 +129,9 @@ private:
     Rng cpu_, wait_, choice_, network_, phase_, noise_, mood_;
 };
 
-Mesh::Run::Run(const Input& input)
+Play::Play(const Input& input)
     : in_(input),
+      tables_(input),
       cpu_(input.seed, cpu_stream),
       wait_(input.seed, wait_stream),
       choice_(input.seed, choice_stream),
@@ -142,23 +139,8 @@ Mesh::Run::Run(const Input& input)
       phase_(input.seed, phase_stream),
       noise_(input.seed, noise_stream),
       mood_(input.seed, mood_stream) {
-    for (std::size_t d = 0; d < in_.draw_shape.size(); ++d) {
-        const auto shape = static_cast<Shape>(in_.draw_shape[d]);
-        if (shape == Shape::lognormal) {
-            draws_.push_back(lognormal(in_.draw_mean[d], in_.draw_cv[d]));
-            continue;
-        }
-        const auto from = index(in_.draw_points[d]), count = index(in_.draw_points[d + 1]) - from;
-        draws_.push_back(
-            {shape, in_.draw_mean[d], 0.0, in_.share.subspan(from, count), in_.value.subspan(from, count)});
-    }
-    std::map<std::int32_t, std::int32_t, std::greater<>> by_priority;
-    for (const auto priority : in_.class_priority) by_priority[priority] = 0;
-    std::int32_t rank = 0;
-    for (auto& entry : by_priority) entry.second = rank++;
-    ranks_ = std::max<std::size_t>(by_priority.size(), 1);
-    for (const auto priority : in_.class_priority) rank_.push_back(by_priority[priority]);
-
+    for (const auto& [request_class, service] : tables_.pairs)
+        pairs_.push_back({request_class, service, 0, 0.0, 0.0, 0.0, {}, {}});
     for (std::size_t h = 0; h < in_.host_cores.size(); ++h) {
         hosts_.push_back({in_.host_cores[h],
                           in_.host_noise_cores[h],
@@ -170,15 +152,13 @@ Mesh::Run::Run(const Input& input)
                           {}});
         if (hosts_.back().noise_cores > 0.0) switch_noise(static_cast<std::int32_t>(h));
     }
-    const auto services = in_.service_replicas.size();
-    for (std::size_t s = 0; s < services; ++s) {
+    for (std::size_t s = 0; s < in_.service_replicas.size(); ++s) {
         services_.push_back({in_.service_limit[s],
                              in_.service_request[s],
                              {},
                              {},
                              0,
-                             Waiting<std::int32_t>(ranks_),
-                             {},
+                             Waiting<std::int32_t>(tables_.ranks),
                              {},
                              0,
                              0,
@@ -188,34 +168,8 @@ Mesh::Run::Run(const Input& input)
                              0.0});
         services_.back().cpu.slice_length = in_.period;
     }
-    for (std::size_t p = 0; p < in_.pool_service.size(); ++p)
-        services_[index(in_.pool_service[p])].pools.emplace_back(in_.pool_callee[p], in_.pool_size[p]);
-    for (std::size_t s = 0; s < services; ++s)
+    for (std::size_t s = 0; s < services_.size(); ++s)
         for (std::int32_t i = 0; i < in_.service_replicas[s]; ++i) add_replica(static_cast<std::int32_t>(s), 0);
-
-    // Trees of calls: whose connections a call needs, and where its time is counted.
-    const auto calls = in_.call_service.size();
-    pair_of_call_.assign(calls, none);
-    pool_of_call_.assign(calls, none);
-    std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> pair_of;
-    std::vector<std::int32_t> class_of(calls, none);
-    for (std::size_t c = 0; c < in_.class_call.size(); ++c)
-        class_of[index(in_.class_call[c])] = static_cast<std::int32_t>(c);
-    for (std::size_t c = 0; c < calls; ++c) {
-        const auto service = in_.call_service[c];
-        const auto [place, is_new] =
-            pair_of.try_emplace({class_of[c], service}, static_cast<std::int32_t>(pairs_.size()));
-        if (is_new) pairs_.push_back({class_of[c], service, 0, 0.0, 0.0, 0.0, {}, {}});
-        pair_of_call_[c] = place->second;
-        const auto& pools = services_[index(service)].pools;
-        for (auto s = in_.call_stage[c]; s < in_.call_stage[c + 1]; ++s)
-            for (auto below = in_.stage_call[index(s)]; below < in_.stage_call[index(s) + 1]; ++below) {
-                class_of[index(below)] = class_of[c];
-                for (std::size_t p = 0; p < pools.size(); ++p)
-                    if (pools[p].first == in_.call_service[index(below)])
-                        pool_of_call_[index(below)] = static_cast<std::int32_t>(p);
-            }
-    }
     windows_.resize(in_.class_call.size());
     if (in_.keeps_requests) {
         kept_.latency.assign(in_.arrival_time.size(), -1);
@@ -225,7 +179,7 @@ Mesh::Run::Run(const Input& input)
 
 // --- slots ---------------------------------------------------------------------------------------
 
-std::int32_t Mesh::Run::new_frame(std::int32_t call, std::int32_t request, std::int32_t parent) {
+std::int32_t Play::new_frame(std::int32_t call, std::int32_t request, std::int32_t parent) {
     std::int32_t f = static_cast<std::int32_t>(frames_.size());
     if (free_frames_.empty()) {
         frames_.emplace_back();
@@ -245,7 +199,7 @@ std::int32_t Mesh::Run::new_frame(std::int32_t call, std::int32_t request, std::
     return f;
 }
 
-void Mesh::Run::free_frame(std::int32_t f) {
+void Play::free_frame(std::int32_t f) {
     auto& frame = frames_[index(f)];
     ++frame.generation;
     free_frames_.push_back(f);
@@ -253,7 +207,7 @@ void Mesh::Run::free_frame(std::int32_t f) {
     end_request_if_done(frame.request);
 }
 
-void Mesh::Run::end_request_if_done(std::int32_t r) {
+void Play::end_request_if_done(std::int32_t r) {
     auto& request = requests_[index(r)];
     if (request.frames > 0 || !request.is_answered) return;
     if (!request.is_recorded) record(r, Status::answered);
@@ -263,7 +217,7 @@ void Mesh::Run::end_request_if_done(std::int32_t r) {
 
 // --- a call --------------------------------------------------------------------------------------
 
-void Mesh::Run::arrive_request(std::int64_t number) {
+void Play::arrive_request(std::int64_t number) {
     std::int32_t r = static_cast<std::int32_t>(requests_.size());
     if (free_requests_.empty()) {
         requests_.emplace_back();
@@ -286,12 +240,11 @@ void Mesh::Run::arrive_request(std::int64_t number) {
     issue(new_frame(in_.class_call[c], r, client));
 }
 
-void Mesh::Run::issue(std::int32_t f) {
+void Play::issue(std::int32_t f) {
     auto& frame = frames_[index(f)];
-    const auto c = index(frame.call);
-    if (in_.call_timeout[c] >= 0 && frame.parent != client)
-        delay(in_.call_timeout[c], Kind::time_out, f, frame.generation);
-    const auto pool = frame.parent == client ? none : pool_of_call_[c];
+    const auto& call = about(f);
+    if (call.timeout >= 0 && frame.parent != client) delay(call.timeout, Kind::time_out, f, frame.generation);
+    const auto pool = call.pool;
     if (pool != none) {
         auto& connections = replicas_[index(frames_[index(frame.parent)].replica)].pools[index(pool)];
         if (connections.free == 0) {
@@ -304,35 +257,36 @@ void Mesh::Run::issue(std::int32_t f) {
     send(f);
 }
 
-void Mesh::Run::send(std::int32_t f) {
+void Play::send(std::int32_t f) {
     auto& frame = frames_[index(f)];
     frame.is_sent = true;
     if (frame.parent >= 0) {
         auto& parent = frames_[index(frame.parent)];
-        services_[index(in_.call_service[index(parent.call)])].pool_wait += static_cast<double>(now_ - frame.issued);
+        services_[index(about(frame.parent).service)].pool_wait += static_cast<double>(now_ - frame.issued);
         if (parent.outstanding++ == 0) parent.awaited_since = now_;
     }
     cross_network(Kind::arrive, f);
 }
 
-void Mesh::Run::cross_network(Kind kind, std::int32_t f) {
-    const auto& draw = draws_[index(in_.network)];
+void Play::cross_network(Kind kind, std::int32_t f) {
+    const auto& draw = tables_.draws[index(in_.network)];
     if (!draw.is_zero()) delay(static_cast<std::int64_t>(draw(network_)), kind, f);
     else if (kind == Kind::arrive) arrive(f);
     else answer(f);
 }
 
-void Mesh::Run::arrive(std::int32_t f) {
-    if (!in_.call_is_queued[index(frames_[index(f)].call)]) return give_to_replica(f);
+void Play::arrive(std::int32_t f) {
+    if (!about(f).is_queued) return give_to_replica(f);
     // The message is in the queue: its work has a frame of its own, which nobody waits for.
     const auto work = new_frame(frames_[index(f)].call, frames_[index(f)].request, given_up);
     give_to_replica(work);
     answer_later(f);
 }
 
-void Mesh::Run::give_to_replica(std::int32_t f) {
+void Play::give_to_replica(std::int32_t f) {
     auto& frame = frames_[index(f)];
-    const auto s = in_.call_service[index(frame.call)];
+    const auto& call = about(f);
+    const auto s = call.service;
     auto& service = services_[index(s)];
     frame.arrived = frame.queued_since = now_;
     if (service.ready.empty()) {
@@ -350,15 +304,14 @@ void Mesh::Run::give_to_replica(std::int32_t f) {
         return answer_later(f);
     }
     ++replica.inside;
-    const auto c = index(frame.call);
-    const auto parts = 1 + in_.call_stage[c + 1] - in_.call_stage[c];
+    const auto parts = 1 + call.end_stage - call.first_stage;
     const double work =
-        draw_time(in_.call_cpu[c], frame.request, cpu_) + draws_[index(in_.service_overhead[index(s)])](cpu_);
+        draw_time(call.cpu, frame.request, cpu_) + tables_.draws[index(in_.service_overhead[index(s)])](cpu_);
     frame.stretch = work / parts;
     wait_for_worker(f);
 }
 
-void Mesh::Run::wait_for_worker(std::int32_t f) {
+void Play::wait_for_worker(std::int32_t f) {
     auto& frame = frames_[index(f)];
     frame.queued_since = now_;
     auto& replica = replicas_[index(frame.replica)];
@@ -371,7 +324,7 @@ void Mesh::Run::wait_for_worker(std::int32_t f) {
     count_waiting(services_[s], 1);
 }
 
-void Mesh::Run::dispatch(std::int32_t number) {
+void Play::dispatch(std::int32_t number) {
     auto& replica = replicas_[index(number)];
     const auto s = index(replica.service);
     const bool is_blocking = in_.service_is_blocking[s];
@@ -384,46 +337,46 @@ void Mesh::Run::dispatch(std::int32_t number) {
     }
 }
 
-void Mesh::Run::start_stretch(std::int32_t f) {
+void Play::start_stretch(std::int32_t f) {
     const auto& frame = frames_[index(f)];
     if (frame.stretch <= 0.0) return instant_.push(f);
     auto& replica = replicas_[index(frame.replica)];
     replica.cpu.advance(now_, services_[index(replica.service)].cpu);
     replica.cpu.start(frame.stretch, f);
-    pairs_[index(pair_of_call_[index(frame.call)])].cpu += frame.stretch;
+    pairs_[index(about(f).pair)].cpu += frame.stretch;
     touch(frame.replica);
 }
 
-void Mesh::Run::stretch_done(std::int32_t f) {
+void Play::stretch_done(std::int32_t f) {
     auto& frame = frames_[index(f)];
-    const auto& wait = draws_[index(in_.call_wait[index(frame.call)])];
-    if (!frame.has_waited && !wait.is_zero()) {
+    const auto wait = about(f).wait;
+    if (!frame.has_waited && !tables_.draws[index(wait)].is_zero()) {
         frame.has_waited = true;
-        const auto ns = draw_time(in_.call_wait[index(frame.call)], frame.request, wait_);
+        const auto ns = draw_time(wait, frame.request, wait_);
         return delay(static_cast<std::int64_t>(ns), Kind::waited, f);
     }
     proceed(f);
 }
 
-void Mesh::Run::proceed(std::int32_t f) {
-    const auto c = index(frames_[index(f)].call);
-    const auto stage = in_.call_stage[c] + frames_[index(f)].stage;
-    if (stage == in_.call_stage[c + 1]) {
-        if (chance(in_.call_error_share[c])) frames_[index(f)].is_failed = true;
+void Play::proceed(std::int32_t f) {
+    const auto& call = about(f);
+    const auto stage = call.first_stage + frames_[index(f)].stage;
+    if (stage == call.end_stage) {
+        if (chance(call.error_share)) frames_[index(f)].is_failed = true;
         return finish(f);
     }
     // All are chosen before the first is issued: its answer may come at once.
     const auto first = in_.stage_call[index(stage)], last = in_.stage_call[index(stage) + 1];
     made_.clear();
     for (auto below = first; below < last; ++below)
-        if (chance(in_.call_probability[index(below)])) made_.push_back(below);
+        if (chance(tables_.calls[index(below)].probability)) made_.push_back(below);
     if (made_.empty()) return stage_done(f);
     frames_[index(f)].pending = static_cast<std::int32_t>(made_.size());
     const auto request = frames_[index(f)].request;
     for (const auto below : made_) issue(new_frame(below, request, f));
 }
 
-void Mesh::Run::stage_done(std::int32_t f) {
+void Play::stage_done(std::int32_t f) {
     auto& frame = frames_[index(f)];
     ++frame.stage;
     if (frame.is_failed) return finish(f);
@@ -431,9 +384,9 @@ void Mesh::Run::stage_done(std::int32_t f) {
     else wait_for_worker(f);
 }
 
-void Mesh::Run::finish(std::int32_t f) {
+void Play::finish(std::int32_t f) {
     const auto& frame = frames_[index(f)];
-    auto& pair = pairs_[index(pair_of_call_[index(frame.call)])];
+    auto& pair = pairs_[index(about(f).pair)];
     const auto exclusive = now_ - frame.arrived - static_cast<std::int64_t>(frame.awaited);
     ++pair.calls;
     pair.exclusive += static_cast<double>(exclusive);
@@ -446,7 +399,7 @@ void Mesh::Run::finish(std::int32_t f) {
     else cross_network(Kind::answer, f);
 }
 
-void Mesh::Run::leave_replica(std::int32_t f) {
+void Play::leave_replica(std::int32_t f) {
     const auto number = frames_[index(f)].replica;
     auto& replica = replicas_[index(number)];
     --replica.inside;
@@ -457,7 +410,7 @@ void Mesh::Run::leave_replica(std::int32_t f) {
     release_if_empty(number);
 }
 
-void Mesh::Run::answer(std::int32_t f) {
+void Play::answer(std::int32_t f) {
     const auto frame = frames_[index(f)];
     if (frame.parent == client) {
         auto& request = requests_[index(frame.request)];
@@ -472,13 +425,13 @@ void Mesh::Run::answer(std::int32_t f) {
     child_answered(frame.parent, frame.call, frame.attempt, frame.is_failed);
 }
 
-void Mesh::Run::leave_caller(std::int32_t f) {
+void Play::leave_caller(std::int32_t f) {
     auto& frame = frames_[index(f)];
     auto& parent = frames_[index(frame.parent)];
     if (frame.is_sent && --parent.outstanding == 0) parent.awaited += static_cast<double>(now_ - parent.awaited_since);
     if (!frame.has_connection) return;
     frame.has_connection = false;
-    auto& pool = replicas_[index(parent.replica)].pools[index(pool_of_call_[index(frame.call)])];
+    auto& pool = replicas_[index(parent.replica)].pools[index(about(f).pool)];
     ++pool.free;
     while (pool.free > 0 && !pool.waiting.empty()) {
         const auto ticket = pool.waiting.pop();
@@ -489,8 +442,8 @@ void Mesh::Run::leave_caller(std::int32_t f) {
     }
 }
 
-void Mesh::Run::child_answered(std::int32_t parent, std::int32_t call, std::int32_t attempt, bool is_failed) {
-    if (is_failed && attempt < in_.call_retries[index(call)]) {
+void Play::child_answered(std::int32_t parent, std::int32_t call, std::int32_t attempt, bool is_failed) {
+    if (is_failed && attempt < tables_.calls[index(call)].retries) {
         const auto again = new_frame(call, frames_[index(parent)].request, parent);
         frames_[index(again)].attempt = attempt + 1;
         return delay(first_pause << std::min(attempt, 20), Kind::retry, again);
@@ -500,7 +453,7 @@ void Mesh::Run::child_answered(std::int32_t parent, std::int32_t call, std::int3
     if (--frame.pending == 0) stage_done(parent);
 }
 
-void Mesh::Run::give_up(std::int32_t f) {
+void Play::give_up(std::int32_t f) {
     const auto frame = frames_[index(f)];
     if (frame.parent < 0) return;
     leave_caller(f);
@@ -509,7 +462,7 @@ void Mesh::Run::give_up(std::int32_t f) {
     child_answered(frame.parent, frame.call, frame.attempt, true);
 }
 
-void Mesh::Run::record(std::int32_t r, Status status) {
+void Play::record(std::int32_t r, Status status) {
     auto& request = requests_[index(r)];
     if (request.is_recorded) return;
     request.is_recorded = true;
@@ -528,7 +481,7 @@ void Mesh::Run::record(std::int32_t r, Status status) {
 
 // --- CPUs, hosts and replicas --------------------------------------------------------------------
 
-void Mesh::Run::cpu_event(std::int32_t number) {
+void Play::cpu_event(std::int32_t number) {
     auto& account = services_[index(replicas_[index(number)].service)].cpu;
     replicas_[index(number)].cpu.advance(now_, account);
     touched_ = number;
@@ -543,7 +496,7 @@ void Mesh::Run::cpu_event(std::int32_t number) {
     touch(number);
 }
 
-void Mesh::Run::touch(std::int32_t number) {
+void Play::touch(std::int32_t number) {
     if (number == touched_) return;
     auto& replica = replicas_[index(number)];
     if (replica.host >= 0) {
@@ -563,7 +516,7 @@ void Mesh::Run::touch(std::int32_t number) {
 }
 
 /// Max-min by weight: nobody gets more cores than its threads want, the rest is shared.
-void Mesh::Run::share_host(Host& host) {
+void Play::share_host(Host& host) {
     struct Claim {
         double wanted, weight;
         std::int32_t replica;
@@ -594,7 +547,7 @@ void Mesh::Run::share_host(Host& host) {
     }
 }
 
-void Mesh::Run::switch_noise(std::int32_t number) {
+void Play::switch_noise(std::int32_t number) {
     auto& host = hosts_[index(number)];
     if (now_ > 0) host.is_noisy = !host.is_noisy;
     share_host(host);
@@ -603,18 +556,18 @@ void Mesh::Run::switch_noise(std::int32_t number) {
     delay(1 + static_cast<std::int64_t>(length), Kind::noise, number);
 }
 
-void Mesh::Run::add_replica(std::int32_t s, std::int64_t startup) {
+void Play::add_replica(std::int32_t s, std::int64_t startup) {
     auto& service = services_[index(s)];
     const auto number = static_cast<std::int32_t>(replicas_.size());
     const auto host = in_.service_host[index(s)];
     const auto phase = static_cast<std::int64_t>(phase_.below(static_cast<std::uint64_t>(in_.period)));
     replicas_.push_back(
-        {s, host, Phase::starting, Processor(in_.period, in_.tick, phase), Waiting<std::int32_t>(ranks_), {}});
+        {s, host, Phase::starting, Processor(in_.period, in_.tick, phase), Waiting<std::int32_t>(tables_.ranks), {}});
     auto& replica = replicas_.back();
     replica.cpu.advance(now_, service.cpu);
     replica.cpu.set_limit(service.limit, now_);
-    for (const auto& [callee, connections] : service.pools)
-        replica.pools.push_back({connections, Waiting<Ticket>(ranks_)});
+    for (const auto& [callee, connections] : tables_.pools[index(s)])
+        replica.pools.push_back({connections, Waiting<Ticket>(tables_.ranks)});
     cpu_events_.add_owner();
     service.replicas.push_back(number);
     if (host >= 0) hosts_[index(host)].replicas.push_back(number);
@@ -622,7 +575,7 @@ void Mesh::Run::add_replica(std::int32_t s, std::int64_t startup) {
     else become_ready(number);
 }
 
-void Mesh::Run::become_ready(std::int32_t number) {
+void Play::become_ready(std::int32_t number) {
     auto& replica = replicas_[index(number)];
     if (replica.phase != Phase::starting) return;
     replica.phase = Phase::ready;
@@ -637,7 +590,7 @@ void Mesh::Run::become_ready(std::int32_t number) {
     }
 }
 
-void Mesh::Run::remove_replica(std::int32_t number) {
+void Play::remove_replica(std::int32_t number) {
     auto& replica = replicas_[index(number)];
     auto& ready = services_[index(replica.service)].ready;
     ready.erase(std::remove(ready.begin(), ready.end(), number), ready.end());
@@ -645,7 +598,7 @@ void Mesh::Run::remove_replica(std::int32_t number) {
     release_if_empty(number);
 }
 
-void Mesh::Run::release_if_empty(std::int32_t number) {
+void Play::release_if_empty(std::int32_t number) {
     auto& replica = replicas_[index(number)];
     if (replica.phase != Phase::draining || replica.inside > 0) return;
     replica.phase = Phase::gone;
@@ -659,7 +612,7 @@ void Mesh::Run::release_if_empty(std::int32_t number) {
 }
 
 /// Brings what is integrated over time up to now, then changes how many wait.
-void Mesh::Run::count_waiting(Service& service, std::int64_t change) {
+void Play::count_waiting(Service& service, std::int64_t change) {
     const auto passed = static_cast<double>(now_ - service.changed);
     service.queue_time += static_cast<double>(service.waiting) * passed;
     service.replica_time += static_cast<double>(service.replicas.size()) * passed;
@@ -669,7 +622,7 @@ void Mesh::Run::count_waiting(Service& service, std::int64_t change) {
 
 // --- from outside --------------------------------------------------------------------------------
 
-void Mesh::Run::delay(std::int64_t ns, Kind kind, std::int32_t number, std::uint32_t generation) {
+void Play::delay(std::int64_t ns, Kind kind, std::int32_t number, std::uint32_t generation) {
     auto slot = static_cast<std::int64_t>(slots_.size());
     if (free_slots_.empty()) {
         slots_.push_back({kind, number, generation});
@@ -682,7 +635,7 @@ void Mesh::Run::delay(std::int64_t ns, Kind kind, std::int32_t number, std::uint
     delays_.push(ns < never - now_ ? now_ + ns : never, delays_set_++ << slot_bits | slot);
 }
 
-void Mesh::Run::handle(Delay delay) {
+void Play::handle(Delay delay) {
     const auto [kind, number, generation] = delay;
     switch (kind) {
         case Kind::arrive: return arrive(number);
@@ -703,7 +656,7 @@ void Mesh::Run::handle(Delay delay) {
     }
 }
 
-void Mesh::Run::advance(std::int64_t until) {
+void Play::advance(std::int64_t until) {
     for (;;) {
         while (!instant_.empty()) {
             if (++events_ > in_.most_events) throw std::length_error("too many events");
@@ -726,7 +679,7 @@ void Mesh::Run::advance(std::int64_t until) {
     now_ = std::max(now_, until);
 }
 
-Observation Mesh::Run::observe() {
+Observation Play::observe() {
     Observation seen;
     const auto services = services_.size(), classes = windows_.size();
     for (auto& replica : replicas_)
@@ -781,7 +734,7 @@ Observation Mesh::Run::observe() {
     return seen;
 }
 
-void Mesh::Run::set_limit(std::int32_t s, double cores) {
+void Play::set_limit(std::int32_t s, double cores) {
     auto& service = services_[index(s)];
     service.limit = cores;
     for (const auto r : service.replicas) {
@@ -792,13 +745,13 @@ void Mesh::Run::set_limit(std::int32_t s, double cores) {
     }
 }
 
-void Mesh::Run::set_request(std::int32_t s, double weight) {
+void Play::set_request(std::int32_t s, double weight) {
     services_[index(s)].request = weight;
     const auto host = in_.service_host[index(s)];
     if (host >= 0) share_host(hosts_[index(host)]);
 }
 
-void Mesh::Run::set_replicas(std::int32_t s, std::int32_t count) {
+void Play::set_replicas(std::int32_t s, std::int32_t count) {
     auto& service = services_[index(s)];
     count_waiting(service, 0);
     std::vector<std::int32_t> staying;
@@ -812,7 +765,7 @@ void Mesh::Run::set_replicas(std::int32_t s, std::int32_t count) {
         add_replica(s, in_.service_startup[index(s)]);
 }
 
-Spent Mesh::Run::spent() const {
+Spent Play::spent() const {
     Spent out;
     for (const auto& pair : pairs_) {
         out.request_class.push_back(pair.request_class);
@@ -825,6 +778,13 @@ Spent Mesh::Run::spent() const {
     }
     return out;
 }
+
+}  // namespace
+
+class Mesh::Run : public Play {
+public:
+    using Play::Play;
+};
 
 Mesh::Mesh(const Input& input) : run_(std::make_unique<Run>(input)) {}
 Mesh::~Mesh() = default;

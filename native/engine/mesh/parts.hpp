@@ -61,8 +61,7 @@ struct Service {
     double limit, request;
     std::vector<std::int32_t> replicas, ready;  // all but those that are gone; those that take calls
     std::size_t turn = 0;
-    Waiting<std::int32_t> homeless;                            // calls that found no ready replica
-    std::vector<std::pair<std::int32_t, std::int32_t>> pools;  // callee, connections
+    Waiting<std::int32_t> homeless;  // calls that found no ready replica
     CpuAccount cpu;
     std::int64_t waiting = 0, changed = 0, calls = 0;
     double queue_time = 0.0, replica_time = 0.0, pool_wait = 0.0;

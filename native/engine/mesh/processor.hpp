@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -32,7 +33,12 @@ struct CpuAccount {
     std::vector<std::int32_t> throttled_slices;
 
     void add_used(std::int64_t from, std::int64_t to, double rate) {
-        used += rate * static_cast<double>(to - from);
+        const double whole = rate * static_cast<double>(to - from);
+        used += whole;
+        if (from >= last_from_ && to <= last_to_) {  // most often it is the slice of the time before
+            used_slices.back() += whole;
+            return;
+        }
         auto slice = (from - slices_from) / slice_length;
         while (from < to) {
             const auto end = std::min(to, slices_from + (slice + 1) * slice_length);
@@ -40,6 +46,8 @@ struct CpuAccount {
             from = end;
             ++slice;
         }
+        last_from_ = slices_from + (std::ssize(used_slices) - 1) * slice_length;
+        last_to_ = last_from_ + slice_length;
     }
 
     void add_throttled(std::int64_t now, std::int64_t until) {
@@ -51,7 +59,7 @@ struct CpuAccount {
     void clear(std::int64_t now) {
         used = throttled_ns = 0.0;
         periods = throttled = 0;
-        slices_from = now;
+        slices_from = last_from_ = last_to_ = now;
         used_slices.clear();
         throttled_slices.clear();
     }
@@ -63,6 +71,8 @@ private:
         if (place >= slices.size()) slices.resize(place + 1);
         return slices[place];
     }
+
+    std::int64_t last_from_ = 0, last_to_ = 0;  // of the last slice in use
 };
 
 class Processor {
@@ -84,17 +94,16 @@ public:
             account.add_used(updated_, now, running * rate_);
         }
         if (is_limited()) {
-            const auto index = period_of(now);
+            const auto index = now < boundary_ ? period_index_ : period_of(now);
             if (running > 0) count_periods(index, account);
             const double rate = is_throttled_ ? 0.0 : running * rate_;
             if (index != period_index_) {
-                const auto boundary = start_of(period_index_ + 1);
-                quota_left_ -= rate * static_cast<double>(boundary - updated_);
+                quota_left_ -= rate * static_cast<double>(boundary_ - updated_);
                 // Each period pays back a quota of what was overdrawn, busy or idle.
                 const double owed = std::min(quota_left_, 0.0);
                 quota_left_ = quota_ + std::min(owed + quota_ * static_cast<double>(index - period_index_ - 1), 0.0);
-                updated_ = std::max(boundary, start_of(index));
-                period_index_ = index;
+                updated_ = start_of(index);
+                enter_period(index);
                 must_stop_ = false;
             }
             quota_left_ -= rate * static_cast<double>(now - updated_);
@@ -121,20 +130,19 @@ public:
         return owner;
     }
 
-    /// Stops or starts the threads as the quota says; whether that changed.
-    bool enforce_quota(CpuAccount& account) {
-        const bool was = is_throttled_;
-        bool is_due = must_stop_ || at_tick(updated_) == updated_;
+    /// Stops or starts the threads as the quota says.
+    void enforce_quota(CpuAccount& account) {
+        if (!is_limited()) return;
+        bool is_due = must_stop_;
         if (is_throttled_ && updated_ >= throttled_until_) {
             is_throttled_ = false;
             is_due = true;  // what was overdrawn may be more than the new quota
         }
-        if (is_limited() && !is_throttled_ && !stretches_.empty() && quota_left_ < 0.5 && is_due) {
-            is_throttled_ = true;
-            throttled_until_ = start_of(period_of(updated_) + 1);
-            account.add_throttled(updated_, throttled_until_);
-        }
-        return was != is_throttled_;
+        if (is_throttled_ || stretches_.empty() || quota_left_ >= 0.5) return;
+        if (!is_due && at_tick(updated_) != updated_) return;
+        is_throttled_ = true;
+        throttled_until_ = boundary_;
+        account.add_throttled(updated_, throttled_until_);
     }
 
     /// Of each running thread, in cores.
@@ -145,7 +153,7 @@ public:
     void set_limit(double cores, std::int64_t now) {
         quota_ = cores * static_cast<double>(period_);
         quota_left_ = quota_;
-        period_index_ = period_of(now);
+        enter_period(period_of(now));
         is_throttled_ = must_stop_ = false;
     }
 
@@ -157,12 +165,11 @@ public:
         std::int64_t next = after(updated_, (stretches_.front().end - attained_) / rate_);
         if (is_limited()) {
             const double total = rate_ * static_cast<double>(stretches_.size());
-            const auto boundary = start_of(period_of(updated_) + 1);
-            if (quota_left_ < total * static_cast<double>(boundary - updated_)) {
+            if (quota_left_ < total * static_cast<double>(boundary_ - updated_)) {
                 const auto empty = after(updated_, quota_left_ / total);
-                next = std::min({next, boundary, must_stop_ ? updated_ : at_tick(empty)});
+                next = std::min({next, boundary_, must_stop_ ? updated_ : at_tick(empty)});
             } else if (quota_ < total * static_cast<double>(period_)) {
-                next = std::min(next, boundary);
+                next = std::min(next, boundary_);
             }
         }
         return next;
@@ -181,6 +188,10 @@ private:
     [[nodiscard]] bool is_limited() const { return quota_ < std::numeric_limits<double>::infinity(); }
 
     [[nodiscard]] std::int64_t period_of(std::int64_t now) const { return (now + phase_) / period_; }
+    void enter_period(std::int64_t index) {
+        period_index_ = index;
+        boundary_ = start_of(index + 1);
+    }
     [[nodiscard]] std::int64_t start_of(std::int64_t index) const { return index * period_ - phase_; }
 
     /// The first tick from a time on.
@@ -193,7 +204,7 @@ private:
     }
 
     void count_periods(std::int64_t index, CpuAccount& account) {
-        const auto first = std::max(counted_ + 1, period_of(updated_));
+        const auto first = std::max(counted_ + 1, period_index_);
         if (index < first) return;
         account.periods += index - first + 1;
         counted_ = index;
@@ -204,7 +215,7 @@ private:
     std::int64_t started_ = 0;
     double attained_ = 0.0, rate_ = 1.0;
     double quota_ = std::numeric_limits<double>::infinity(), quota_left_ = quota_;
-    std::int64_t updated_ = 0, period_index_ = 0, counted_ = -1, throttled_until_ = 0;
+    std::int64_t updated_ = 0, period_index_ = 0, boundary_ = 0, counted_ = -1, throttled_until_ = 0;
     bool is_throttled_ = false;
     bool must_stop_ = false;  // it woke up with nothing left
 };
