@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gnomon import _core
 from gnomon.decide.services.state import PERCENTILES, Allocation, Window
@@ -24,6 +25,25 @@ class Target(Protocol):
 
     def apply(self, allocation: Allocation) -> None:
         """Changes what differs; NaN and -1 stay as they are."""
+
+
+class LatencyCounts(NamedTuple):
+    """Calls so far, by service, class and bucket of their exclusive latency.
+
+    Attributes:
+        counts: Services x classes x buckets.
+        edges_ms: Of the buckets; one more than there are buckets.
+    """
+
+    counts: NDArray[np.int64]
+    edges_ms: NDArray[np.float64]
+
+
+class CountingTarget(Target, Protocol):
+    """A target that knows how long the calls of each class took at each service."""
+
+    def latency_counts(self) -> LatencyCounts:
+        """Since the start."""
 
 
 class SimTarget:
@@ -75,6 +95,14 @@ class SimTarget:
             for s, weight in enumerate(allocation.cpu_request):
                 if not math.isnan(weight):
                     self.sim.set_request(s, float(weight))
+
+    def latency_counts(self) -> LatencyCounts:
+        spent = self.sim.spent()
+        counts = np.zeros(
+            (len(self.app.services), len(self.app.classes), spent.counts.shape[1]), np.int64
+        )
+        counts[spent.service, spent.request_class] = spent.counts
+        return LatencyCounts(counts, spent.bucket_ms)
 
 
 def window_of(

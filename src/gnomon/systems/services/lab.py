@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gnomon.act.local import Lab, OpenLoop, Reading, Sample, percentiles_ms
 from gnomon.act.local.client import OK, PENDING
+from gnomon.act.local.reading import bucket_edges_ns
 from gnomon.decide.services import (
     PERCENTILES,
     Allocation,
@@ -23,6 +24,7 @@ from gnomon.decide.services import (
     Window,
     manage,
 )
+from gnomon.decide.services.target import LatencyCounts
 from gnomon.graph.application import Application
 from gnomon.sim.mesh import Arrivals, poisson_requests
 from gnomon.systems.services.measure import Requests, score
@@ -74,6 +76,9 @@ class LabTarget:
             for name, weight in zip(self._names, allocation.cpu_request):
                 if not math.isnan(weight):
                     self._lab.set_request(name, float(weight))
+
+    def latency_counts(self) -> LatencyCounts:
+        return LatencyCounts(self._lab.read().exclusive.astype(np.int64), bucket_edges_ns() / 1e6)
 
     def _replicas(self, name: str) -> int:
         return len(self._lab.tiers[name].replicas)

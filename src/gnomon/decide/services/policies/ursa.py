@@ -1,0 +1,285 @@
+"""Ursa: thresholds of load per replica from an analytical plan (Zhang et al., HPCA 2024)."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+
+import msgspec
+import numpy as np
+from numpy.random import Generator
+
+from gnomon.decide.services.policy import (
+    ServicePolicy,
+    at_cap,
+    bounds,
+    service_policies,
+    worst_sla_ratio,
+)
+from gnomon.decide.services.state import PERCENTILES, Allocation, ServiceState, Window
+from gnomon.decide.services.ursa.exploration import (
+    Exploration,
+    Option,
+    Size,
+    service_loads,
+    size_for,
+)
+from gnomon.decide.services.ursa.plan import Plan, make_plan
+from gnomon.errors import Infeasible, InputError
+from gnomon.graph.application import Application
+
+#: A mix is another one if a class's share of the load has moved by more than this factor.
+_MIX = 1.5
+#: Windows with an SLA missed, out of the last ten, after which a service is explored again.
+_PERSISTENT = 5
+#: Standard deviations of a Poisson count that a rise in load must exceed.
+_CHANCE = 1.5
+#: Windows until a mean is worth comparing with.
+_SETTLED = 5
+#: What waits is worked off in so many seconds.
+_DRAIN_S = 1.0
+_P99 = PERCENTILES.index(99.0)
+
+
+class _Memory(msgspec.Struct, frozen=True):
+    """What the scaler remembers.
+
+    Attributes:
+        plan: In force.
+        rates: Class rates of the last windows, oldest first.
+        misses: Whether an SLA was missed, window by window.
+        doubted: By service: since when, and how many of its options are trusted.
+        solved_s: When the plan was made.
+        rise: By what share load may rise until the next decision.
+    """
+
+    plan: Plan | None
+    rise: float
+    rates: tuple[tuple[float, ...], ...] = ()
+    misses: tuple[bool, ...] = ()
+    doubted: dict[str, tuple[float, int]] = {}
+    solved_s: float = 0.0
+
+
+@service_policies.register("ursa")
+class Ursa(ServicePolicy, frozen=True):
+    """Ursa: every service carries at most the load per replica that a plan allows.
+
+    The plan comes from an exploration (`explored`, a file of `gnomon services explore`). Between
+    plans no model is asked: loads are compared with thresholds. The program is solved again when
+    the mix of classes has moved, and a service whose latency is not what was explored while SLAs
+    are missed is taken back to safe operating points and tried step by step again.
+
+    Load is the greatest of its means over the last windows, up to `memory_s`, so that it rises
+    quickly and falls slowly. On top comes what it may rise by before the next decision: the
+    greatest rise seen, which is forgotten with a half-life of `rise_s` seconds. `rise` is what is
+    assumed at the start, 1 for a load that may double. What waits at a service is worked off
+    within about a second: it gets the CPU for that, too.
+    """
+
+    explored: str = ""
+    decomposition: str = "joint"
+    memory_s: float = 30.0
+    rise: float = 1.0
+    rise_s: float = 1800.0
+
+    def __post_init__(self) -> None:
+        if self.decomposition not in ("joint", "union"):
+            raise InputError(f"ursa: decomposition {self.decomposition!r} is not known",
+                             hint="joint or union")  # fmt: skip
+        if not 0 < self.memory_s <= 86400 or not self.rise_s > 0 or not 0 <= self.rise <= 100:
+            raise InputError("ursa: memory_s and rise_s are positive, rise is 0 to 100")
+
+    def decide(self, state: ServiceState, rng: Generator) -> Allocation:
+        app, window = state.app, state.window
+        if not self.explored:
+            raise InputError("ursa needs an exploration", hint="ursa?explored=FILE, a file of "
+                             "`gnomon services explore`")  # fmt: skip
+        exploration = _read(self.explored, os.stat(self.explored).st_mtime_ns)
+        memory = _remember(self, state)
+        load = self._load(app, memory, window.duration_s)
+        unknown = [
+            name for name, rate in load.items() if rate > 0 and not _is_known(exploration, name)
+        ]
+        if unknown:
+            cap = at_cap(app, window)
+            return msgspec.structs.replace(
+                cap,
+                memory=memory,
+                reason=f"class {unknown[0]} was never explored: all at their cap",
+            )
+        memory, reason = self._plan(app, exploration, memory, load, window.now_s)
+        plan = memory.plan
+        if plan is None:
+            cap = at_cap(app, window)
+            return msgspec.structs.replace(cap, memory=memory, reason=reason)
+        memory, doubts = _doubt(app, exploration, memory, plan, window)
+        found = allocation_of(app, plan, load, window=window, doubted=memory.doubted)
+        return msgspec.structs.replace(
+            found, memory=memory, reason=doubts or reason or found.reason
+        )
+
+    def _load(self, app: Application, memory: _Memory, window_s: float) -> dict[str, float]:
+        rates = np.array(memory.rates)
+        level = rates.mean(axis=0)
+        # A short mean is noisy: it counts as far as it is above what chance explains.
+        for count in (1, 2, 4, 8, 16):
+            mean = rates[-count:].mean(axis=0)
+            level = np.maximum(level, mean - _CHANCE * np.sqrt(mean / (count * window_s)))
+        return dict(zip(app.classes, (level * (1.0 + memory.rise)).tolist()))
+
+    def _plan(
+        self, app: Application, exploration: Exploration, memory: _Memory,
+        load: dict[str, float], now_s: float,
+    ) -> tuple[_Memory, str]:  # fmt: skip
+        """The plan in force; a new one at the start and when the mix has moved."""
+        reason = ""
+        if memory.plan is not None and not _has_moved(memory.plan.class_rate, load):
+            return memory, ""
+        if memory.plan is not None:
+            if now_s - memory.solved_s < self.memory_s:  # let the mix settle
+                return memory, ""
+            reason = "the mix of classes has moved: a new plan"
+        try:
+            plan = make_plan(
+                app, exploration, load, explain=False,
+                decomposition="union" if self.decomposition == "union" else "joint",
+            )  # fmt: skip
+        except (Infeasible, InputError) as error:
+            return msgspec.structs.replace(memory, solved_s=now_s), f"{error}: all at their cap"
+        return msgspec.structs.replace(memory, plan=plan, solved_s=now_s), reason
+
+
+@functools.lru_cache(maxsize=8)
+def _read(path: str, changed_ns: int) -> Exploration:
+    return Exploration.read(path)
+
+
+def _is_known(exploration: Exploration, request_class: str) -> bool:
+    return any(
+        request_class in option.load
+        for one in exploration.services.values()
+        for option in one.options
+    )
+
+
+def _remember(policy: Ursa, state: ServiceState) -> _Memory:
+    window = state.window
+    memory: _Memory = state.memory or _Memory(None, policy.rise)
+    kept = max(round(policy.memory_s / window.duration_s), 1)
+    rates = tuple(np.nan_to_num(window.class_rate).tolist())
+    ratio = worst_sla_ratio(state.app, window)
+    forgotten = 0.5 ** (window.duration_s / policy.rise_s)
+    return msgspec.structs.replace(
+        memory, rates=(*memory.rates, rates)[-kept:],
+        misses=(*memory.misses, ratio > 1.0)[-10:],
+        rise=max(memory.rise * forgotten, _rise(memory.rates, rates, window.duration_s)),
+    )  # fmt: skip
+
+
+def _rise(past: tuple[tuple[float, ...], ...], now: tuple[float, ...], window_s: float) -> float:
+    """By what share all requests rose above their mean, less what chance explains."""
+    if len(past) < _SETTLED:
+        return 0.0
+    before, after = float(np.mean([sum(one) for one in past])), sum(now)
+    if before <= 0:
+        return 0.0
+    return max((after - _CHANCE * math.sqrt(after / window_s)) / before - 1.0, 0.0)
+
+
+def _has_moved(planned: dict[str, float], load: dict[str, float]) -> bool:
+    """Whether the shares of the classes differ by much."""
+    before, now = sum(planned.values()), sum(load.values())
+    if before <= 0 or now <= 0:
+        return now > 0
+    for name, rate in load.items():
+        share, was = rate / now, planned.get(name, 0.0) / before
+        if share > 0.01 and (was == 0 or not 1 / _MIX < share / was < _MIX):
+            return True
+    return False
+
+
+def _doubt(
+    app: Application, exploration: Exploration, memory: _Memory, plan: Plan, window: Window
+) -> tuple[_Memory, str]:
+    """Explores a service again when SLAs stay missed and it is slower than was explored."""
+    doubted = dict(memory.doubted)
+    if sum(memory.misses) >= _PERSISTENT:
+        excess = {}
+        for s, name in enumerate(app.services):
+            if name not in plan.services or name in doubted:
+                continue
+            seen = float(window.service_ms[_P99, s])
+            expected = max(
+                one.quantile_ms(99.0) for one in plan.services[name].option.latencies.values()
+            )
+            if seen > 1.2 * expected:
+                excess[name] = seen / expected
+        if excess:
+            worst = max(excess, key=lambda name: excess[name])
+            doubted[worst] = (window.now_s, 1)
+            return (
+                msgspec.structs.replace(memory, doubted=doubted, misses=()),
+                f"SLAs stay missed and {worst} is {excess[worst]:.1f} times slower than explored: "
+                "explored again",
+            )
+    # Every half minute without a miss a doubted service may take one step more.
+    for name, (since_s, trusted) in list(doubted.items()):
+        if window.now_s - since_s >= 30.0 and not any(memory.misses):
+            if trusted + 1 >= len(exploration.services[name].options):
+                del doubted[name]
+            else:
+                doubted[name] = (window.now_s, trusted + 1)
+    return msgspec.structs.replace(memory, doubted=doubted), ""
+
+
+def allocation_of(
+    app: Application, plan: Plan, load: dict[str, float], *, window: Window | None = None,
+    doubted: dict[str, tuple[float, int]] | None = None,
+) -> Allocation:  # fmt: skip
+    """The smallest sizes that a plan allows at a load; the cap where it has none."""
+    _, most, replicas_max = bounds(app)
+    limits, counts = most.copy(), replicas_max.copy()
+    reasons: dict[str, str] = {}
+    for s, (name, calls) in enumerate(service_loads(app, load).items()):
+        about = app.services[name]
+        now = about.replicas if window is None else max(int(window.replicas[s]), 1)
+        if name not in plan.services or not any(calls.values()):
+            limits[s], counts[s] = about.cpu_min, 1
+            continue
+        allowed = plan.services[name]
+        options = [allowed.option, *allowed.also]
+        if doubted and name in doubted:
+            trusted = sorted(options, key=lambda one: one.utilisation)[: doubted[name][1]]
+            options = trusted
+        size, option = _smallest(app, name, options, calls, now)
+        if size is None or option is None:
+            reasons[name] = "no explored operating point carries this load: its cap"
+            continue
+        limit = size.cpu_limit + _to_drain(window, s) / size.replicas
+        limits[s], counts[s] = min(limit, about.cpu_max), size.replicas
+        reasons[name] = f"{option.utilisation:.0%} of {size.cores:.2f} cores"
+    return Allocation(
+        np.round(limits, 4), counts.astype(np.int64), reasons=reasons,
+        reason=f"load of {sum(load.values()):.0f}/s against the plan",
+    )  # fmt: skip
+
+
+def _to_drain(window: Window | None, service: int) -> float:
+    """Cores that work off what waits at a service."""
+    if window is None or not window.rate[service] > 0 or not window.queue[service] > 1:
+        return 0.0
+    return float(window.queue[service] * window.usage[service] / window.rate[service] / _DRAIN_S)
+
+
+def _smallest(
+    app: Application, name: str, options: list[Option], calls: dict[str, float], now: int
+) -> tuple[Size | None, Option | None]:
+    best: tuple[Size | None, Option | None] = (None, None)
+    least = math.inf
+    for option in options:
+        size = size_for(app, name, option, calls, now)
+        if size is not None and size.cores < least - 1e-9:
+            best, least = (size, option), size.cores
+    return best

@@ -1,0 +1,221 @@
+"""The tighter decomposition: end-to-end percentiles from joint samples of the services' times.
+
+The union bound holds for any dependence and pays for it: it assumes that requests are slow at one
+service only. Here the ranks of a request's times at its services are sampled together: as they
+stand in traces, or from a Gaussian copula (independent: a convolution by sampling). An option's
+distribution turns ranks into times, so any choice of options has an end-to-end distribution.
+
+The cheapest choice is searched by programs that are linear near the present choice: the part of
+each call in the requests around the percentile (its expectation there) is what the percentile
+changes by, to first order. Every answer is checked by sampling before it is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gnomon.decide.integer_program import IntegerProgram
+from gnomon.decide.services.ursa.latencies import Latencies
+from gnomon.decide.services.ursa.paths import Paths, Timing
+from gnomon.decide.services.ursa.program import Target
+from gnomon.errors import Infeasible
+
+Floats = NDArray[np.float64]
+
+#: Requests that are sampled of a class.
+SAMPLES = 6000
+#: Rounds of linear programs.
+_ROUNDS = 8
+#: Confidence that a percentile of so many samples is not above what is said: 99.5 %.
+_SURE = 2.58
+#: Requests around the percentile, as a share of all.
+_AROUND = 0.02
+
+
+class Ranks(msgspec.Struct, frozen=True, eq=False):
+    """Of each call of a class: the rank of its time in every request, and whether it was made."""
+
+    ranks: list[Floats]
+    made: list[NDArray[np.bool_]]
+
+
+def draw_ranks(
+    paths: Paths, correlation: float, *, samples: int = SAMPLES, seed: int = 0
+) -> Ranks:
+    """Ranks by a Gaussian copula with one factor; 0: independent."""
+    rng = np.random.default_rng([seed, 0x10127])
+    mood = rng.standard_normal(samples)
+    ranks, made = [], []
+    for step in paths.steps:
+        own = rng.standard_normal(samples)
+        score = math.sqrt(correlation) * mood + math.sqrt(1.0 - correlation) * own
+        ranks.append(_as_ranks(score))
+        made.append(rng.random(samples) < step.chance)
+    return Ranks(ranks, made)
+
+
+def ranks_of_samples(times_ms: Floats) -> Ranks:
+    """Ranks of measured requests: a row a request, a column a call; NaN where it was not made."""
+    ranks, made = [], []
+    for column in times_ms.T:
+        seen = ~np.isnan(column)
+        rank = np.full(len(column), 0.5)
+        rank[seen] = _as_ranks(column[seen])
+        ranks.append(rank)
+        made.append(seen)
+    return Ranks(ranks, made)
+
+
+def _as_ranks(score: Floats) -> Floats:
+    """Evenly spread over 0 to 1, in the order of the scores: no noise in the margins."""
+    ranks = np.empty(len(score))
+    ranks[np.argsort(score, kind="stable")] = (np.arange(len(score)) + 0.5) / max(len(score), 1)
+    return ranks
+
+
+class Sampled(msgspec.Struct, frozen=True, eq=False):
+    """A class with an SLA and the joint ranks of its calls.
+
+    Attributes:
+        options: By service: the latencies of this class under each of its options.
+        times: By call and option: the time in every request.
+    """
+
+    target: Target
+    ranks: Ranks
+    options: dict[str, list[Latencies]]
+    times: list[list[Floats]]
+
+    @classmethod
+    def of(cls, target: Target, ranks: Ranks, options: dict[str, list[Latencies]]) -> Sampled:
+        times = [
+            [
+                seen.at(rank) if seen.count else np.zeros(len(rank))
+                for seen in options[step.service]
+            ]
+            for step, rank in zip(target.paths.steps, ranks.ranks)
+        ]
+        return cls(target, ranks, options, times)
+
+    def timing(self, chosen: dict[str, int]) -> Timing:
+        steps = self.target.paths.steps
+        times = [mine[chosen[step.service]] for step, mine in zip(steps, self.times)]
+        return self.target.paths.latency_ms(times, self.ranks.made)
+
+    def percentile_ms(self, chosen: dict[str, int], timing: Timing | None = None) -> float:
+        """End to end at the SLA's percentile, with a margin for how few samples there are."""
+        total = (timing or self.timing(chosen)).total_ms
+        return float(np.quantile(total, self._share(chosen)))
+
+    def _share(self, chosen: dict[str, int]) -> float:
+        share = self.target.percentile / 100.0
+        counted = {self.target.paths.steps[at].service for at in self.target.paths.counted()}
+        samples = [self.options[name][chosen[name]].samples for name in counted]
+        few = max(min([one for one in samples if one > 0], default=1), 1)
+        return min(share + _SURE * math.sqrt(share * (1.0 - share) / few), 1.0)
+
+    def parts(self, chosen: dict[str, int]) -> tuple[dict[str, list[float]], float]:
+        """By service and option: its expected part of the percentile; and what is nobody's."""
+        timing = self.timing(chosen)
+        critical = timing.is_critical()
+        order = np.argsort(timing.total_ms)
+        count = len(order)
+        middle = round(self._share(chosen) * (count - 1))
+        half = max(round(_AROUND * count / 2), 10)
+        # Beyond the percentile there may be few: the window is never lopsided.
+        half = max(min(half, count - 1 - middle, middle), 5)
+        around = order[max(middle - half, 0) : middle + half + 1]
+        parts = {name: [0.0] * len(options) for name, options in self.options.items()}
+        for at, step in enumerate(self.target.paths.steps):
+            here = around[critical[at][around]]
+            for k, times in enumerate(self.times[at]):
+                parts[step.service][k] += float(times[here].sum()) / len(around)
+        known = sum(parts[name][k] for name, k in chosen.items() if name in parts)
+        return parts, float(timing.total_ms[around].mean()) - known
+
+
+def search(
+    cores: dict[str, list[float]], classes: Sequence[Sampled], start: dict[str, int]
+) -> dict[str, int]:
+    """The cheapest choice found that keeps every SLA; `start` if it is the only one that does."""
+    best = dict(start)
+    cost = _cost(cores, best)
+    point, scale = dict(start), [1.0] * len(classes)
+    tried: set[tuple[int, ...]] = set()
+    for _ in range(_ROUNDS):
+        proposed = _linear(cores, classes, point, scale)
+        if proposed is None:
+            break
+        over = [one.percentile_ms(proposed) / one.target.bound_ms for one in classes]
+        if max(over, default=0.0) <= 1.0 and _cost(cores, proposed) < cost:
+            best, cost = proposed, _cost(cores, proposed)
+        key = tuple(proposed.values())
+        if key in tried:  # it goes round: be stricter where it fails
+            scale = [
+                s * min(0.99, 1.0 / max(o, 1e-9)) if o > 1.0 else s for s, o in zip(scale, over)
+            ]
+        tried.add(key)
+        point = proposed if max(over, default=0.0) <= 1.2 else _between(point, proposed)
+    return _polish(cores, classes, best)
+
+
+def keeps(classes: Sequence[Sampled], chosen: dict[str, int]) -> bool:
+    """Whether a choice keeps every SLA."""
+    return all(one.percentile_ms(chosen) <= one.target.bound_ms for one in classes)
+
+
+def _cost(cores: dict[str, list[float]], chosen: dict[str, int]) -> float:
+    return sum(cores[name][k] for name, k in chosen.items())
+
+
+def _between(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
+    """Halfway: where the linear program went too far."""
+    return {name: (a[name] + b[name]) // 2 for name in a}
+
+
+def _linear(
+    cores: dict[str, list[float]], classes: Sequence[Sampled], point: dict[str, int],
+    scale: Sequence[float],
+) -> dict[str, int] | None:  # fmt: skip
+    program = IntegerProgram()
+    picks = {name: [program.binary(one) for one in costs] for name, costs in cores.items()}
+    for chosen in picks.values():
+        program.one_of(chosen)
+    for one, strict in zip(classes, scale):
+        parts, rest = one.parts(point)
+        terms = {
+            variable: part
+            for name, mine in parts.items()
+            for variable, part in zip(picks[name], mine)
+            if part > 0.0
+        }
+        program.row(terms, at_most=one.target.bound_ms * strict - rest)
+    try:
+        answer = program.solve(limit_s=5.0)
+    except Infeasible:
+        return None
+    return {name: answer.chosen(chosen) for name, chosen in picks.items()}
+
+
+def _polish(
+    cores: dict[str, list[float]], classes: Sequence[Sampled], chosen: dict[str, int]
+) -> dict[str, int]:
+    """One service after the other gets its cheapest option that still keeps every SLA."""
+    chosen = dict(chosen)
+    has_changed = True
+    while has_changed:
+        has_changed = False
+        for name in sorted(chosen, key=lambda name: -cores[name][chosen[name]]):
+            mine = [one for one in classes if name in one.options]
+            cheaper = [k for k, cost in enumerate(cores[name]) if cost < cores[name][chosen[name]]]
+            for k in sorted(cheaper, key=lambda k: cores[name][k]):
+                if keeps(mine, chosen | {name: k}):
+                    chosen[name] = k
+                    has_changed = True
+                    break
+    return chosen
