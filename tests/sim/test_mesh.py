@@ -187,6 +187,13 @@ def test_refused_and_failing_calls_fail_requests():
     assert np.mean(sim.request_status == 2) == pytest.approx(0.25, abs=0.03)
 
 
+@pytest.mark.parametrize(("waiting", "refused"), [(0, 0.6 / 1.6), (1, 0.36 / 1.96)])
+def test_a_bounded_queue_loses_what_erlang_says(waiting, refused):
+    app = one_service(EXPONENTIAL, workers=1, queue_limit=waiting)
+    sim = play(app, 600.0, 200)
+    assert np.mean(sim.request_status == 2) == pytest.approx(refused, abs=0.01)
+
+
 def test_a_client_gives_up():
     app = Application("slow", {"web": Service()},
                       {"get": RequestClass(Call("web", wait_ms=50.0), timeout_ms=20.0)})  # fmt: skip

@@ -298,7 +298,7 @@ void Play::give_to_replica(std::int32_t f) {
     frame.replica = service.ready[service.turn++];
     auto& replica = replicas_[index(frame.replica)];
     const auto most = in_.service_queue_limit[index(s)];
-    if (most >= 0 && replica.waiting.size() >= most && !replica.waiting.empty()) {
+    if (most >= 0 && replica.waiting.size() >= most && (most > 0 || !has_free_worker(replica))) {
         frame.is_failed = true;
         frame.replica = none;
         return answer_later(f);

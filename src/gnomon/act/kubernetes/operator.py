@@ -27,7 +27,7 @@ from gnomon.act.kubernetes.lease import Lease
 from gnomon.act.kubernetes.places import Places, parse_places
 from gnomon.act.kubernetes.quota import find_cluster
 from gnomon.act.metric_profile import parse_profile, read_profile
-from gnomon.decide.services.guard import Guard, Rails
+from gnomon.decide.services.guard import Guard, Rails, decision_rng
 from gnomon.decide.services.policy import service_policies
 from gnomon.errors import GnomonError, InputError, MissingExtra
 from gnomon.ingest.metrics.prometheus import Prometheus
@@ -126,7 +126,7 @@ class Manager:
         places = data.get("deployments.yaml")
         policy = service_policies.create(spec.manager)
         return on_cluster(
-            self._cluster, app, Guard(app, policy, np.random.default_rng(0), Rails()).decide,
+            self._cluster, app, Guard(app, policy, decision_rng(0), Rails()).decide,
             Prometheus(spec.prometheus),
             parse_profile(own, where="metrics.yaml") if own else read_profile(spec.profile),
             parse_places(places, where="deployments.yaml") if places else Places(namespace),

@@ -62,7 +62,6 @@ def control(
         lease: Act only while holding a Lease, so that several may run.
         apply: Change Deployments.
     """
-    import numpy as np
 
     from gnomon.act.kubernetes.controller import on_cluster
     from gnomon.act.kubernetes.health import serving
@@ -72,10 +71,11 @@ def control(
     from gnomon.act.metric_profile import read_profile
     from gnomon.act.process import interrupted_by_signals
     from gnomon.decide.services import DecisionLog, Guard, Rails, service_policies
+    from gnomon.decide.services.guard import decision_rng
     from gnomon.ingest.metrics.prometheus import Prometheus
 
     application = load_application(app, "services control --app")
-    guard = Guard(application, service_policies.create(manager), np.random.default_rng(0), Rails())
+    guard = Guard(application, service_policies.create(manager), decision_rng(0), Rails())
     every_s, back_s = seconds(interval, "--interval"), seconds(window, "--window")
     if not 0.5 <= every_s <= 3600 or not 1 <= back_s <= 3600:
         raise InputError("--interval takes 0.5 s to an hour, --window 1 s to an hour")

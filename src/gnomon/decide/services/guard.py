@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.random import Generator
 
-from gnomon.decide.services.policy import ServicePolicy, at_cap, bounds, hold, worst_sla_ratio
+from gnomon.decide.services.policy import ServicePolicy, at_cap, bounds, hold, is_violated
 from gnomon.decide.services.state import Allocation, Floats, ServiceState, Window
 from gnomon.graph.application import Application
 
@@ -26,18 +26,17 @@ class Rails(msgspec.Struct, frozen=True):
     Attributes:
         most_up: A limit or a count grows by at most this factor in one decision.
         most_down: And shrinks by at most this one.
-        stale_s: A window that ended longer ago than this is not acted on.
-        foreign_cores: Nor is one in which other processes used more than this.
+        foreign_cores: A window in which other processes used more than this is not acted on.
         needs_latency: Nor is one without the latency of a class that has an SLA and requests.
         patience: Windows in violation of an SLA after which everything goes to its cap.
-        cap_s: For how long.
+        cap_s: For how long, and for two windows at least. Then what the manager does not set is
+            as it was before.
         least_trust: Under this, a manager may only allocate more. Trust halves with each fall
             back or failure, and recovers by a twentieth of what is missing with each good window.
     """
 
     most_up: float = 4.0
     most_down: float = 0.5
-    stale_s: float = 30.0
     foreign_cores: float = math.inf
     needs_latency: bool = True
     patience: int = 5
@@ -47,8 +46,7 @@ class Rails(msgspec.Struct, frozen=True):
 
 #: Only bounds: what managers are compared with.
 BARE = Rails(
-    most_up=1e9, most_down=0.0, stale_s=math.inf, needs_latency=False, patience=2**31,
-    least_trust=0.0,
+    most_up=1e9, most_down=0.0, needs_latency=False, patience=2**31, least_trust=0.0,
 )  # fmt: skip
 
 
@@ -73,6 +71,11 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
     changed: int
 
 
+def decision_rng(seed: int) -> Generator:
+    """What a manager draws from, live and when its log is replayed."""
+    return np.random.default_rng([seed, 0xDEC1DE])
+
+
 class Guard:
     """A manager behind guard rails; one guard a run.
 
@@ -93,36 +96,44 @@ class Guard:
         self._memory: object = None
         self._violations = 0
         self._capped_until_s = -math.inf
-        self._safe: Allocation | None = None
+        self._before: Window | None = None  # what there was before the cap
 
-    def decide(self, window: Window, now_s: float | None = None) -> Decision:
-        """What to apply after this window.
-
-        Args:
-            window: What was measured.
-            now_s: The time, where it may be later than the window's end.
-        """
-        trouble = self._trouble(window, window.now_s if now_s is None else now_s)
-        if trouble:
-            return self._answer(window, self._safe or hold(window), "held", trouble)
+    def decide(self, window: Window) -> Decision:
+        """What to apply after this window."""
+        is_capped = window.now_s < self._capped_until_s
+        if trouble := self._trouble(window):
+            kept = at_cap(self.app, window) if is_capped else hold(window)
+            return self._answer(window, kept, "held", trouble)
         if self._is_overdue(window):
-            self._capped_until_s = window.now_s + self.rails.cap_s
+            if not is_capped and self._before is None:
+                self._before = window
+            self._capped_until_s = window.now_s + max(self.rails.cap_s, 2 * window.duration_s)
             self._violations = 0
             self.trust /= 2
+            is_capped = True
         asked = self._ask(window)
-        if window.now_s < self._capped_until_s:
+        if is_capped:
             cap = at_cap(self.app, window)
             return self._answer(window, cap, "capped", "an SLA was violated for too long")
         if isinstance(asked, str):
-            return self._answer(window, self._safe or hold(window), "held", asked)
-        bounded = self._bounded(window, asked)
-        self._safe = bounded
-        return self._answer(window, bounded, "decided", asked.reason)
+            return self._answer(window, hold(window), "held", asked)
+        return self._answer(
+            window, self._bounded(window, self._taken_back(window, asked)), "decided", asked.reason
+        )
 
-    def _trouble(self, window: Window, now_s: float) -> str:
+    def _taken_back(self, window: Window, asked: Allocation) -> Allocation:
+        """After a cap: what the manager leaves as it is goes back to what it was."""
+        before = self._before
+        if before is None:
+            return asked
+        limit = np.where(np.isnan(asked.cpu_limit), before.cpu_limit, asked.cpu_limit)
+        count = np.where(asked.replicas < 0, before.replicas, asked.replicas)
+        if np.array_equal(limit, window.cpu_limit) and np.array_equal(count, window.replicas):
+            self._before = None
+        return msgspec.structs.replace(asked, cpu_limit=limit, replicas=count)
+
+    def _trouble(self, window: Window) -> str:
         """Why a window is not fit to act on; empty if it is."""
-        if now_s - window.now_s > self.rails.stale_s:
-            return f"the last window ended {now_s - window.now_s:.0f} s ago"
         missing = np.isnan(window.usage) | np.isnan(window.cpu_limit) | (window.replicas < 0)
         if missing.any():
             names = [name for name, lacks in zip(self.app.services, missing) if lacks]
@@ -138,8 +149,7 @@ class Guard:
         return ""
 
     def _is_overdue(self, window: Window) -> bool:
-        ratio = worst_sla_ratio(self.app, window)
-        is_good = math.isnan(ratio) or ratio <= 1.0
+        is_good = not is_violated(self.app, window)
         self._violations = 0 if is_good else self._violations + 1
         if is_good:
             self.trust += (1.0 - self.trust) / 20

@@ -7,14 +7,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import msgspec
 import numpy as np
 
-from gnomon.decide.services.guard import BARE, Decision, Guard, Rails
+from gnomon.decide.services.guard import BARE, Decision, Guard, Rails, decision_rng
 from gnomon.decide.services.policy import ServicePolicy
-from gnomon.decide.services.state import Window
+from gnomon.decide.services.state import PERCENTILES, Window
 from gnomon.errors import InputError
 from gnomon.graph.application import Application
 
@@ -54,9 +54,12 @@ class DecisionLog:
             {} if rails is None else _plain(msgspec.structs.asdict(rails)),
         )  # fmt: skip
         try:
+            is_torn = _is_torn(Path(path))
             self._file: IO[bytes] = open(path, "ab")  # noqa: SIM115
         except OSError as error:
             raise InputError(error.strerror or str(error), where=os.fspath(path)) from None
+        if is_torn:  # by a crash: what follows must not be part of that line
+            self._file.write(b"\n")
         self._write(head)
 
     def write(self, decision: Decision) -> None:
@@ -86,31 +89,88 @@ class DecisionLog:
         self._file.close()
 
 
-def read_log(path: str | os.PathLike[str]) -> Iterator[tuple[LogHead, LogRow]]:
-    """Every decision of a log with its head; a log that was appended to has several heads.
+class Log(msgspec.Struct, frozen=True):
+    """What a log holds.
 
-    A last line that was cut off by a crash is left out.
+    Attributes:
+        decisions: Each with its head; a log that was appended to has several heads.
+        torn: Lines that a crash cut off; they are left out.
     """
-    where = Path(path)
+
+    decisions: list[tuple[LogHead, LogRow]]
+    torn: int = 0
+
+    def __iter__(self) -> Iterator[tuple[LogHead, LogRow]]:
+        return iter(self.decisions)
+
+
+def read_log(path: str | os.PathLike[str]) -> Log:
+    """Every decision of a log. What was cut off by a crash is left out and counted."""
     try:
-        lines = where.read_bytes().splitlines(keepends=True)
+        lines = Path(path).read_bytes().split(b"\n")
     except OSError as error:
         raise InputError(error.strerror or str(error), where=str(path)) from None
     head: LogHead | None = None
+    decisions: list[tuple[LogHead, LogRow]] = []
+    torn = 0
     for number, line in enumerate(lines, 1):
-        if number == len(lines) and not line.endswith(b"\n"):
-            break
+        whole = line
+        if line and not _is_json(line):
+            torn += 1
+            # In logs of older versions a head follows a torn line at once.
+            whole = line[line.rfind(_HEAD) :] if _HEAD in line else b""
+            whole = whole if whole and _is_json(whole) else b""
         try:
-            if line.startswith(b'{"manager"'):
-                head = msgspec.json.decode(line, type=LogHead)
-                continue
-            row = msgspec.json.decode(line, type=LogRow)
-        except msgspec.DecodeError as error:
-            raise InputError(f"line {number}: {error}", where=str(path),
-                             hint="is it a decision log?") from None  # fmt: skip
-        if head is None:
-            raise InputError("does not begin with its head", where=str(path))
-        yield head, row
+            if whole.startswith(_HEAD):
+                head = msgspec.json.decode(whole, type=LogHead)
+            elif whole:
+                row = msgspec.json.decode(whole, type=LogRow)
+                _check_row(head, row)
+                decisions.append((cast(LogHead, head), row))
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
+            what = f"the window lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise InputError(f"line {number}: {what}", where=str(path), hint=_HINT) from None
+    if torn and head is None:
+        raise InputError("holds no decision", where=str(path), hint=_HINT)
+    return Log(decisions, torn)
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line, type=msgspec.Raw)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def _is_torn(path: Path) -> bool:
+    """Whether a file ends within a line."""
+    if not path.is_file() or path.stat().st_size == 0:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() != b"\n"
+
+
+def _check_row(head: LogHead | None, row: LogRow) -> None:
+    """Refuses measurements that are not of the services and classes of the head."""
+    if head is None:
+        raise ValueError("a decision before any head")
+    window, services, classes = _window(row.window), len(head.services), len(head.classes)
+    for name in Window.__struct_fields__:
+        found = getattr(window, name)
+        if isinstance(found, float):
+            continue
+        columns = classes if name.startswith("class_") else services
+        rows = {"class_ms": len(PERCENTILES), "service_ms": len(PERCENTILES)}.get(name)
+        if name.endswith("_samples"):
+            fits = found.size == 0 or (found.ndim == 2 and found.shape[1] == columns)
+        else:
+            fits = found.shape == ((columns,) if rows is None else (rows, columns))
+        if not fits:
+            raise TypeError(f"window.{name} is not of {columns} columns")
+    if not len(row.cpu_limit) == len(row.replicas) == services:
+        raise TypeError(f"an allocation that is not of {services} services")
 
 
 def replay_log(
@@ -130,7 +190,7 @@ def replay_log(
             if head.services != tuple(app.services) or head.classes != tuple(app.classes):
                 raise InputError("is of another application", where=os.fspath(path))
             rails = msgspec.convert(head.rails, Rails) if head.rails else BARE
-            guard = Guard(app, policy, np.random.default_rng([head.seed, 0xDEC1DE]), rails)
+            guard = Guard(app, policy, decision_rng(head.seed), rails)
             last = head
         assert guard is not None
         compared.append((row, guard.decide(_window(row.window))))
@@ -138,6 +198,8 @@ def replay_log(
 
 
 _INFINITE = 1e308
+_HEAD = b'{"manager"'
+_HINT = "is it a decision log?"
 
 
 def _plain(value: Any) -> Any:

@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable
 
 import msgspec
-import numpy as np
 
-from gnomon.decide.services.guard import BARE, Decision, Guard, Rails
+from gnomon.decide.services.guard import BARE, Decision, Guard, Rails, decision_rng
 from gnomon.decide.services.log import DecisionLog
 from gnomon.decide.services.policy import ServicePolicy, service_policies
 from gnomon.decide.services.target import Target
@@ -40,11 +39,13 @@ def manage(
         on_window: Called after each decision.
     """
     chosen = service_policies.create(policy) if isinstance(policy, str) else policy
-    guard = Guard(target.app, chosen, np.random.default_rng([seed, 0xDEC1DE]), rails)
+    guard = Guard(target.app, chosen, decision_rng(seed), rails)
     decisions: list[Decision] = []
     spent_ns = 0
-    for _ in range(max(1, round(duration_s / interval_s))):
-        window = target.observe(interval_s)
+    left_s = duration_s
+    while left_s > 1e-6:
+        window = target.observe(min(interval_s, left_s))
+        left_s -= interval_s
         began = time.process_time_ns()
         decision = guard.decide(window)
         spent_ns += time.process_time_ns() - began

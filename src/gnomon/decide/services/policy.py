@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gnomon.decide.policy import Policy
 from gnomon.decide.services.state import Allocation, Floats, ServiceState, Window
+from gnomon.errors import InputError
 from gnomon.graph.application import Application
 from gnomon.registry import Registry
 
@@ -30,10 +31,25 @@ class ServicePolicy(Policy, frozen=True):
         return self.decide(state, np.random.default_rng(round(state.window.now_s * 1e3)))
 
 
+#: The longest time that a parameter of a manager may be, in seconds.
+LONGEST_S = 1e7
+
 #: Managers by name: `static`, `hpa?target=0.7`. Others bring theirs by entry point.
 service_policies: Registry[ServicePolicy] = Registry(
     "manager", group="gnomon.service_policies", package="gnomon.decide.services.policies"
 )
+
+
+def check_range(name: str, value: float, least: float, most: float) -> None:
+    """Refuses a parameter of a manager that is out of range, or no number.
+
+    >>> check_range("hpa: target", float("nan"), 0.01, 1)
+    Traceback (most recent call last):
+        ...
+    gnomon.errors.InputError: hpa: target is nan; it is 0.01 to 1
+    """
+    if not least <= value <= most:
+        raise InputError(f"{name} is {value:g}", hint=f"it is {least:g} to {most:g}")
 
 
 def hold(window: Window, reason: str = "", memory: object = None) -> Allocation:
@@ -59,16 +75,6 @@ def current_limit(app: Application, window: Window) -> Floats:
     return np.where(np.isfinite(window.cpu_limit), window.cpu_limit, bounds(app)[1])
 
 
-def starting_allocation(app: Application) -> Allocation:
-    """What the application file says."""
-    services = app.services.values()
-    limits = [math.inf if one.cpu_limit is None else one.cpu_limit for one in services]
-    return Allocation(
-        np.array(limits, float), np.array([one.replicas for one in services], np.int64),
-        reason="as in the application file",
-    )  # fmt: skip
-
-
 def at_cap(app: Application, window: Window) -> Allocation:
     """The most that managers may allocate: what is safe when nothing else is."""
     _, most, replicas = bounds(app)
@@ -89,3 +95,17 @@ def worst_sla_ratio(app: Application, window: Window) -> float:
         at = int(np.searchsorted(PERCENTILES, one.sla.percentile))
         ratios.append(window.class_ms[min(at, len(PERCENTILES) - 1), c] / one.sla.bound_ms)
     return float(np.nanmax(ratios)) if ratios and not np.all(np.isnan(ratios)) else math.nan
+
+
+def is_violated(app: Application, window: Window) -> bool:
+    """Whether an SLA was missed: by latency, by late requests, or because nothing was answered."""
+    if worst_sla_ratio(app, window) > 1.0:
+        return True
+    for c, one in enumerate(app.classes.values()):
+        if one.sla is None:
+            continue
+        late = window.class_violations[c] > 1.0 - one.sla.percentile / 100.0 + 1e-9
+        silent = np.isnan(window.class_ms[:, c]).all() and window.class_errors[c] > 0
+        if late or silent:
+            return True
+    return False

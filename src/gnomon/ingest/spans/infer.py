@@ -285,11 +285,14 @@ class _CallMaker:
         share = self.shares.get(node.service, self.cpu_share)
         wait_ms = (1.0 - share) * own_ms
         is_queued = callers > 0 and 2 * node.queued > node.count
+        cpu_ms = share * own_ms
         if callers and not is_queued:  # what the network took beyond what every call has
             wait_ms += np.array(node.network_ns) / 1e6 - 2 * self.network_ms
+            # A call that was only seen from its caller took no network: it is in its own time.
+            cpu_ms = np.maximum(cpu_ms + np.minimum(wait_ms, 0.0), 0.0)
         return Call(
             node.service,
-            cpu_ms=_measured(share * own_ms),
+            cpu_ms=_measured(cpu_ms),
             wait_ms=_measured(np.maximum(wait_ms, 0.0)),
             then=then,
             mode="queue" if is_queued else "rpc",
