@@ -56,12 +56,15 @@ class Inferred(msgspec.Struct, frozen=True, eq=False):
         recorded: By class: the latency in ms of each recorded request, for a comparison with the
             simulator.
         counts: What was dropped or repaired, and how often.
+        joint_ms: By class: own times of a request's calls together. A row a request, a column a
+            call in the order of `Call.walk`; NaN where it was not made.
     """
 
     app: Application
     notes: tuple[str, ...]
     recorded: dict[str, Floats]
     counts: dict[str, int]
+    joint_ms: dict[str, Floats]
 
 
 class _Node:
@@ -117,13 +120,14 @@ def infer_application(
     network_ms = _network(found.visits)
     shares, notes = _cpu_shares(trees, cores or {}, cpu_share, rate / requests)
     maker = _CallMaker(shares, cpu_share, network_ms, rare, counts)
-    made = {
-        one: RequestClass(
+    made, joint_ms = {}, {}
+    for one, tree in trees.items():
+        maker.made.clear()
+        made[one] = RequestClass(
             maker.make(tree), share=round(100 * len(classes[one]) / requests, 4),
             correlation=mean_correlation(tree.times(), len(classes[one])),
-        )
-        for one, tree in trees.items()
-    }  # fmt: skip
+        )  # fmt: skip
+        joint_ms[one] = _joint(maker.made, len(classes[one]))
     names = dict.fromkeys(call.service for one in made.values() for call in one.call.walk())
     app = Application(
         name=name, classes=made, network_ms=network_ms, rate=rate / sampling,
@@ -134,7 +138,8 @@ def infer_application(
         one: np.sort([_ms(found.visits[i].end_ns - found.visits[i].start_ns) for i in of])
         for one, of in classes.items()
     }
-    return Inferred(app, tuple(notes), recorded, {k: n for k, n in counts.items() if n})
+    dropped = {what: count for what, count in counts.items() if count}
+    return Inferred(app, tuple(notes), recorded, dropped, joint_ms)
 
 
 def _check(name: str, value: float, least: float) -> None:
@@ -273,9 +278,11 @@ class _CallMaker:
     ) -> None:  # fmt: skip
         self.shares, self.cpu_share, self.network_ms = shares, cpu_share, network_ms
         self.rare, self.counts = rare, counts
+        self.made: list[_Node] = []  # in the order of `Call.walk`
 
     def make(self, node: _Node, callers: int = 0) -> Call:
         """The call of a node whose caller was seen so many times; 0 for a root."""
+        self.made.append(node)
         kept = [one for one in node.children.values() if one.count >= self.rare * node.count]
         self.counts["rare calls left out of the trees"] += len(node.children) - len(kept)
         then = tuple(
@@ -300,6 +307,13 @@ class _CallMaker:
             error_share=round(node.errors / node.count, 6),
             operation=node.operation,
         )
+
+
+def _joint(nodes: Sequence[_Node], requests: int) -> Floats:
+    joint = np.full((requests, len(nodes)), np.nan)
+    for column, node in enumerate(nodes):
+        joint[node.request, column] = np.array(node.exclusive_ns) / 1e6
+    return joint
 
 
 def _stages(node: _Node, kept: list[_Node]) -> list[list[_Node]]:

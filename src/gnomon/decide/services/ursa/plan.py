@@ -18,7 +18,7 @@ from gnomon.decide.services.ursa.joint import Ranks, Sampled
 from gnomon.decide.services.ursa.latencies import Latencies
 from gnomon.decide.services.ursa.paths import Paths
 from gnomon.decide.services.ursa.program import Candidate, Promise, Target
-from gnomon.errors import Infeasible, InputError
+from gnomon.errors import Infeasible
 from gnomon.graph.application import Application
 
 #: How much an SLA is relaxed to see what that would save.
@@ -112,8 +112,8 @@ def make_plan(
         seed: Of the samples.
 
     Raises:
-        Infeasible: No choice keeps every SLA; the message says which fails and by how much.
-        InputError: A service was not explored, or cannot carry this load.
+        Infeasible: No choice keeps every SLA, or carries the load; the message says which fails.
+        InputError: A service was not explored.
     """
     exploration.check(app)
     choices = _choices(app, exploration, class_rate)
@@ -166,9 +166,10 @@ def _choices(app: Application, exploration: Exploration, class_rate: dict[str, f
         sizes = [size_for(app, name, one, load, app.services[name].replicas) for one in known]
         fits = [(one, size.cores) for one, size in zip(known, sizes) if size is not None]
         if not fits:
-            raise InputError(f"{name}: no explored operating point carries this load",
-                             hint="explore again at a higher rate, or raise its cpu_max or "
-                             "replicas_max")  # fmt: skip
+            raise Infeasible(
+                f"{name}: no explored operating point carries this load within its cpu_max and "
+                "replicas_max"
+            )
         options[name], cores[name] = [one for one, _ in fits], [cost for _, cost in fits]
     targets = [
         Target(Paths.of(app, name), one.sla.bound_ms, one.sla.percentile)

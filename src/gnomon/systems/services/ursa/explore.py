@@ -210,10 +210,8 @@ class _Steps:
                 return f"the SLA of {late} is at risk"
             after = self._target.latency_counts()
             counts = after.counts[self._at] - before.counts[self._at]
-            calls = counts.sum(axis=1)
-            if seconds + pace.window_s > pace.longest_s or np.all(
-                calls[requests > 0] >= pace.calls
-            ):
+            is_enough = bool(np.all(counts[passing].sum(axis=1) >= pace.calls))
+            if is_enough or seconds + pace.window_s > pace.longest_s:
                 break
         if late := watch.is_missed():
             return f"the SLA of {late} is missed"
