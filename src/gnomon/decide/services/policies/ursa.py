@@ -90,13 +90,15 @@ class Ursa(ServicePolicy, frozen=True):
                              hint="joint or union")  # fmt: skip
         if not 0 < self.memory_s <= 86400 or not self.rise_s > 0 or not 0 <= self.rise <= 100:
             raise InputError("ursa: memory_s and rise_s are positive, rise is 0 to 100")
+        if self.explored:
+            _exploration(self.explored)
 
     def decide(self, state: ServiceState, rng: Generator) -> Allocation:
         app, window = state.app, state.window
         if not self.explored:
-            raise InputError("ursa needs an exploration", hint="ursa?explored=FILE, a file of "
-                             "`gnomon services explore`")  # fmt: skip
-        exploration = _read(self.explored, os.stat(self.explored).st_mtime_ns)
+            why = "no exploration: all at their cap; give ursa?explored=FILE"
+            return msgspec.structs.replace(at_cap(app, window), reason=why)
+        exploration = _exploration(self.explored)
         memory = _remember(self, state)
         load = self._load(app, memory, window.duration_s)
         unknown = [
@@ -149,6 +151,16 @@ class Ursa(ServicePolicy, frozen=True):
         except (Infeasible, InputError) as error:
             return msgspec.structs.replace(memory, solved_s=now_s), f"{error}: all at their cap"
         return msgspec.structs.replace(memory, plan=plan, solved_s=now_s), reason
+
+
+def _exploration(path: str) -> Exploration:
+    """The file, read once as long as it stays the same."""
+    try:
+        changed_ns = os.stat(path).st_mtime_ns
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}",
+                         hint="`gnomon services explore` writes it") from None  # fmt: skip
+    return _read(path, changed_ns)
 
 
 @functools.lru_cache(maxsize=8)
