@@ -15,15 +15,16 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from gnomon.decide.services.policy import (
+    LONGEST_S,
     ServicePolicy,
     bounds,
+    check_range,
     current_limit,
     hold,
     service_policies,
     worst_sla_ratio,
 )
 from gnomon.decide.services.state import Allocation, Floats, ServiceState, Window
-from gnomon.errors import InputError
 
 #: Throttle ratios that the tower chooses from, as in the authors' program.
 TARGETS = (0.0, 0.02, 0.04, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3)
@@ -80,8 +81,10 @@ class Autothrottle(ServicePolicy, frozen=True):
     explore: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.target > 1 or not 0 <= self.explore <= 1 or not self.every_s > 0:
-            raise InputError("autothrottle: target and explore are shares, every_s is positive")
+        if self.target != -1:  # the tower chooses
+            check_range("autothrottle: target", self.target, 0, 1)
+        check_range("autothrottle: explore", self.explore, 0, 1)
+        check_range("autothrottle: every_s", self.every_s, 0.1, LONGEST_S)
 
     def decide(self, state: ServiceState, rng: Generator) -> Allocation:
         window = state.window

@@ -9,9 +9,15 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from gnomon.decide.services.policy import ServicePolicy, bounds, hold, service_policies
+from gnomon.decide.services.policy import (
+    LONGEST_S,
+    ServicePolicy,
+    bounds,
+    check_range,
+    hold,
+    service_policies,
+)
 from gnomon.decide.services.state import Allocation, Floats, ServiceState
-from gnomon.errors import InputError
 
 
 class _Seen(NamedTuple):
@@ -37,8 +43,10 @@ class Hpa(ServicePolicy, frozen=True):
     tolerance: float = 0.1
 
     def __post_init__(self) -> None:
-        if not 0 < self.target <= 1:
-            raise InputError(f"target={self.target:g} is a utilisation, over 0 and at most 1")
+        check_range("hpa: target", self.target, 0.01, 1)
+        check_range("hpa: sync_s", self.sync_s, 0.1, LONGEST_S)
+        check_range("hpa: stabilisation_s", self.stabilisation_s, 0, LONGEST_S)
+        check_range("hpa: tolerance", self.tolerance, 0, 1)
 
     def decide(self, state: ServiceState, rng: Generator) -> Allocation:
         window = state.window
@@ -81,6 +89,12 @@ class Vpa(ServicePolicy, frozen=True):
     margin: float = 0.15
     window_s: float = 300.0
     every_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        check_range("vpa: percentile", self.percentile, 0, 100)
+        check_range("vpa: margin", self.margin, 0, 10)
+        check_range("vpa: window_s", self.window_s, 0.1, LONGEST_S)
+        check_range("vpa: every_s", self.every_s, 0.1, LONGEST_S)
 
     def decide(self, state: ServiceState, rng: Generator) -> Allocation:
         window = state.window

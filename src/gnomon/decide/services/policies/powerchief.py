@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.random import Generator
 
-from gnomon.decide.services.policy import ServicePolicy, bounds, current_limit, service_policies
+from gnomon.decide.services.policy import (
+    ServicePolicy,
+    bounds,
+    check_range,
+    current_limit,
+    service_policies,
+)
 from gnomon.decide.services.state import Allocation, ServiceState
 
 
@@ -19,6 +25,9 @@ class PowerChief(ServicePolicy, frozen=True):
     """
 
     step: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_range("powerchief: step", self.step, 0.001, 1)
 
     def decide(self, state: ServiceState, rng: Generator) -> Allocation:
         window, limit = state.window, current_limit(state.app, state.window)

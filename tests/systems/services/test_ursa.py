@@ -1,0 +1,288 @@
+"""Ursa on the simulator: thresholds, exploration, the scaler, and faults that it survives."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+
+from gnomon.decide.services import PERCENTILES, Allocation, Rails, SimTarget, manage
+from gnomon.decide.services.guard import Guard, decision_rng
+from gnomon.decide.services.policies.ursa import Ursa
+from gnomon.decide.services.ursa import Exploration, make_plan
+from gnomon.graph.application import Application, Call, RequestClass, Service, Sla, Work
+from gnomon.ingest.services.application_file import read_application
+from gnomon.sim.mesh import Arrivals, poisson_requests
+from gnomon.systems.services.rates import Rate, find_rate
+from gnomon.systems.services.trial import Setup, simulate
+from gnomon.systems.services.ursa import Pace, backpressure_threshold, explore, in_simulator
+from gnomon.systems.services.ursa.backpressure import FREE, proxy_application
+from gnomon.systems.services.ursa.explore import explore_service
+
+QUICK = Pace(settle_s=2.0, window_s=4.0, calls=800, longest_s=16.0, threshold_s=5.0)
+
+
+def small():
+    """Web calls logic over few connections; two classes, one heavy."""
+    light = Call("web", cpu_ms=1.0, then=((Call("logic", cpu_ms=Work(2.0, cv=0.5)),),))
+    heavy = Call("web", cpu_ms=1.0, then=((Call("logic", cpu_ms=Work(6.0, cv=0.5)),),))
+    return Application(
+        "small",
+        {"web": Service(cpu_limit=0.5, workers=2, pools={"logic": 4}, cpu_min=0.05, cpu_max=2.0),
+         "logic": Service(cpu_limit=1.0, workers=2, cpu_min=0.05, cpu_max=2.0, replicas_max=4)},
+        {"light": RequestClass(light, share=3, sla=Sla(150.0)),
+         "heavy": RequestClass(heavy, share=1, sla=Sla(250.0))},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory):
+    path = tmp_path_factory.mktemp("ursa") / "explored.json"
+    explore(small(), in_simulator(1), pace=QUICK).write(path)
+    return path
+
+
+# --- thresholds ----------------------------------------------------------------------------------
+
+
+def test_callers_wait_from_a_threshold_on():
+    found = backpressure_threshold(small(), "logic", 100.0, in_simulator(1))
+    assert 0.6 < found < 0.99
+    # Behind many connections callers wait later, if at all.
+    about = small().services
+    web = msgspec.structs.replace(about["web"], pools={"logic": 1})
+    narrow = msgspec.structs.replace(small(), services=about | {"web": web})
+    assert backpressure_threshold(narrow, "logic", 100.0, in_simulator(1)) < found
+
+
+def test_nobody_waits_for_queues_and_entries():
+    queued = Call("web", cpu_ms=1.0, then=((Call("logic", cpu_ms=2.0, mode="queue"),),))
+    app = msgspec.structs.replace(small(), classes={"put": RequestClass(queued)})
+    assert proxy_application(app, "logic") is None
+    assert backpressure_threshold(app, "logic", 100.0, in_simulator(1)) == FREE
+    assert backpressure_threshold(app, "web", 100.0, in_simulator(1)) == FREE
+
+
+# --- exploration ---------------------------------------------------------------------------------
+
+
+def test_exploration_goes_down_the_ladder_and_stops_in_time(known):
+    found = Exploration.read(known)
+    assert set(found.services) == {"web", "logic"}
+    for one in found.services.values():
+        assert len(one.options) >= 5
+        assert all(option.utilisation <= one.threshold * 1.05 for option in one.options)
+        assert one.ended
+    p99 = [option.latencies["heavy"].quantile_ms(99) for option in found.services["logic"].options]
+    assert max(p99) > 1.5 * min(p99)
+    assert found.samples < 60
+
+
+def test_an_sla_at_risk_gives_the_cpu_back():
+    tight = {
+        name: msgspec.structs.replace(one, sla=Sla(40.0)) for name, one in small().classes.items()
+    }
+    app = msgspec.structs.replace(small(), classes=tight)
+    one = explore_service(
+        app, "logic", in_simulator(1), rate=100.0, levels=[1.0], pace=QUICK
+    )  # fmt: skip
+    assert "SLA" in one.ended
+    loose = explore_service(
+        small(), "logic", in_simulator(1), rate=100.0, levels=[1.0], pace=QUICK
+    )  # fmt: skip
+    assert len(one.options) < len(loose.options)
+
+
+def test_only_changed_services_are_explored_again(known):
+    found, told = Exploration.read(known), []
+    slower = Call("web", cpu_ms=1.0, then=((Call("logic", cpu_ms=Work(3.0, cv=0.5)),),))
+    classes = small().classes | {
+        "light": msgspec.structs.replace(small().classes["light"], call=slower)
+    }
+    app = msgspec.structs.replace(small(), classes=classes)
+    again = explore(
+        app, in_simulator(1), pace=QUICK, known=found, told=lambda name, *_: told.append(name)
+    )
+    assert told == ["logic"]
+    assert again.services["web"] == found.services["web"]
+    told.clear()
+    explore(
+        app, in_simulator(1), pace=QUICK, known=again, only=["web"],
+        told=lambda name, *_: told.append(name),
+    )  # fmt: skip
+    assert told == ["web"]
+
+
+def test_an_interrupted_exploration_goes_on(tmp_path):
+    path, kept = tmp_path / "explored.json", []
+
+    def keep(found):
+        found.write(path)
+        kept.append(list(found.services))
+        if len(kept) == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        explore(small(), in_simulator(1), pace=QUICK, keep=keep)
+    told = []
+    explore(small(), in_simulator(1), pace=QUICK, known=Exploration.read(path),
+            told=lambda name, *_: told.append(name))  # fmt: skip
+    assert kept == [["web"]]
+    assert told == ["logic"]
+
+
+# --- the scaler ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", ["diurnal", "surge"])
+def test_it_keeps_the_sla_with_less_than_a_careful_autoscaler(known, shape):
+    rate = find_rate(shape, 100.0, duration_s=240, seed=1)
+    ours = simulate(Setup(small()), f"ursa?explored={known}", rate).score
+    careful = simulate(Setup(small()), "autoscale-cons", rate).score
+    assert ours.violation_pct <= 2.1  # a check of 48
+    assert ours.cpu_mean < 0.75 * careful.cpu_mean
+
+
+def target_of(app, rate, seconds=60, seed=1):
+    return SimTarget(app, poisson_requests(app, [rate] * seconds, seed=seed), seed=seed)
+
+
+def test_a_class_that_was_never_explored_gets_the_cap(known):
+    app = small()
+    more = app.classes | {"new": RequestClass(Call("web", cpu_ms=1.0), share=1)}
+    grown = msgspec.structs.replace(app, classes=more)
+    run = manage(target_of(grown, 100.0, 5), Ursa(explored=str(known)), duration_s=5)
+    last = run.decisions[-1]
+    assert "new was never explored" in last.reason
+    assert last.window.cpu_limit.tolist() == [2.0, 2.0]
+
+
+def test_a_new_mix_gets_a_new_plan(known):
+    app = small()
+    before = poisson_requests(app, [100.0] * 60, seed=1)
+    other = msgspec.structs.replace(
+        app, classes={name: msgspec.structs.replace(one, share={"light": 1, "heavy": 3}[name])
+                      for name, one in app.classes.items()}
+    )  # fmt: skip
+    after = poisson_requests(other, [100.0] * 120, seed=2)
+    mixed = Arrivals(
+        np.concatenate([before.time_ns, after.time_ns + 60 * 10**9]),
+        np.concatenate([before.request_class, after.request_class]),
+    )
+    run = manage(SimTarget(app, mixed, seed=1), Ursa(explored=str(known)), duration_s=180)
+    replanned = [d.window.now_s for d in run.decisions if "mix" in d.reason]
+    assert replanned
+    assert replanned[0] > 60
+    late = [d.window.class_violations.max() for d in run.decisions[-60:]]
+    assert np.mean(np.array(late) > 0.01) < 0.1
+
+
+def test_a_service_that_became_slower_is_explored_again(known):
+    app = small()
+    slower = {
+        name: msgspec.structs.replace(one, call=msgspec.structs.replace(one.call, then=tuple(
+            tuple(msgspec.structs.replace(c, wait_ms=Work(60.0, cv=1.0)) for c in stage)
+            for stage in one.call.then)))
+        for name, one in app.classes.items()
+    }  # fmt: skip
+    changed = msgspec.structs.replace(app, classes=slower)
+    run = manage(target_of(changed, 100.0, 90), Ursa(explored=str(known), rise=0.0), duration_s=90)
+    assert any("logic" in d.reason and "explored again" in d.reason for d in run.decisions)
+
+
+class Faulty:
+    """A simulated application whose measurements or services fail for a while."""
+
+    def __init__(self, app, spoil, *, rate=100.0, seconds=120):
+        self.app, self._spoil = app, spoil
+        self._inner = target_of(app, rate, seconds)
+
+    def observe(self, duration_s):
+        return self._spoil(self._inner, self._inner.observe(duration_s))
+
+    def apply(self, allocation):
+        self._inner.apply(allocation)
+
+
+def metrics_vanish(target, window):
+    if not 40 <= window.now_s < 70:
+        return window
+    nothing = np.full_like(window.usage, math.nan)
+    return msgspec.structs.replace(
+        window, usage=nothing, cpu_limit=nothing, rate=nothing,
+        class_rate=np.full_like(window.class_rate, math.nan),
+        class_ms=np.full_like(window.class_ms, math.nan),
+    )  # fmt: skip
+
+
+def probes_lie(target, window):
+    if not 40 <= window.now_s < 70:
+        return window
+    return msgspec.structs.replace(
+        window, class_ms=np.full_like(window.class_ms, 1e-3), class_violations=np.zeros(2),
+        service_ms=np.full_like(window.service_ms, 1e9),
+    )  # fmt: skip
+
+
+def a_service_dies(target, window):
+    if window.now_s == 40:
+        target.sim.set_replicas(1, 0)
+    if window.now_s == 60:
+        target.sim.set_replicas(1, 1)
+    return window
+
+
+@pytest.mark.parametrize("spoil", [metrics_vanish, probes_lie, a_service_dies])
+@pytest.mark.parametrize("manager", ["ursa", "autoscale-opt", "autothrottle"])
+def test_faults_are_survived_with_a_reason(known, spoil, manager):
+    from gnomon.decide.services import service_policies
+
+    policy = service_policies.create(f"ursa?explored={known}" if manager == "ursa" else manager)
+    target = Faulty(small(), spoil)
+    run = manage(target, policy, duration_s=120, rails=Rails())
+    assert len(run.decisions) == 120
+    during = [d for d in run.decisions if 41 <= d.window.now_s < 60]
+    assert all(d.reason for d in during)
+    if spoil is metrics_vanish:
+        assert {d.verdict for d in during} == {"held"}
+        assert all(d.changed == 0 for d in during)
+    if spoil is a_service_dies:
+        assert any(d.verdict == "capped" for d in run.decisions if d.window.now_s >= 41)
+    after = [d.window for d in run.decisions[-20:]]
+    assert np.mean([w.class_violations.max() > 0.05 for w in after]) < 0.2
+
+
+def test_without_an_exploration_everything_is_at_its_cap():
+    run = manage(target_of(small(), 50.0, 3), "ursa", duration_s=3)
+    assert "no exploration" in run.decisions[-1].reason
+    assert run.decisions[-1].window.cpu_limit.tolist() == [2.0, 2.0]
+
+
+def test_a_plan_is_carried_out_as_planned(known):
+    app, found = small(), Exploration.read(known)
+    plan = make_plan(app, found, {"light": 75.0, "heavy": 25.0})
+    policy = Ursa(explored=str(known), rise=0.0)
+    guard = Guard(app, policy, decision_rng(0))
+    target = target_of(app, 100.0, 40)
+    for _ in range(40):
+        decision = guard.decide(target.observe(1.0))
+        target.apply(decision.allocation)
+    assert decision.window.allocated.sum() == pytest.approx(plan.cores, rel=0.35)
+    assert isinstance(decision.allocation, Allocation)
+    assert PERCENTILES[4] == 99.0
+
+
+@pytest.mark.slow
+def test_bundled_applications_keep_their_slas_with_less_cpu(tmp_path):
+    for name in ("hotel-reservation", "media-pipeline", "social-network"):
+        app = read_application(f"bundled:{name}")
+        path = tmp_path / f"{name}.json"
+        explore(app, in_simulator(1)).write(path)
+        for shape in ("diurnal", "bursty", "noisy", "surge"):
+            rate: Rate = find_rate(shape, app.rate, seed=1)
+            ours = simulate(Setup(app), f"ursa?explored={path}", rate).score
+            careful = simulate(Setup(app), "autoscale-cons", rate).score
+            assert ours.violation_pct <= 1.0, (name, shape)
+            assert ours.cpu_mean < 0.75 * careful.cpu_mean, (name, shape)
