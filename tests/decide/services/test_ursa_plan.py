@@ -15,7 +15,9 @@ from gnomon.decide.services.ursa import Exploration, Explored, Latencies, Option
 from gnomon.decide.services.ursa.exploration import fingerprint, service_loads, size_for
 from gnomon.decide.services.ursa.joint import Sampled, draw_ranks, ranks_of_samples
 from gnomon.decide.services.ursa.paths import Paths
+from gnomon.decide.services.ursa.plan import Allowed, Plan
 from gnomon.decide.services.ursa.program import Candidate, Promise, Target, solve, undominated
+from gnomon.decide.services.ursa.thresholds import Thresholds
 from gnomon.errors import Infeasible, InputError
 from gnomon.graph.application import Application, Call, RequestClass, Service, Sla
 from gnomon.model.welch import welch_greater
@@ -311,6 +313,44 @@ def test_prop_a_size_is_at_least_as_good_as_its_option(calls, limit, now, worker
     assert calls / size.cores <= 50.0 / limit * (1 + 1e-6)
     assert size.cpu_limit >= limit * (1 - 1e-6)
     assert size.cores <= max(calls / 50.0 * limit, limit) * 2 + 1e-6
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6))
+def test_prop_thresholds_are_the_slow_loop(seed):
+    rng = np.random.default_rng(seed)
+    calls = (Call("b", probability=float(rng.uniform(0.2, 1))), Call("c"))
+    app = Application(
+        "three",
+        {name: Service(cpu_min=0.05, cpu_max=float(rng.uniform(0.5, 3)), workers=int(rng.integers(1, 5)),
+                       replicas_max=int(rng.integers(1, 6))) for name in "abc"},
+        {"get": RequestClass(Call("a", then=(calls,))), "put": RequestClass(Call("c"))},
+    )  # fmt: skip
+
+    def option(name):
+        load = {"get": float(rng.uniform(5, 200)), "put": float(rng.uniform(5, 200))}
+        known = load if name == "c" else {"get": load["get"]}
+        return Option(float(rng.uniform(0.05, 0.5)), known, float(rng.uniform(0.1, 0.9)), {})
+
+    services = {
+        name: Allowed(option(name), tuple(option(name) for _ in range(rng.integers(0, 4))), 1.0)
+        for name in "abc"
+    }
+    rates = {"get": float(rng.uniform(0, 400)), "put": float(rng.uniform(0, 400))}
+    plan = Plan(rates, "joint", services, {}, 1.0, 1.0)
+    now = rng.integers(1, 6, 3)
+    sizes = Thresholds.of(app, plan).sizes(
+        np.array(list(rates.values())), now, np.full(3, 99, np.int64)
+    )
+    for s, (name, load) in enumerate(service_loads(app, rates).items()):
+        options = [services[name].option, *services[name].also]
+        found = [size_for(app, name, one, load, int(now[s])) for one in options]
+        fits = [one for one in found if one is not None]
+        if not fits:
+            assert sizes.replicas[s] == -1
+            continue
+        best = min(fits, key=lambda one: one.cores)
+        assert sizes.replicas[s] * sizes.cpu_limit[s] == pytest.approx(best.cores)
 
 
 def test_a_class_that_was_never_seen_has_no_size():

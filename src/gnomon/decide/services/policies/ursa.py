@@ -17,15 +17,10 @@ from gnomon.decide.services.policy import (
     service_policies,
     worst_sla_ratio,
 )
-from gnomon.decide.services.state import PERCENTILES, Allocation, ServiceState, Window
-from gnomon.decide.services.ursa.exploration import (
-    Exploration,
-    Option,
-    Size,
-    service_loads,
-    size_for,
-)
+from gnomon.decide.services.state import PERCENTILES, Allocation, Floats, ServiceState, Window
+from gnomon.decide.services.ursa.exploration import Exploration
 from gnomon.decide.services.ursa.plan import Plan, make_plan
+from gnomon.decide.services.ursa.thresholds import Thresholds
 from gnomon.errors import Infeasible, InputError
 from gnomon.graph.application import Application
 
@@ -42,11 +37,11 @@ _DRAIN_S = 1.0
 _P99 = PERCENTILES.index(99.0)
 
 
-class _Memory(msgspec.Struct, frozen=True):
+class _Memory(msgspec.Struct, frozen=True, eq=False):
     """What the scaler remembers.
 
     Attributes:
-        plan: In force.
+        plan: In force; `allowed` are its thresholds.
         rates: Class rates of the last windows, oldest first.
         misses: Whether an SLA was missed, window by window.
         doubted: By service: since when, and how many of its options are trusted.
@@ -56,6 +51,7 @@ class _Memory(msgspec.Struct, frozen=True):
 
     plan: Plan | None
     rise: float
+    allowed: Thresholds | None = None
     rates: tuple[tuple[float, ...], ...] = ()
     misses: tuple[bool, ...] = ()
     doubted: dict[str, tuple[float, int]] = {}
@@ -100,7 +96,8 @@ class Ursa(ServicePolicy, frozen=True):
             return msgspec.structs.replace(at_cap(app, window), reason=why)
         exploration = _exploration(self.explored)
         memory = _remember(self, state)
-        load = self._load(app, memory, window.duration_s)
+        level = self._load(memory, window.duration_s)
+        load = dict(zip(app.classes, level.tolist()))
         unknown = [
             name for name, rate in load.items() if rate > 0 and not _is_known(exploration, name)
         ]
@@ -112,24 +109,26 @@ class Ursa(ServicePolicy, frozen=True):
                 reason=f"class {unknown[0]} was never explored: all at their cap",
             )
         memory, reason = self._plan(app, exploration, memory, load, window.now_s)
-        plan = memory.plan
-        if plan is None:
+        plan, allowed = memory.plan, memory.allowed
+        if plan is None or allowed is None:
             cap = at_cap(app, window)
             return msgspec.structs.replace(cap, memory=memory, reason=reason)
         memory, doubts = _doubt(app, exploration, memory, plan, window)
-        found = allocation_of(app, plan, load, window=window, doubted=memory.doubted)
+        found = allocation_of(app, allowed, level, window=window, doubted=memory.doubted)
         return msgspec.structs.replace(
             found, memory=memory, reason=doubts or reason or found.reason
         )
 
-    def _load(self, app: Application, memory: _Memory, window_s: float) -> dict[str, float]:
+    def _load(self, memory: _Memory, window_s: float) -> Floats:
+        """Requests per second of each class to be ready for."""
         rates = np.array(memory.rates)
         level = rates.mean(axis=0)
         # A short mean is noisy: it counts as far as it is above what chance explains.
         for count in (1, 2, 4, 8, 16):
             mean = rates[-count:].mean(axis=0)
             level = np.maximum(level, mean - _CHANCE * np.sqrt(mean / (count * window_s)))
-        return dict(zip(app.classes, (level * (1.0 + memory.rise)).tolist()))
+        ready: Floats = level * (1.0 + memory.rise)
+        return ready
 
     def _plan(
         self, app: Application, exploration: Exploration, memory: _Memory,
@@ -150,7 +149,10 @@ class Ursa(ServicePolicy, frozen=True):
             )  # fmt: skip
         except (Infeasible, InputError) as error:
             return msgspec.structs.replace(memory, solved_s=now_s), f"{error}: all at their cap"
-        return msgspec.structs.replace(memory, plan=plan, solved_s=now_s), reason
+        found = msgspec.structs.replace(
+            memory, plan=plan, allowed=Thresholds.of(app, plan), solved_s=now_s
+        )
+        return found, reason
 
 
 def _exploration(path: str) -> Exploration:
@@ -247,51 +249,36 @@ def _doubt(
 
 
 def allocation_of(
-    app: Application, plan: Plan, load: dict[str, float], *, window: Window | None = None,
+    app: Application, allowed: Thresholds, load: Floats, *, window: Window | None = None,
     doubted: dict[str, tuple[float, int]] | None = None,
 ) -> Allocation:  # fmt: skip
-    """The smallest sizes that a plan allows at a load; the cap where it has none."""
-    _, most, replicas_max = bounds(app)
-    limits, counts = most.copy(), replicas_max.copy()
-    reasons: dict[str, str] = {}
-    for s, (name, calls) in enumerate(service_loads(app, load).items()):
-        about = app.services[name]
-        now = about.replicas if window is None else max(int(window.replicas[s]), 1)
-        if name not in plan.services or not any(calls.values()):
-            limits[s], counts[s] = about.cpu_min, 1
-            continue
-        allowed = plan.services[name]
-        options = [allowed.option, *allowed.also]
-        if doubted and name in doubted:
-            trusted = sorted(options, key=lambda one: one.utilisation)[: doubted[name][1]]
-            options = trusted
-        size, option = _smallest(app, name, options, calls, now)
-        if size is None or option is None:
-            reasons[name] = "no explored operating point carries this load: its cap"
-            continue
-        limit = size.cpu_limit + _to_drain(window, s) / size.replicas
-        limits[s], counts[s] = min(limit, about.cpu_max), size.replicas
-        reasons[name] = f"{option.utilisation:.0%} of {size.cores:.2f} cores"
+    """The smallest sizes that a plan allows at a load (by class); the cap where it has none."""
+    least, most, replicas_max = bounds(app)
+    if window is None:
+        now = np.array([one.replicas for one in app.services.values()], np.int64)
+    else:
+        now = np.maximum(window.replicas, 1)
+    trusted = np.full(len(now), 2**31)
+    for name, (_, steps) in (doubted or {}).items():
+        trusted[list(app.services).index(name)] = steps
+    sizes = allowed.sizes(load, now, trusted)
+    is_idle = ~((allowed.visits * load).sum(axis=1) > 0)
+    lacks = (sizes.replicas < 0) & ~is_idle
+    counts = np.where(is_idle, 1, np.where(lacks, replicas_max, sizes.replicas))
+    limits: Floats = np.where(is_idle, least, np.where(lacks, most, sizes.cpu_limit))
+    if window is not None:
+        limits = limits + _to_drain(window) / counts
+    names = list(app.services)
     return Allocation(
-        np.round(limits, 4), counts.astype(np.int64), reasons=reasons,
-        reason=f"load of {sum(load.values()):.0f}/s against the plan",
+        np.round(np.minimum(limits, most), 4), counts,
+        reasons={names[s]: "no explored operating point carries this load: its cap"
+                 for s in np.flatnonzero(lacks)},
+        reason=f"{load.sum():.0f} requests/s against the thresholds of the plan",
     )  # fmt: skip
 
 
-def _to_drain(window: Window | None, service: int) -> float:
-    """Cores that work off what waits at a service."""
-    if window is None or not window.rate[service] > 0 or not window.queue[service] > 1:
-        return 0.0
-    return float(window.queue[service] * window.usage[service] / window.rate[service] / _DRAIN_S)
-
-
-def _smallest(
-    app: Application, name: str, options: list[Option], calls: dict[str, float], now: int
-) -> tuple[Size | None, Option | None]:
-    best: tuple[Size | None, Option | None] = (None, None)
-    least = math.inf
-    for option in options:
-        size = size_for(app, name, option, calls, now)
-        if size is not None and size.cores < least - 1e-9:
-            best, least = (size, option), size.cores
-    return best
+def _to_drain(window: Window) -> Floats:
+    """By service: cores that work off what waits."""
+    waits = (window.queue > 1) & (window.rate > 0)
+    each = np.divide(window.usage, window.rate, out=np.zeros(len(waits)), where=waits)
+    return np.where(waits, window.queue, 0.0) * each / _DRAIN_S

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.decide.services import Allocation, Window
+from gnomon.decide.services.policies.ursa import allocation_of
 from gnomon.decide.services.policy import bounds
 from gnomon.decide.services.target import CountingTarget
 from gnomon.decide.services.ursa.exploration import (
@@ -27,6 +28,7 @@ from gnomon.decide.services.ursa.exploration import (
 )
 from gnomon.decide.services.ursa.latencies import Latencies
 from gnomon.decide.services.ursa.plan import make_plan
+from gnomon.decide.services.ursa.thresholds import Thresholds
 from gnomon.errors import Infeasible
 from gnomon.graph.application import Application
 from gnomon.systems.services.ursa.backpressure import backpressure_threshold
@@ -278,10 +280,10 @@ def _with_correlation(
             plan = make_plan(app, found, class_rate, explain=False)
         except Infeasible:
             return found
-        from gnomon.decide.services.policies.ursa import allocation_of
-
+        loads = np.array([class_rate[name] for name in app.classes])
+        allocation = allocation_of(app, Thresholds.of(app, plan), loads)
         with stage(app, rate, 4 * pace.longest_s + 2 * pace.settle_s) as target:
-            target.apply(allocation_of(app, plan, class_rate))
+            target.apply(allocation)
             target.observe(pace.settle_s)
             watch = SlaWatch(app)
             for _ in range(round(3 * pace.longest_s / pace.window_s)):
