@@ -269,8 +269,9 @@ def allocation_of(
     if window is not None:
         limits = limits + _to_drain(window) / counts
     names = list(app.services)
+    bounded: Floats = np.minimum(limits, most).round(4)
     return Allocation(
-        np.round(np.minimum(limits, most), 4), counts,
+        bounded, counts,
         reasons={names[s]: "no explored operating point carries this load: its cap"
                  for s in np.flatnonzero(lacks)},
         reason=f"{load.sum():.0f} requests/s against the thresholds of the plan",

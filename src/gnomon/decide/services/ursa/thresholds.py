@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gnomon.graph.application import Application
 
 if TYPE_CHECKING:
+    from gnomon.decide.services.ursa.exploration import Option
     from gnomon.decide.services.ursa.plan import Plan
 
 Floats = NDArray[np.float64]
@@ -62,7 +63,10 @@ class Thresholds(msgspec.Struct, frozen=True, eq=False):
     @classmethod
     def of(cls, app: Application, plan: Plan) -> Thresholds:
         names, classes = list(app.services), list(app.classes)
-        rows, service, first, rank = [], [], [], []
+        rows: list[Option] = []
+        service: list[int] = []
+        first: list[int] = []
+        rank: list[int] = []
         for s, name in enumerate(names):
             if name not in plan.services:
                 continue
