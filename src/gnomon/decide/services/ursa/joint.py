@@ -31,9 +31,9 @@ Floats = NDArray[np.float64]
 SAMPLES = 6000
 #: Rounds of linear programs.
 _ROUNDS = 8
-#: Deviations of a percentile's sampling error: as many fresh samples vary as well, so 99.5 % of
-#: them stay under it (2.58 times the root of two).
-_SURE = 3.65
+#: Deviations of a percentile's sampling error: as many fresh samples vary as well, so 99.8 % of
+#: them stay under it (2.83 times the root of two).
+_SURE = 4.0
 #: Requests around the percentile, as a share of all.
 _AROUND = 0.02
 

@@ -92,6 +92,12 @@ def plan_to_result(
         tables.append(Table.from_rows("classes", classes, units={
             "bound_ms": "ms", "expected_ms": "ms", "union_bound_ms": "ms", "room_pct": "%",
         }))  # fmt: skip
+    if shares:
+        bound_ms = plan.classes[binding].bound_ms
+        rows = [{"service": name, "ms": ms, "of_bound_pct": 100 * ms / bound_ms}
+                for name, ms in shares]  # fmt: skip
+        tables.append(Table.from_rows("shares", rows, units={"of_bound_pct": "%"},
+                                      caption=f"of the latency of {binding}"))  # fmt: skip
     tables.append(Table.from_rows("services", services, units={
         "cores": "cores", "limit_cores": "cores", "utilisation_pct": "%",
         "calls_per_replica": "1/s"}))  # fmt: skip
