@@ -75,8 +75,9 @@ _GRID = ("carbon signal --file", "carbon account --signal", "carbon place --sign
 _FLEET = ("carbon place --fleet", "carbon account --machines", "carbon buy --fleet",
           "carbon buy --candidate")  # fmt: skip
 _ARROW = ("report", "compare", "export", "carbon account")
-_SERVICES = ("services import",)
-_APPLICATION = ("services simulate", "services compare", "services lab", "services control --app",
+_SERVICES = ("services import", "services plan --traces")
+_APPLICATION = ("services simulate", "services compare", "services lab", "services explore",
+                "services plan", "services collect", "services control --app",
                 "services decisions --app")  # fmt: skip
 _SPANS = f"{_INGEST}spans."
 
