@@ -118,7 +118,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "mubench", "muBench work model", f"{_INGEST}services.mubench:is_mubench",
-        f"{_INGEST}services.mubench:read_mubench", _SERVICES, "workmodel*.json",
+        f"{_INGEST}services.mubench:read_mubench", ("services import",), "workmodel*.json",
     ),
     Format(
         "application", "application of services (YAML)",
