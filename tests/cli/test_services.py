@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from tests.cli.refusal import answer, refused
 
 from gnomon.cli import main
+from gnomon.cli.services import app
 from gnomon.cli.services.lab import parse_sweep
 from gnomon.errors import InputError
 from gnomon.ingest.services.application_file import read_application
@@ -87,7 +89,7 @@ def test_a_log_is_explained_and_replayed(capsys):
     assert "another application" in line
 
 
-def test_spans_become_an_application_that_runs(capsys):
+def write_traces():
     spans = [
         {"traceId": f"{i:032x}", "spanId": f"{2 * i + j:016x}", "parentSpanId": "" if j == 0 else f"{2 * i:016x}",
          "name": ("GET /", "query")[j], "kind": 2,
@@ -101,6 +103,10 @@ def test_spans_become_an_application_that_runs(capsys):
     ]  # fmt: skip
     with open("traces.json", "w") as file:
         json.dump({"resourceSpans": resources}, file)
+
+
+def test_spans_become_an_application_that_runs(capsys):
+    write_traces()
     got = answer(
         capsys, "services", "import", "traces.json", "-o", "app.yaml", "--cpu-share", "0.5"
     )
@@ -148,16 +154,48 @@ def test_managers_are_listed(capsys):
         (["simulate", "bundled:starter", "--watts", "-1"], "--watts"),
         (["simulate", "bundled:starter", "--zone", "Atlantis"], "Atlantis"),
         (["compare", "bundled:starter", "--managers", ""], "which managers"),
+        (["simulate", "bundled:starter", "--seed", "-1"], "a seed of -1"),
+        (["simulate", "bundled:starter", "--rps", "0"], "--rps"),
+        (["simulate", "bundled:starter", "--duration", "1m", "--minutes", "1"], "give one of"),
+        (["simulate", "bundled:starter", "--duration", "5s", "--interval", "30s"], "--interval"),
+        (["simulate", "bundled:starter", "--html", "nowhere/x.html"], "no such folder"),
+        (["simulate", "bundled:starter", "--html", "."], "is a folder"),
+        (["simulate", "bundled:starter", "--manager", "vpa?margin=nan"], "vpa: margin is nan"),
         (["compare", "bundled:starter", "--rates", ""], "which rate"),
+        (["compare", "bundled:starter", "--rates", "constant,constant"], "named twice"),
+        (["compare", "bundled:starter", "--seed", "-1"], "a seed of -1"),
+        (["compare", "bundled:starter", "--duration", "5s", "--interval", "30s"], "--interval"),
+        (["lab", "bundled:starter", "--manager", "static,hpa"], "--manager: one only"),
+        (["lab", "bundled:starter", "--rate", "constant,surge"], "--rate: one only"),
+        (["lab", "bundled:starter", "--otlp", "notaurl"], "'notaurl' is no address"),
+        (["lab", "bundled:starter", "--spans", "nowhere/spans.jsonl"], "no such folder"),
+        (["lab", "bundled:starter", "--prometheus", "nowhere/p.yml"], "no such folder"),
+        (["lab", "bundled:starter", "--html", "nowhere/x.html"], "no such folder"),
+        (["lab", "bundled:starter", "--seed", "-1"], "a seed of -1"),
+        (["lab", "bundled:starter", "--row", "5s"], "--row and --repeats"),
+        (["lab", "bundled:starter", "--sweep", "logic=0.5", "--rps", "0"], "--rps 0"),
+        (["lab", "bundled:starter", "--sweep", "logic=0.5", "--scale", "nan"], "--scale"),
+        (["lab", "bundled:starter", "--sweep", "logic=0.5", "--seed", "-1"], "a seed of -1"),
+        *(
+            (["lab", "bundled:starter", "--sweep", "logic=0.5", *more], f"{more[0]} mean nothing")
+            for more in (
+                ["--manager", "hpa"], ["--rate", "surge"], ["--log", "x"], ["--spans", "x"],
+                ["--otlp", "http://x/"], ["--prometheus", "x"], ["--duration", "1m"],
+                ["--minutes", "1"], ["--interval", "2s"], ["--guard"], ["--zone", "DE"],
+                ["--watts", "7"],
+            )
+        ),
         (["lab", "bundled:starter", "--sweep", "logic"], "SERVICE=LIMIT"),
         (["lab", "bundled:starter", "--sweep", "nobody=0.5"], "there is no service 'nobody'"),
         (["lab", "bundled:starter", "--sweep", "logic=fast"], "is no limit"),
         (["import"], "which traces"),
         (["import", "nothing.json"], "nothing.json"),
         (["decisions", "nothing.jsonl"], "nothing.jsonl"),
+        (["decisions", "nothing.jsonl", "--top", "0"], "--top 0"),
+        (["decisions", "nothing.jsonl", "--top", "-3"], "--top -3"),
         (["control", "--app", "bundled:starter", "--prometheus", "ftp://x"], "address"),
     ],
-)
+)  # fmt: skip
 def test_wrong_input_gets_one_line(capsys, monkeypatch, words, says):
     monkeypatch.setenv("KUBECONFIG", "nowhere")
     assert says in refused(capsys, "services", *words)
@@ -179,6 +217,92 @@ def test_wrong_input_gets_one_line(capsys, monkeypatch, words, says):
 def test_wrong_applications_get_one_line(capsys, tmp_path, text):
     (tmp_path / "app.yaml").write_text(text)
     assert "app.yaml" in refused(capsys, "services", "simulate", "app.yaml")
+
+
+def test_an_import_cannot_lose_its_file(capsys):
+    write_traces()
+    assert "no such folder" in refused(
+        capsys, "services", "import", "traces.json", "-o", "nowhere/app.yaml"
+    )
+    assert "a seed of" in refused(capsys, "services", "import", "traces.json", "--seed", "-1")
+
+
+def test_an_import_cannot_be_ranked_before_its_next_step(capsys):
+    write_traces()
+    got = answer(capsys, "services", "import", "traces.json", "-o", "app.yaml")
+    assert any("gnomon services compare app.yaml" in note for note in got["notes"])
+    found = answer(capsys, "services", "compare", "app.yaml", "--managers", "static,hpa", "--rates",
+                   "constant", "--on", "serial", *SHORT)  # fmt: skip
+    best = found["figures"]["best_0"]
+    assert best == "nobody is ranked: no class has an SLA and no call takes CPU time"
+
+
+def test_no_manager_within_the_sla_is_exit_code_3(capsys):
+    words = [
+        "services",
+        "compare",
+        "tight.yaml",
+        "--managers",
+        "static",
+        "--rates",
+        "constant",
+        *SHORT,
+    ]
+    text = "services:\n  web: {cpu_limit: 0.1}\nclasses:\n  get: {sla: {bound_ms: BOUND}, call: {service: web, cpu_ms: 0.5}}\n"
+    for bound, code, best in (("0.1", 3, "no manager"), ("1000", 0, "static: 0.10 cores")):
+        with open("tight.yaml", "w") as file:
+            file.write(text.replace("BOUND", bound))
+        assert answer(capsys, *words, code=code)["figures"]["best_0"] == best
+
+
+def test_rates_of_one_name_are_two_rates(capsys, tmp_path):
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.txt").write_text("50\n" * 12)
+    got = answer(capsys, "services", "compare", "bundled:starter", "--managers", "static", "--rates",
+                 "a/x.txt,b/x.txt", "--on", "serial")  # fmt: skip
+    assert set(got["managers"]["static"]) == {"a/x.txt", "b/x.txt"}
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [
+        (["--seed", "1"], 60), (["--rps", "50"], 60), (["--duration", "5s"], 5), (["--minutes", "0.2"], 12),
+        (["--rate", "own.txt"], 90), (["--rate", "own.txt", "--duration", "20s"], 20),
+    ],
+)  # fmt: skip
+def test_the_lab_runs_a_minute_or_the_file(monkeypatch, tmp_path, words, seconds):
+    class Asked(Exception):
+        pass
+
+    def run_lab(setup, name, rate, **options):
+        raise Asked(len(rate.per_s))
+
+    monkeypatch.setattr("gnomon.systems.services.lab.run_lab", run_lab)
+    (tmp_path / "own.txt").write_text("50\n" * 90)
+    with pytest.raises(Asked, match=f"^{seconds}$"):
+        app(["lab", "bundled:starter", *words], exit_on_error=False)
+
+
+def test_every_option_has_a_help_text(capsys):
+    for verb in ("import", "simulate", "compare", "lab", "control", "decisions"):
+        assert main(["services", verb, "--help"]) == 0
+        for line in capsys.readouterr().out.splitlines():
+            assert not re.fullmatch(r"  --\S+( [A-Z]+)?\s*(\[.*\])?", line), line
+
+
+def test_a_damaged_log_gets_one_line(capsys):
+    assert main(["services", "simulate", "bundled:starter", "--log", "log.jsonl", *SHORT]) == 0
+    capsys.readouterr()
+    with open("log.jsonl") as file:
+        head, row, *_ = file
+    window = json.dumps(json.loads(row) | {"window": {}})
+    with open("log.jsonl", "w") as file:
+        file.write(head + window + "\n")
+    for more in ([], ["--app", "bundled:starter"]):
+        assert "line 2: the window lacks" in refused(
+            capsys, "services", "decisions", "log.jsonl", *more
+        )
 
 
 def test_sweeps_are_parsed():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -38,6 +39,16 @@ class Output:
     html: Path | None = None
     save: Path | None = None
     overwrite: Annotated[bool, Parameter(negative=())] = False
+
+
+def check_output(output: Output, *others: Path | None) -> None:
+    """Before a long run: what could not be written after it is refused now."""
+    from gnomon.report.folder import check_place
+
+    _check_apart(output.save, output.html, *others)
+    _check_folders(output.html, *others)
+    if output.save is not None:
+        check_place(Path(os.path.abspath(output.save)), output.overwrite)
 
 
 def show(
@@ -91,6 +102,8 @@ def _check_folders(*targets: Path | None) -> None:
     for target in targets:
         if target is not None and not target.absolute().parent.is_dir():
             raise InputError("there is no such folder", where=str(target.parent))
+        if target is not None and target.is_dir():
+            raise InputError("is a folder, a file was expected", where=str(target))
 
 
 def _say(line: str) -> None:

@@ -58,7 +58,7 @@ def save(result: Result, folder: str | os.PathLike[str], *, overwrite: bool = Fa
     >>> place.cleanup()
     """
     folder = Path(os.path.abspath(folder))
-    _check_place(folder, overwrite)
+    check_place(folder, overwrite)
     fresh, old = sibling(folder), sibling(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,8 @@ def save(result: Result, folder: str | os.PathLike[str], *, overwrite: bool = Fa
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _check_place(folder: Path, overwrite: bool) -> None:
+def check_place(folder: Path, overwrite: bool) -> None:
+    """Refuses a folder that a result may not be saved to."""
     if not folder.exists():
         return
     if not folder.is_dir():

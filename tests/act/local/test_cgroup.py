@@ -83,6 +83,12 @@ def test_v2_writes_and_reads(v2):
     assert [one.cpu.name for one in v2.children()] == ["one"]
 
 
+def test_v2_processes_of_another_namespace_are_not_ours(v2):
+    child = v2.create_child("one")
+    (child.cpu / "cgroup.procs").write_text("0\n17\n0\n")
+    assert child.pids() == {17}
+
+
 def test_v2_removes_empty_groups(v2):
     v2.create_child("one").create_child("two").remove()
     (v2.cpu / "one" / "cgroup.subtree_control").unlink()  # the kernel's files go with the folder

@@ -88,11 +88,21 @@ def test_the_living_are_left_alone():
 def test_a_pid_in_use_again():
     """The name of a dead process's lab, whose pid is now ours."""
     name = new_name().split("-")
-    name[3] = str(int(name[3]) + 1)
+    name[4] = str(int(name[4]) + 1)
     folder = Path(tempfile.gettempdir(), "-".join(name))
     folder.mkdir()
     assert folder.name in clean_up_leftovers()
     assert not folder.exists()
+
+
+def test_labs_of_another_pid_namespace_are_left_alone(tmp_path, monkeypatch):
+    """A container that shares /tmp: its pids are not ours, so they look dead."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    name = new_name().split("-")
+    name[2], name[4] = str(int(name[2]) + 1), str(int(name[4]) + 1)
+    (tmp_path / "-".join(name)).mkdir()
+    assert "-".join(name) not in clean_up_leftovers()
+    assert (tmp_path / "-".join(name)).exists()
 
 
 def test_names_that_are_no_labs(tmp_path, monkeypatch):

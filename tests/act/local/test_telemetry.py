@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import socket
 import threading
 import urllib.error
 
@@ -12,7 +13,7 @@ import yaml
 
 from gnomon.act.local.lab import Lab
 from gnomon.act.local.telemetry import MetricsServer, send_spans, write_prometheus_config
-from gnomon.errors import ActuationError
+from gnomon.errors import ActuationError, InputError
 from gnomon.graph.application import Call, Service
 from tests.act.local.loads import app_of, get, read_spans, send
 from tests.waiting import until
@@ -48,6 +49,30 @@ def test_the_lab_is_scraped(tmp_path):
             get(f"127.0.0.1:{server.port}", "/metrics")
 
 
+@pytest.mark.parametrize(
+    "url", ["notaurl", "ftp://x", "http://", "http://h:port/v1", "http://a b/v1", "4318"]
+)
+def test_what_is_no_endpoint_is_refused(url):
+    with pytest.raises(InputError, match="takes spans"):
+        send_spans([b"{}"], url)
+
+
+def test_an_endpoint_that_speaks_no_http_is_an_error():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=_answer_nonsense, args=(server,))
+        thread.start()
+        with pytest.raises(ActuationError, match="does not take spans"):
+            send_spans([b"{}"], f"http://127.0.0.1:{server.getsockname()[1]}/")
+        thread.join()
+
+
+def _answer_nonsense(server):
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(65536)
+        connection.sendall(b"220 mail\r\n")
+
+
 def test_spans_are_sent():
     taken = []
 
@@ -69,12 +94,13 @@ def test_spans_are_sent():
             send(lab, 5)
             until(lambda: len(read_spans(lab)) == 15)
             url = f"http://127.0.0.1:{server.server_address[1]}/v1/traces"
-            count = send_spans(lab.span_files(), url)
+            lines = [line for file in lab.span_files() for line in file.read_bytes().splitlines()]
+            count = send_spans(lines, url)
             server.shutdown()
             thread.join()
             server.server_close()
             with pytest.raises(ActuationError, match="does not take spans"):
-                send_spans(lab.span_files(), url)
+                send_spans(lines, url)
     assert count == len(taken) >= 2
     assert {(path, kind) for path, kind, _ in taken} == {("/v1/traces", "application/json")}
     assert all(body["resourceSpans"] for _, _, body in taken)

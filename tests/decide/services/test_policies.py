@@ -136,9 +136,32 @@ def test_autothrottle_holds_without_throttling_figures():
     assert np.isnan(decide("autothrottle", seen).cpu_limit).all()
 
 
+BASELINES = (
+    "static", "hpa", "vpa", "autoscale-opt", "autoscale-cons", "autothrottle", "powerchief"
+)  # fmt: skip
+NUMBERS = [
+    (name, parameter.name)
+    for name in BASELINES
+    for parameter in service_policies.describe(name).parameters
+    if parameter.type is float
+]
+
+
+@pytest.mark.parametrize(("name", "parameter"), NUMBERS)
+@pytest.mark.parametrize("value", ["nan", "-2", "inf", "-inf"])
+def test_numbers_out_of_range_get_a_line(name, parameter, value):
+    with pytest.raises(InputError, match=f"{name}: {parameter} is"):
+        service_policies.create(f"{name}?{parameter}={value}")
+
+
 @pytest.mark.parametrize(
-    "spec", ["hpa?target=0", "hpa?target=1.5", "autothrottle?target=2", "hap"]
-)
+    "spec",
+    [
+        "hpa?target=0", "hpa?target=1.5", "hpa?sync_s=0", "vpa?percentile=101", "vpa?every_s=0",
+        "autothrottle?target=2", "autothrottle?target=-0.5", "powerchief?step=0", "powerchief?step=2",
+        "hap",
+    ],
+)  # fmt: skip
 def test_bad_parameters_get_a_line(spec):
     with pytest.raises(InputError):
         service_policies.create(spec)
@@ -146,6 +169,6 @@ def test_bad_parameters_get_a_line(spec):
 
 def test_managers_work_without_any_limit():
     free = msgspec.structs.replace(APP, services={name: Service() for name in APP.services})
-    for spec in service_policies.names():
+    for spec in BASELINES:
         sim = SimTarget(free, poisson_requests(free, [50.0] * 20, seed=1), seed=1)
         assert all("failed" not in d.reason for d in manage(sim, spec, duration_s=20).decisions)

@@ -11,7 +11,7 @@ from gnomon.ingest.spans.infer import Inferred, infer_application
 from gnomon.ingest.spans.read import read_spans
 from gnomon.sim.mesh import MeshSim, poisson_requests
 from gnomon.systems.services.import_result import to_result
-from gnomon.systems.services.imported import play_back
+from gnomon.systems.services.imported import assumptions, play_back
 from gnomon.units import SECOND_NS
 
 APP = Application(
@@ -26,12 +26,44 @@ def test_what_is_played_back_is_what_was_played():
     sim = MeshSim(APP, poisson_requests(APP, [50.0] * 200, seed=3), seed=3, keep_requests=True)
     sim.advance(300 * SECOND_NS)
     recorded = {"get": np.sort(sim.request_latency_ns / 1e6)}
-    (one,) = play_back(Inferred(APP, (), recorded, {}), seed=9)
+    (one,) = play_back(Inferred(APP, (), recorded, {}, {}), seed=9)
     assert one.recorded == len(recorded["get"])
     assert np.abs(one.errors_pct).max() < 8
     result = to_result(APP, [one], ["a note"])
     assert result.figure("error_pct").number < 8
     assert result.table("classes")["p99_simulated_ms"][0] == pytest.approx(one.simulated_ms[2])
+
+
+def inferred(recorded=100, rate=50.0, counts=(), **call):
+    kind = {"get": RequestClass(Call("web", wait_ms=2.0, **call))}
+    app = Application("shop", {"web": Service()}, kind, rate=rate)
+    return Inferred(app, (), {"get": np.full(recorded, 2.0)}, dict(counts), {})
+
+
+def test_what_is_assumed_is_said():
+    assert assumptions(inferred()) == []
+    (guess,) = assumptions(inferred(recorded=1, rate=1.0))
+    assert "The rate of 1/s is a guess" in guess
+    (failing,) = assumptions(inferred(error_share=1.0))
+    assert "Every recorded request has an error" in failing
+    below = Call("web", error_share=1.0, probability=0.8)
+    (many,) = assumptions(inferred(then=((below,),)))
+    assert "80% of the recorded requests have an error" in many
+    (ids,) = assumptions(inferred(counts={"requests of rare classes left out": 900}))
+    assert "900 of 1,000 requests were left out" in ids
+
+
+def test_the_next_step_is_in_the_answer():
+    (note,) = to_result(inferred().app, [], [], out="app.yaml").notes
+    assert note.startswith("Next: ")
+    for key in (
+        "sla: {bound_ms",
+        "cpu_limit: 1",
+        "--cpu-share",
+        "gnomon services compare app.yaml",
+    ):
+        assert key in note
+    assert "-o app.yaml" in to_result(inferred().app, [], []).notes[0]
 
 
 def test_correlation_widens_the_distribution():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -17,7 +18,8 @@ from gnomon.sim.mesh import poisson_requests
 from gnomon.systems.services import Rate, Setup
 from gnomon.systems.services.lab import LabRun, run_lab
 from gnomon.systems.services.lab_result import run_to_result, sweep_to_result, sweep_to_script
-from gnomon.systems.services.sweep import sweep
+from gnomon.systems.services.sweep import longest_pass_s, sweep
+from tests.waiting import until
 
 
 def has_limits():
@@ -89,6 +91,41 @@ def test_a_sweep_measures_calibrates_and_predicts():
     table = sweep_to_result(found).table("limits")
     assert list(table["limit"]) == ["none", "0.12"]
     assert len(sweep_to_script(found)["predicted"]) == 2
+
+
+@pytest.mark.parametrize(("limits", "row_s"), [(1, 2.0), (6, 12.0), (3, 60.0)])
+def test_the_load_of_a_sweep_outlasts_its_slowest_pass(limits, row_s):
+    """Every row measured three times, each with the longest drain and the longest wait."""
+    assert longest_pass_s(limits, row_s) >= limits * 3 * (10 + 1 + row_s + 20)
+
+
+def lab_command(tmp_path, *words, **options):
+    whole = [sys.executable, "-m", "gnomon.cli", "services", "lab", "bundled:starter", *words]
+    return subprocess.Popen(
+        whole, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def test_a_terminated_lab_leaves_nothing(tmp_path):
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = lab_command(tmp_path, "--prometheus", "prometheus.yml", "--seed", "1", env=env)
+    until((tmp_path / "prometheus.yml").exists, "the lab runs")
+    (folder,) = tmp_path.glob("gnomon-lab-*")
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert not folder.exists()
+    if has_limits():
+        assert folder.name not in [group.cpu.name for group in root_group().children()]
+
+
+def test_a_collector_that_refuses_does_not_cost_the_answer(tmp_path):
+    address = "http://127.0.0.1:9/v1/traces"
+    process = lab_command(tmp_path, "--duration", "2s", "--rps", "50", "--otlp", address)
+    shown, said = process.communicate(timeout=200)
+    assert process.returncode == 1
+    assert "does not take spans" in said
+    assert "SLA violations" in shown
 
 
 def test_the_command_runs(tmp_path):

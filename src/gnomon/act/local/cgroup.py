@@ -114,7 +114,8 @@ class Group:
             except OSError as error:
                 if error.errno not in (errno.ENOENT, errno.ENODEV):  # being removed
                     raise
-        return found
+        # Version 2 shows processes of other pid namespaces as 0, and a signal to 0 is for us.
+        return found - {0}
 
     def remove(self, timeout_s: float = 10.0) -> None:
         """Kills what runs in it and below, then removes it."""

@@ -77,17 +77,18 @@ class Lab:
         clean_up_leftovers()
         name = new_name()
         self.folder = Path(tempfile.gettempdir(), name)
-        self.folder.mkdir(mode=0o700)
         # A process that asks to die with its parent dies with the thread that made it: this one
         # lives as long as the lab, whichever thread adds replicas.
         self._starter = ThreadPoolExecutor(1, "lab-starter")
-        try:
-            self._group: Group = root_group().create_child(name)
-            self._group.set_weight(_WEIGHT)
-        except ActuationError as error:
-            self._group, self.note = ProcessGroup(), f"limits are not enforced: {error}"
+        self._group: Group = ProcessGroup()
         self._is_open = True
         try:
+            self.folder.mkdir(mode=0o700)
+            try:
+                self._group = root_group().create_child(name)
+                self._group.set_weight(_WEIGHT)
+            except ActuationError as error:
+                self._group, self.note = ProcessGroup(), f"limits are not enforced: {error}"
             self._begin()
         except BaseException:
             self.close()
@@ -107,7 +108,8 @@ class Lab:
         self._start_own_ns = self._own_ns()
         for index, name in enumerate(self.app.services):
             self.tiers[name] = Tier(self, index, name)
-        # Limits come last: starting under one takes long, and is not what is measured.
+        # Limits come last: starting under one takes long, and is not what is measured. A replica
+        # that is added later starts under its service's limit, as a pod does.
         for is_cell in (True, False):
             for tier in self.tiers.values():
                 if tier.is_cell == is_cell:

@@ -1,7 +1,8 @@
 """What a lab leaves when its process is killed, and how the next one removes it.
 
-The names of groups and folders hold the pid and the start time of the process that made them, so a
-dead maker shows, even when its pid is in use again.
+The names of groups and folders hold the pid namespace, the pid and the start time of the process
+that made them, so a dead maker shows, even when its pid is in use again. Labs of other namespaces
+(containers that share /tmp or the groups) are left alone: their pids say nothing here.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from pathlib import Path
 from gnomon.act.local.cgroup import root_group
 from gnomon.errors import ActuationError
 
-_NAME = re.compile(r"gnomon-lab-(\d+)-(\d+)-\d+")
+_NAME = re.compile(r"gnomon-lab-(\d+)-(\d+)-(\d+)-\d+")
 _numbers = itertools.count()
 
 
 def new_name() -> str:
     """A name for a lab of this process."""
-    return f"gnomon-lab-{os.getpid()}-{_start_ticks(os.getpid())}-{next(_numbers)}"
+    pid = os.getpid()
+    return f"gnomon-lab-{_pid_namespace()}-{pid}-{_start_ticks(pid)}-{next(_numbers)}"
 
 
 def clean_up_leftovers() -> list[str]:
@@ -49,7 +51,13 @@ def clean_up_leftovers() -> list[str]:
 
 def _is_dead(name: str) -> bool:
     made = _NAME.fullmatch(name)
-    return made is not None and _start_ticks(int(made[1])) != int(made[2])
+    if made is None or int(made[1]) != _pid_namespace():
+        return False
+    return _start_ticks(int(made[2])) != int(made[3])
+
+
+def _pid_namespace() -> int:
+    return os.stat("/proc/self/ns/pid").st_ino
 
 
 def _start_ticks(pid: int) -> int | None:

@@ -14,7 +14,7 @@ from gnomon.act.local.replica import Replica, wait_until
 from gnomon.errors import ActuationError, InputError
 from gnomon.graph.application import Server
 
-_PACKAGES = {"nginx": "nginx", "redis": "redis-server", "memcached": "memcached"}
+#: Programs; the distribution's packages are called the same.
 _PROGRAMS = {"nginx": "nginx", "redis": "redis-server", "memcached": "memcached"}
 # What cells ask stores for, as in native/cell/store.hpp.
 _KEY, _VALUE = "gnomon", "0123456789abcdef" * 2
@@ -27,7 +27,7 @@ def find_program(server: Server) -> str:
         if found := shutil.which(_PROGRAMS[server], path=path):
             return found
     raise InputError(f"there is no {_PROGRAMS[server]} on this machine",
-                     hint=f"install the distribution's {_PACKAGES[server]}")  # fmt: skip
+                     hint=f"install the distribution's {_PROGRAMS[server]}")  # fmt: skip
 
 
 def start_server(replica: Replica, server: Server, workers: int) -> None:

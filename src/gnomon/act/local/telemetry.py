@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import http.server
 import threading
+import urllib.parse
 import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from gnomon.act.local.lab import Lab
-from gnomon.errors import ActuationError
+from gnomon.errors import ActuationError, InputError
 
 
 def format_metrics(lab: Lab) -> str:
@@ -97,21 +99,37 @@ def write_prometheus_config(lab: Lab, path: Path, metrics_port: int) -> None:
     path.write_text(yaml.safe_dump(config, sort_keys=False))
 
 
-def send_spans(files: Iterable[Path], url: str) -> int:
+def check_endpoint(url: str) -> None:
+    """Refuses what is no address of an OTLP/HTTP endpoint."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
+        is_address = is_address and parts.port != 0 and url.isprintable() and " " not in url
+    except ValueError:  # a port that is no number
+        is_address = False
+    if not is_address:
+        raise InputError(f"{url!r} is no address that takes spans",
+                         hint="write --otlp http://127.0.0.1:4318/v1/traces")  # fmt: skip
+
+
+def send_spans(lines: Iterable[bytes], url: str) -> int:
     """Posts spans to an OTLP/HTTP endpoint such as `http://127.0.0.1:4318/v1/traces`.
 
+    Args:
+        lines: Of `Lab.span_files`: an export request each.
+
     Returns:
-        How many export requests were taken.
+        How many were taken.
     """
+    check_endpoint(url)
     count = 0
-    for file in files:
-        for line in file.read_bytes().splitlines():
-            request = urllib.request.Request(
-                url, data=line, headers={"Content-Type": "application/json"}, method="POST"
-            )
-            try:
-                with urllib.request.urlopen(request, timeout=30):
-                    count += 1
-            except OSError as error:
-                raise ActuationError(f"{url} does not take spans: {error}") from error
+    for line in lines:
+        request = urllib.request.Request(
+            url, data=line, headers={"Content-Type": "application/json"}, method="POST"
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30):
+                count += 1
+        except (OSError, http.client.HTTPException) as error:
+            raise ActuationError(f"{url} does not take spans: {error}") from error
     return count

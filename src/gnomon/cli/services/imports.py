@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from gnomon.cli.output import Output, show
+from gnomon.cli.output import Output, check_output, show
 from gnomon.cli.services.options import files_of
 from gnomon.cli.typed import typed_command
 from gnomon.errors import InputError
@@ -44,13 +44,16 @@ def import_(
     from gnomon.ingest.formats import check_input, identify
     from gnomon.ingest.services.application_file import write_application
     from gnomon.systems.services.import_result import to_result
-    from gnomon.systems.services.imported import play_back
+    from gnomon.systems.services.imported import assumptions, play_back
+    from gnomon.systems.services.trial import check_seed
 
     if not traces:
         raise InputError("which traces?", hint="gnomon services import traces.json -o app.yaml")
     for path in traces:
         check_input(path, "services import")
     check_input(pod_metrics, "services import --pod-metrics")
+    check_output(output, out)
+    check_seed(seed)
     title = name or (out.stem if out is not None else Path(traces[0]).stem.partition(".")[0])
     first = Path(traces[0])
     if len(traces) == 1 and first.is_file() and identify(first).format == "mubench":
@@ -68,12 +71,13 @@ def import_(
             read_spans(list(traces)), name=title, cpu_share=cpu_share, cores=cores,
             sampling=sampling,
         )  # fmt: skip
-        app, notes = inferred.app, list(inferred.notes)
+        app, notes = inferred.app, [*inferred.notes, *assumptions(inferred)]
         played = play_back(inferred, seed=seed)
     if out is not None:
         write_application(app, out)
         print(f"wrote {out}", file=sys.stderr)
     result = to_result(
-        app, played, notes, command=typed_command(), sources=files_of(*traces), seed=seed
-    )
+        app, played, notes, command=typed_command(), sources=files_of(*traces), seed=seed,
+        out=None if out is None else str(out),
+    )  # fmt: skip
     show(result, output)

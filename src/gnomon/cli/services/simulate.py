@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from gnomon.cli.listing import print_registry
-from gnomon.cli.output import Output, show
-from gnomon.cli.services.options import Flag, RunOptions, files_of, make_setup
+from gnomon.cli.output import Output, check_output, show
+from gnomon.cli.services.options import (
+    Flag,
+    RunOptions,
+    files_of,
+    make_setup,
+    only_one,
+    prepared_for,
+)
 from gnomon.cli.typed import typed_command
-from gnomon.errors import InputError
-
-_T = TypeVar("_T")
 
 
 def simulate(
@@ -41,8 +43,10 @@ def simulate(
     from gnomon.systems.services.run_result import to_result, to_script
 
     setup = make_setup(application, run, "services simulate")
-    (chosen,) = _only_one(run.find_rates(rate, setup.app), "--rate")
-    (name,) = _only_one(trial.parse_managers(manager), "--manager")
+    check_output(output)
+    chosen = only_one(run.find_rates(rate, setup.app), "--rate")
+    name = only_one(trial.parse_managers(manager), "--manager")
+    setup = prepared_for(setup, [name])
     outcome = trial.simulate(setup, name, chosen, log=log)
     result = to_result(
         setup, [outcome], verb="simulate", command=typed_command(),
@@ -60,11 +64,11 @@ def compare(
     resume: Path | None = None,
     run: RunOptions = RunOptions(),  # noqa: B008
     output: Output = Output(),  # noqa: B008
-) -> None:
+) -> int:
     """Compare managers on an application: SLA violations, CPU, energy and carbon of each.
 
     `gnomon services compare app.yaml --managers static,hpa,autothrottle --rates diurnal,bursty`.
-    All managers get the same requests.
+    All managers get the same requests. Exit code 3: at some rate no manager is within the SLA.
 
     Args:
         application: app.yaml, or bundled:NAME.
@@ -77,10 +81,12 @@ def compare(
     """
     from gnomon.parallel import RichProgress
     from gnomon.systems.services import trial
-    from gnomon.systems.services.run_result import to_result, to_script
+    from gnomon.systems.services.run_result import meets_sla, to_result, to_script
 
     setup = make_setup(application, run, "services compare")
+    check_output(output)
     names, chosen = trial.parse_managers(managers), run.find_rates(rates, setup.app)
+    setup = prepared_for(setup, names)
     progress = RichProgress("runs") if sys.stderr.isatty() else None
     outcomes = trial.compare(setup, names, chosen, on=on, resume=resume, progress=progress)
     result = to_result(
@@ -88,6 +94,7 @@ def compare(
         sources=files_of(application, *(name.strip() for name in rates.split(","))),
     )  # fmt: skip
     show(result, output, extra=to_script(outcomes) if output.json else None)
+    return 0 if meets_sla(outcomes) else 3
 
 
 def managers(*, json: Flag = False) -> None:
@@ -99,9 +106,3 @@ def managers(*, json: Flag = False) -> None:
     from gnomon.decide.services import service_policies
 
     print_registry(service_policies, json=json)
-
-
-def _only_one(values: Sequence[_T], option: str) -> Sequence[_T]:
-    if len(values) != 1:
-        raise InputError(f"{option}: one only", hint="gnomon services compare takes several")
-    return values

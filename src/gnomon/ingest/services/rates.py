@@ -15,19 +15,24 @@ _MOST_RATE = 1e9
 
 
 def read_rates(path: str | os.PathLike[str]) -> NDArray[np.float64]:
-    """Requests per second, one number a line; empty lines and comments (#) are passed over."""
+    """Requests per second, one number a line; lines of a comment (#) are passed over.
+
+    An empty line is refused: it would be a second that is missing, and shift all that follow.
+    """
     where = os.fspath(path)
     text = read_whole(path, _MOST_BYTES, "one number per second is enough")
     rates = []
     for number, line in enumerate(text.decode("utf-8", "replace").splitlines(), 1):
-        value = line.partition("#")[0].strip()
-        if not value:
+        value, hash_, _ = line.partition("#")
+        value = value.strip()
+        if not value and hash_:
             continue
         try:
             rate = float(value)
         except ValueError:
             raise InputError(
-                f"line {number} is {value[:40]!r}, not a number", where=where,
+                f"line {number} is {f'{value[:40]!r}, not a number' if value else 'empty'}",
+                where=where,
                 hint="a file of rates has requests per second, one number a line",
             ) from None  # fmt: skip
         if not 0 <= rate <= _MOST_RATE:

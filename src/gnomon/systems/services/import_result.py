@@ -10,6 +10,7 @@ import numpy as np
 from gnomon.graph.application import Application, as_work
 from gnomon.report import Figure, Manifest, Result
 from gnomon.systems.services.imported import PlayedBack
+from gnomon.systems.services.measure import missing_parts
 from gnomon.table import Table
 
 _SHOWN = 30
@@ -17,9 +18,9 @@ _SHOWN = 30
 
 def to_result(
     app: Application, played: Sequence[PlayedBack], notes: Sequence[str], *, command: str = "",
-    sources: Sequence[str] = (), seed: int = 0,
+    sources: Sequence[str] = (), seed: int = 0, out: str | None = None,
 ) -> Result:  # fmt: skip
-    """Services, classes and the play-back of each."""
+    """Services, classes and the play-back of each; `out` is where the application went."""
     calls = sum(1 for one in app.classes.values() for _ in one.call.walk())
     figures = [
         Figure("services", "Services", len(app.services)),
@@ -37,8 +38,16 @@ def to_result(
         "Which application left these traces?", figures=figures, tables=tables,
         how=["Play-back: the application simulated at its recorded rate, beside the recording."]
         if played else [],
-        notes=list(notes), manifest=Manifest.of(command, sources, seed=seed),
+        notes=[*notes, _next_step(app, out)], manifest=Manifest.of(command, sources, seed=seed),
     )  # fmt: skip
+
+
+def _next_step(app: Application, out: str | None) -> str:
+    """What a manager needs before it can be compared."""
+    steps = [] if out else ["write the application with `-o app.yaml`"]
+    steps += [f"{now} ({what})" for what, now in missing_parts(app).items()]
+    steps.append(f"`gnomon services compare {out or 'app.yaml'}`")
+    return f"Next: {'; '.join(steps)}."
 
 
 def _classes(app: Application, played: Sequence[PlayedBack]) -> Table:

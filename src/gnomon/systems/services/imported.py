@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.graph.application import Application, as_work
+from gnomon.graph.application import Application, Call, as_work
 from gnomon.ingest.spans.infer import Inferred
 from gnomon.sim.mesh import MeshSim, poisson_requests
 from gnomon.units import MILLISECOND_NS, SECOND_NS
@@ -18,6 +19,8 @@ Floats = NDArray[np.float64]
 #: Requests that a play-back simulates: enough for a p99 of classes that are rare.
 _REQUESTS = 200_000
 _COMPARED = (50.0, 90.0, 99.0)
+#: Fewer requests have no rate; more than this share left out is not a detail.
+_FEWEST, _LEFT_OUT = 10, 0.2
 
 
 class PlayedBack(msgspec.Struct, frozen=True):
@@ -34,6 +37,40 @@ class PlayedBack(msgspec.Struct, frozen=True):
             100.0 * (simulated / recorded - 1.0) if recorded > 0 else 0.0
             for recorded, simulated in zip(self.recorded_ms, self.simulated_ms)
         ]
+
+
+def assumptions(inferred: Inferred) -> list[str]:
+    """What the recording is too small or too odd for, and what is assumed in its place."""
+    notes = []
+    kept = sum(map(len, inferred.recorded.values()))
+    left = inferred.counts.get("requests of rare classes left out", 0)
+    if left > _LEFT_OUT * (kept + left):
+        notes.append(
+            f"{left:,} of {kept + left:,} requests were left out: each of their operations is "
+            "rare. Do the names hold ids (/user/17)? Name spans by their route."
+        )
+    if kept < _FEWEST:
+        notes.append(
+            f"The rate of {inferred.app.rate:g}/s is a guess from too few requests ({kept}): set "
+            "`rate` in the application, or --rps."
+        )
+    errors = 1.0 - sum(
+        share * _no_error(inferred.app.classes[name].call)
+        for name, share in inferred.app.shares().items()
+    )
+    if errors > 0.5:
+        many = "Every recorded request has" if errors > 1 - 1e-9 else (
+            f"{errors:.0%} of the recorded requests have")  # fmt: skip
+        notes.append(f"{many} an error: the application fails as often, and answers are few.")
+    return notes
+
+
+def _no_error(call: Call) -> float:
+    """The chance that neither a call nor one below it fails."""
+    below = [one for stage in call.then for one in stage]
+    return (1.0 - call.error_share) * math.prod(
+        1.0 - one.probability * (1.0 - _no_error(one)) for one in below
+    )
 
 
 def play_back(inferred: Inferred, *, seed: int = 0) -> list[PlayedBack]:

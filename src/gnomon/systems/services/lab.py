@@ -186,7 +186,6 @@ class LabOutcome(msgspec.Struct, frozen=True, eq=False):
     note: str
     noisy_pct: float
     client_late_ms: float
-    spans: list[str]
 
 
 def run_lab(
@@ -200,13 +199,15 @@ def run_lab(
         on_start: Called with the lab before the first window: to let others scrape it.
         on_end: Called before it ends: to keep its spans.
     """
+    setup.check_rate(rate)
     arrivals = poisson_requests(setup.app, rate.per_s, seed=setup.seed)
     with LabRun(setup.app, arrivals, seed=setup.seed, sample_share=sample_share) as run:
         if on_start is not None:
             on_start(run.lab)
         managed = manage(
-            run.target, manager, duration_s=len(rate.per_s), interval_s=setup.interval_s,
-            seed=setup.seed, rails=rails, log=log, on_window=on_window,
+            run.target, setup.prepared.get(manager, manager), duration_s=len(rate.per_s),
+            interval_s=setup.interval_s, seed=setup.seed, rails=rails, log=log,
+            on_window=on_window,
         )  # fmt: skip
         run.load.wait()
         measured = score(
@@ -220,5 +221,5 @@ def run_lab(
     noisy = [decision.window.foreign_cores > FOREIGN_CORES for decision in managed.decisions]
     return LabOutcome(
         Outcome(measured, series_of(managed.decisions), None), note, 100.0 * float(np.mean(noisy)),
-        late_ms, [],
+        late_ms,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gnomon.decide.services import read_log, replay_log, service_policies
-from gnomon.decide.services.log import LogHead, LogRow
+from gnomon.decide.services.log import Log, LogHead, LogRow
 from gnomon.errors import InputError
 from gnomon.graph.application import Application
 from gnomon.report import Figure, Manifest, Result
@@ -20,9 +20,8 @@ from gnomon.table import Table
 
 def explain(path: str | os.PathLike[str], *, top: int, command: str = "") -> Result:
     """What was decided and why, the largest changes first."""
-    found = list(read_log(path))
-    if not found:
-        raise InputError("holds no decision", where=os.fspath(path))
+    log = _read(path, top)
+    found = log.decisions
     head = found[-1][0]
     verdicts = Counter(row.verdict for _, row in found)
     changed = [(own, row, _change(row)) for own, row in found]
@@ -38,7 +37,7 @@ def explain(path: str | os.PathLike[str], *, top: int, command: str = "") -> Res
         Figure("trust", "Trust at the end", found[-1][1].trust),
     ]
     held = Counter(row.reason for _, row in found if row.verdict != "decided")
-    notes = [f"{count} times: {reason}" for reason, count in held.most_common(10)]
+    notes = [f"{count} times: {reason}" for reason, count in held.most_common(10)] + _torn(log)
     return Result(
         "services", "decisions", f"{head.manager}: {len(found)} decisions",
         "What did the manager decide, and why?", figures=figures,
@@ -52,15 +51,14 @@ def replay(
     command: str = "", sources: Sequence[str] = (),
 ) -> Result:  # fmt: skip
     """What a manager would have decided on the windows of a log, beside what was decided."""
-    heads = [head for head, _ in read_log(path)]
-    if not heads:
-        raise InputError("holds no decision", where=os.fspath(path))
+    log = _read(path, top)
+    heads = [head for head, _ in log]
     name = manager or heads[-1].manager
     pairs = replay_log(path, app, service_policies.create(name))
     rows: list[dict[str, Any]] = []
     same = 0
-    for (then, now), head in zip(pairs, heads):
-        recorded, replayed = _total(then, head), _cores(now.window, now.allocation)
+    for then, now in pairs:
+        recorded, replayed = _total(then), _cores(now.window, now.allocation)
         limits = [math.nan if one is None else one for one in then.cpu_limit]
         is_same = np.array_equal(limits, now.allocation.cpu_limit, equal_nan=True)
         same += is_same and then.replicas == now.allocation.replicas.tolist()
@@ -80,10 +78,23 @@ def replay(
         ],
         tables=[Table.from_rows("decisions", apart[:top], units={
             "time_s": "s", "recorded_cores": "cores", "replayed_cores": "cores"})],
-        notes=[] if name == heads[-1].manager else
-        ["What its decisions would have changed is not in the recorded windows."],
+        notes=_torn(log) + ([] if name == heads[-1].manager else
+        ["What its decisions would have changed is not in the recorded windows."]),
         manifest=Manifest.of(command, [path, *sources]),
     )  # fmt: skip
+
+
+def _read(path: str | os.PathLike[str], top: int) -> Log:
+    if top < 1:
+        raise InputError(f"--top {top}: one decision at least")
+    log = read_log(path)
+    if not log.decisions:
+        raise InputError("holds no decision", where=os.fspath(path))
+    return log
+
+
+def _torn(log: Log) -> list[str]:
+    return [f"Lines that a crash cut off, left out: {log.torn}."] if log.torn else []
 
 
 def _changes(row: LogRow) -> bool:
@@ -122,7 +133,7 @@ def _row(head: LogHead, row: LogRow, cores: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _total(row: LogRow, head: LogHead) -> float:
+def _total(row: LogRow) -> float:
     limits = [
         old if new is None else new for new, old in zip(row.cpu_limit, row.window["cpu_limit"])
     ]

@@ -20,6 +20,8 @@ SLA_WINDOW_S = 10.0
 #: A guess: what an allocated core of a server draws, with its share of memory and board.
 CORE_W = Estimate(3.0, 5.0, 8.0)
 _J_PER_KWH = 3.6e6
+#: How a guard begins its reason where the manager raised.
+_FAILED = "the manager failed: "
 
 
 class Requests(msgspec.Struct, frozen=True, eq=False):
@@ -56,10 +58,17 @@ class Score(msgspec.Struct, frozen=True):
     """One run of one manager.
 
     Attributes:
-        violation_pct: Of windows of ten seconds, those in which a class was over its bound.
-        late_pct: Of requests with an SLA, those over the bound or without an answer.
-        cpu_mean: Cores allocated; so `cpu_p95`, and `cpu_used` on average.
+        violation_pct: Of checks, those that missed the SLA. Each class with an SLA is checked in
+            each window of ten seconds in which it has requests. NaN without any check.
+        late_pct: Of requests with an SLA, those over the bound or without an answer; NaN without
+            any.
+        cpu_mean: Cores allocated; so `cpu_p95`, and `cpu_used` on average. A service without a
+            limit counts with what it uses.
+        unlimited: Services that had no limit in most windows.
         decisions: Those that changed something.
+        windows: All of them.
+        failed: Those in which the manager failed.
+        failure: Why it did, the first time.
         held: Those that were held back by the guard; so `capped`.
         recovery_s: The longest time that an SLA stayed violated.
         manager_ms: CPU time of the manager per decision.
@@ -74,7 +83,11 @@ class Score(msgspec.Struct, frozen=True):
     cpu_mean: float
     cpu_p95: float
     cpu_used: float
+    unlimited: int
     decisions: int
+    windows: int
+    failed: int
+    failure: str
     held: int
     capped: int
     recovery_s: float
@@ -99,15 +112,20 @@ def score(
     violated = sum(float(np.nansum(one)) for one in windows)
     counted = [one for one in classes if not math.isnan(one.late_pct)]
     total = sum(one.requests for one in counted)
+    late = sum(one.late_pct * one.requests for one in counted)
     core_s = float(allocated @ lengths)
+    no_limit = np.mean([np.isinf(decision.window.cpu_limit) for decision in decisions], axis=0)
+    failures = [one.reason for one in decisions if one.reason.startswith(_FAILED)]
     energy_kwh = core_w * (core_s / _J_PER_KWH)
     return Score(
         manager=manager, rate=rate,
-        violation_pct=100.0 * violated / checked if checked else 0.0,
-        late_pct=sum(one.late_pct * one.requests for one in counted) / total if total else 0.0,
+        violation_pct=100.0 * violated / checked if checked else math.nan,
+        late_pct=late / total if total else math.nan,
         cpu_mean=core_s / float(lengths.sum()), cpu_p95=float(np.percentile(allocated, 95)),
         cpu_used=float(used @ lengths / lengths.sum()),
-        decisions=sum(decision.changed > 0 for decision in decisions),
+        unlimited=int(np.count_nonzero(no_limit > 0.5)),
+        decisions=sum(decision.changed > 0 for decision in decisions), windows=len(decisions),
+        failed=len(failures), failure=failures[0].removeprefix(_FAILED) if failures else "",
         held=sum(decision.verdict == "held" for decision in decisions),
         capped=sum(decision.verdict == "capped" for decision in decisions),
         recovery_s=max((_longest(one) for one in seconds), default=0.0),
@@ -160,3 +178,19 @@ def _longest(violated: Floats) -> float:
             length = length + 1 if one else 0
         longest = max(longest, length)
     return float(longest)
+
+
+def missing_parts(app: Application) -> dict[str, str]:
+    """What an answer about limits and SLAs needs and an application lacks, and how to add it."""
+    lacks = {}
+    if all(one.sla is None for one in app.classes.values()):
+        lacks["no class has an SLA"] = "add `sla: {bound_ms: 100}` to classes of the application"
+    if not any(app.cpu_demand(name) for name in app.services):
+        lacks["no call takes CPU time"] = (
+            "import with `--cpu-share` or `--pod-metrics`, or add `cpu_ms` to calls"
+        )
+    free = [name for name, one in app.services.items() if one.cpu_limit is None]
+    if free:
+        some = ", ".join(free[:3]) + (f" and {len(free) - 3} more" if free[3:] else "")
+        lacks[f"no CPU limit on {some}"] = "add `cpu_limit: 1` (cores) to services"
+    return lacks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,7 +14,8 @@ from gnomon.errors import InputError
 from gnomon.ingest.services.rates import read_rates
 
 Floats = NDArray[np.float64]
-_DEFAULT_S = 600
+#: How long a shape is unless it is said.
+SHAPE_S = 600.0
 _LONGEST_S = 10 * 24 * 3600
 
 
@@ -72,16 +73,18 @@ SHAPES: dict[str, Callable[[Floats, Generator], Floats]] = {
 
 
 def find_rate(
-    name: str, rate: float, *, duration_s: float | None = None, scale: float = 1.0, seed: int = 0
-) -> Rate:
+    name: str, rate: float, *, duration_s: float | None = None, scale: float = 1.0, seed: int = 0,
+    shape_s: float = SHAPE_S,
+) -> Rate:  # fmt: skip
     """A shape by name with a mean of `rate`, or a file of rates as they are.
 
     Args:
         name: One of `SHAPES`, or a file of one value per second.
         rate: The mean of a shape.
-        duration_s: How long; ten minutes of a shape, all of a file unless given.
+        duration_s: How long; `shape_s` of a shape, all of a file unless given.
         scale: Factor on top.
         seed: Of the noise.
+        shape_s: How long a shape is without `duration_s`.
 
     >>> find_rate("surge", 100.0, duration_s=9).per_s.tolist()
     [75.0, 75.0, 75.0, 150.0, 150.0, 150.0, 75.0, 75.0, 75.0]
@@ -91,7 +94,7 @@ def find_rate(
     if duration_s is not None and not 1 <= duration_s <= _LONGEST_S:
         raise InputError(f"a run of {duration_s:g} s", hint="a second at least, ten days at most")
     if name in SHAPES:
-        count = round(duration_s or _DEFAULT_S)
+        count = round(duration_s or shape_s)
         rng = np.random.default_rng([seed, 0x4A7E])
         shape = np.maximum(SHAPES[name]((np.arange(count) + 0.5) / count, rng), 0.05)
         return Rate(name, scale * rate * shape / shape.mean())
@@ -103,3 +106,24 @@ def find_rate(
             raise InputError(f"has {len(values)} s, {duration_s:g} s were asked for", where=name)
         values = values[: round(duration_s)]
     return Rate(Path(name).stem, scale * values)
+
+
+def label_rates(names: Sequence[str]) -> list[str]:
+    """What each rate is called: a file by its stem, or by more of its path where that is taken.
+
+    >>> label_rates(["diurnal", "a/x.txt", "b/x.txt", "y.txt"])
+    ['diurnal', 'a/x.txt', 'b/x.txt', 'y']
+    """
+    paths = [None if name in SHAPES else Path(name).resolve() for name in names]
+    for i, (name, path) in enumerate(zip(names, paths)):
+        if name in names[:i] or (path is not None and path in paths[:i]):
+            raise InputError(f"the rate {name!r} is named twice")
+    labels = [name if path is None else path.stem for name, path in zip(names, paths)]
+    parts = 0
+    while any(labels.count(label) > 1 for label in labels):
+        parts += 1
+        labels = [
+            label if path is None or labels.count(label) == 1 else "/".join(path.parts[-parts:])
+            for label, path in zip(labels, paths)
+        ]
+    return labels

@@ -30,6 +30,9 @@ QUIET_CORES = 0.1
 _ATTEMPTS = 3
 #: Of each row: until the change of the limit has settled. Queues of the row before drain first.
 _SETTLE_S = 1.0
+#: At most so long: until those queues are empty, and until the last requests of a row end.
+_DRAIN_S, _LATE_S = 10.0, 20.0
+_LOOK_S = 0.1
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -78,7 +81,6 @@ class Sweep(msgspec.Struct, frozen=True, eq=False):
     service: str
     measured: list[Row]
     predicted: list[Row]
-    calibrated_at: int
     app: Application
     note: str
 
@@ -86,8 +88,8 @@ class Sweep(msgspec.Struct, frozen=True, eq=False):
         """Relative errors of p50 and p99 at the limits that were not calibrated at."""
         return np.array([
             abs(getattr(p, name) / getattr(m, name) - 1.0)
-            for i, (m, p) in enumerate(zip(self.measured, self.predicted))
-            if i != self.calibrated_at and m.limit != self.measured[self.calibrated_at].limit
+            for m, p in zip(self.measured, self.predicted)
+            if m.limit != self.measured[0].limit
             for name in ("p50_ms", "p99_ms")
             if getattr(m, name) > 0
         ])  # fmt: skip
@@ -96,8 +98,8 @@ class Sweep(msgspec.Struct, frozen=True, eq=False):
         """Points between measured and predicted throttled shares, at the same limits."""
         return np.array([
             abs(p.throttled_pct - m.throttled_pct)
-            for i, (m, p) in enumerate(zip(self.measured, self.predicted))
-            if i != self.calibrated_at and m.limit != self.measured[self.calibrated_at].limit
+            for m, p in zip(self.measured, self.predicted)
+            if m.limit != self.measured[0].limit
         ])  # fmt: skip
 
 
@@ -135,9 +137,8 @@ def sweep(
     for number in range(repeats):
         measured: list[Row] = []
         loads.append([])
-        # Rows may be measured again: so much load is prepared, and cut when all is done.
-        total_s = math.ceil((_ATTEMPTS + 1) * len(limits) * (row_s + 2 * _SETTLE_S) + 30)
-        arrivals = poisson_requests(free, [rate] * total_s, seed=seed + number)
+        load_s = longest_pass_s(len(limits), row_s)
+        arrivals = poisson_requests(free, [rate] * load_s, seed=seed + number)
         with LabRun(free, arrivals, seed=seed + number) as run:
             note = run.lab.note
             for limit in limits:
@@ -158,7 +159,17 @@ def sweep(
         _median([predict(model, service, limit, one[i], seed=seed) for one in loads])
         for i, limit in enumerate(limits)
     ]
-    return Sweep(service, rows, predicted, 0, model, note)
+    return Sweep(service, rows, predicted, model, note)
+
+
+def longest_pass_s(limits: int, row_s: float) -> int:
+    """Seconds of load for one pass, were every row measured as often and as long as it may be.
+
+    The client ends with its last request, so too little would leave the last rows without any. It
+    is stopped when all rows are measured.
+    """
+    attempt_s = _DRAIN_S + _SETTLE_S + row_s + _LATE_S
+    return math.ceil(limits * _ATTEMPTS * attempt_s + 30)
 
 
 def without_limits(app: Application) -> Application:
@@ -206,7 +217,7 @@ def _measure(
 def _drain(run: LabRun, service: str) -> None:
     """Lets go of what a tight limit held up, so that rows do not depend on their order."""
     run.lab.set_limit(service, None)
-    for _ in range(20):
+    for _ in range(round(_DRAIN_S / (_SETTLE_S / 2))):
         run.target.observe(_SETTLE_S / 2)
         if run.lab.read().waiting.sum() <= 2:
             return
@@ -238,10 +249,10 @@ def _row(
 
 def _wait_for(run: LabRun, mine: NDArray[np.bool_]) -> None:
     """Requests of a row may end after it."""
-    for _ in range(200):
+    for _ in range(round(_LATE_S / _LOOK_S)):
         if np.all(np.array(run.load.outcome)[mine] != 0):
             return
-        run.target.observe(0.1)
+        run.target.observe(_LOOK_S)
 
 
 def _median(rows: Sequence[Row]) -> Row:

@@ -36,6 +36,12 @@ Floats = NDArray[np.float64]
 DRAIN_S = 30.0
 
 
+def check_seed(seed: int) -> None:
+    """Refuses what generators of random numbers do not take."""
+    if not 0 <= seed < 2**32:
+        raise InputError(f"a seed of {seed}", hint="from 0 on, under 2^32")
+
+
 class Setup(msgspec.Struct, frozen=True, eq=False):
     """What all runs of a comparison share.
 
@@ -43,6 +49,7 @@ class Setup(msgspec.Struct, frozen=True, eq=False):
         interval_s: From decision to decision.
         rails: Guard rails around every manager.
         intensity: Of the grid, in g/kWh.
+        prepared: By manager as it was named: the same with what it needs to know.
     """
 
     app: Application
@@ -51,11 +58,21 @@ class Setup(msgspec.Struct, frozen=True, eq=False):
     seed: int = 0
     intensity: Estimate | None = None
     core_w: Estimate = CORE_W
+    prepared: dict[str, str] = {}
 
     def __post_init__(self) -> None:
         if not 0.1 <= self.interval_s <= 3600:
             raise InputError(f"a decision every {self.interval_s:g} s",
                              hint="0.1 s to an hour")  # fmt: skip
+        check_seed(self.seed)
+
+    def check_rate(self, rate: Rate) -> None:
+        """Refuses a run that ends before its first decision."""
+        if self.interval_s > len(rate.per_s):
+            raise InputError(
+                f"a decision every {self.interval_s:g} s in a run of {len(rate.per_s)} s",
+                hint="give a shorter --interval or a longer --duration",
+            )
 
 
 class Series(msgspec.Struct, frozen=True, eq=False):
@@ -101,6 +118,8 @@ def simulate(
     >>> outcome.score.cpu_mean, outcome.score.violation_pct
     (0.5, 0.0)
     """
+    setup.check_rate(rate)
+    whole = setup.prepared.get(manager, manager)
     target = SimTarget(
         setup.app, poisson_requests(setup.app, rate.per_s, seed=setup.seed), seed=setup.seed
     )
@@ -108,10 +127,10 @@ def simulate(
         kept = None
         if log is not None:
             kept = stack.enter_context(
-                DecisionLog(log, setup.app, manager, seed=setup.seed, rails=setup.rails)
+                DecisionLog(log, setup.app, whole, seed=setup.seed, rails=setup.rails)
             )
         run = manage(
-            target, manager, duration_s=len(rate.per_s), interval_s=setup.interval_s,
+            target, whole, duration_s=len(rate.per_s), interval_s=setup.interval_s,
             seed=setup.seed, rails=setup.rails, log=kept,
         )  # fmt: skip
     target.sim.advance(target.sim.now_ns + round(DRAIN_S * SECOND_NS))
@@ -154,6 +173,8 @@ def compare(
     resume: str | os.PathLike[str] | None = None, progress: Progress | None = None,
 ) -> list[Outcome]:  # fmt: skip
     """Every manager on every rate; all get the same requests."""
+    for rate in rates:
+        setup.check_rate(rate)
     items = [(manager, rate) for rate in rates for manager in managers]
     work = functools.partial(_one, setup)
     where = on or ("serial" if len(items) == 1 else "local")
