@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cyclopts import App
 
-from gnomon.cli.services import control, imports, lab, simulate
+from gnomon.cli.services import control, explore, imports, lab, learn, simulate
 
 __all__ = ["app"]
 
@@ -13,6 +13,11 @@ app.command(imports.import_, name="import")
 for command in (
     simulate.simulate,
     simulate.compare,
+    explore.explore,
+    explore.plan,
+    learn.collect,
+    learn.train,
+    learn.tune,
     lab.lab,
     control.control,
     control.decisions,

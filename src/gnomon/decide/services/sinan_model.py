@@ -106,7 +106,8 @@ class History(msgspec.Struct, frozen=True, eq=False):
         slices = np.nan_to_num(window.usage_samples)
         peak = np.maximum(slices.max(axis=0), usage) if len(slices) else usage
         columns = (
-            current_limit(app, window), np.maximum(window.replicas, 1).astype(float), usage, peak,
+            np.maximum(current_limit(app, window), _LEAST_CORES),
+            np.maximum(window.replicas, 1).astype(float), usage, peak,
             np.nan_to_num(window.queue), np.nan_to_num(window.throttled),
             np.nan_to_num(window.class_rate), window.class_ms, np.nan_to_num(window.class_errors),
             np.nan_to_num(window.class_violations),
@@ -236,6 +237,8 @@ class Metrics(msgspec.Struct, frozen=True):
         accuracy_pct: Of yes or no: a violation within the next windows.
         false_positive_pct: Of all windows; so `false_negative_pct`.
         majority_pct: Accuracy of always giving the more frequent answer.
+        auc: The chance that a window before a violation is ranked above one that is not. Where
+            violations are rare and partly luck, it says more than accuracy.
     """
 
     rmse: float
@@ -244,6 +247,7 @@ class Metrics(msgspec.Struct, frozen=True):
     false_positive_pct: float
     false_negative_pct: float
     majority_pct: float
+    auc: float = 0.5
 
 
 class Card(msgspec.Struct, frozen=True):

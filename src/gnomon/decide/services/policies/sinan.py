@@ -67,14 +67,16 @@ class _Menu(NamedTuple):
 class Sinan(ServicePolicy, frozen=True):
     """Sinan: a network and trees predict what comes of each candidate; the cheapest safe one wins.
 
-    Sets CPU limits; replicas stay. `gnomon services collect` and `train` make the folder `model`.
-    Without one everything stays at its cap, which is safe and dear.
+    Sets CPU limits; replicas stay. `gnomon services collect` and `train` make the folder `model`,
+    from windows of a second: decide every second with it. Without a model everything stays at its
+    cap, which is safe and dear.
 
     Attributes:
         model: A model folder.
         caution: Factor on the margin under the bound, and divisor of the thresholds of violation
             probability.
-        saturated: Tiers over this utilisation are lifted in every candidate.
+        saturated: Tiers over this utilisation are lifted in every candidate. The paper has 0.75;
+            less leaves room for bursts, which no model sees coming.
         least_trust: Under this, nothing is reduced. Trust in the model halves with each violation
             that it did not expect, and recovers by a twentieth of what is missing with each
             window in which SLAs were met.
@@ -82,7 +84,7 @@ class Sinan(ServicePolicy, frozen=True):
 
     model: str = ""
     caution: float = 1.0
-    saturated: float = 0.55
+    saturated: float = 0.5
     least_trust: float = 0.3
 
     def __post_init__(self) -> None:
