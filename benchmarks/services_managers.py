@@ -279,7 +279,7 @@ def lab(minutes: float, folder: Path) -> list[dict[str, Any]]:
     path = folder / "explored-lab.json"
     began = time.monotonic()
     if not path.exists():
-        ursa.explore(app, ursa.in_lab(1), pace=LAB_PACE, levels=(0.5, 1.25)).write(path)
+        ursa.explore(app, ursa.in_lab(1), rate=100.0, pace=LAB_PACE, levels=(1.0,)).write(path)
         print(f"explored in the lab in {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
     rate = find_rate("surge", 80.0, duration_s=60 * minutes, seed=1)
     rows = []

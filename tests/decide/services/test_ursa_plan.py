@@ -226,7 +226,7 @@ def test_both_decompositions_hold_and_the_joint_one_is_tighter(count, sigma, tru
         union_held += sum(one.quantile_ms(share) for one in seen) >= fresh
         excess.append(said / true[which] - 1)
     assert held == union_held == 20
-    assert 0 < np.median(excess) < 0.06
+    assert 0 < np.median(excess) < 0.08
 
 
 def test_a_copula_gives_the_correlation_it_was_asked_for():

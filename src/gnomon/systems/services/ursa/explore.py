@@ -66,7 +66,7 @@ class Pace(msgspec.Struct, frozen=True):
 
 
 #: In the lab, seconds are real ones.
-LAB_PACE = Pace(settle_s=1.0, window_s=2.0, calls=1000, longest_s=14.0, threshold_s=2.0)
+LAB_PACE = Pace(settle_s=1.0, window_s=2.0, calls=1000, longest_s=10.0, threshold_s=2.0)
 
 #: Told about each service that is done: its name, what was found, how many are done of how many.
 Told = Callable[[str, Explored, int, int], None]
