@@ -30,6 +30,8 @@ _MIX = 1.5
 _PERSISTENT = 5
 #: Standard deviations of a Poisson count that a rise in load must exceed.
 _CHANCE = 1.5
+#: However steady load has been, it may rise by this share.
+_LEAST_RISE = 0.15
 #: Windows until a mean is worth comparing with.
 _SETTLED = 5
 #: What waits is worked off in so many seconds.
@@ -188,7 +190,8 @@ def _remember(policy: Ursa, state: ServiceState) -> _Memory:
     return msgspec.structs.replace(
         memory, rates=(*memory.rates, rates)[-kept:],
         misses=(*memory.misses, ratio > 1.0)[-10:],
-        rise=max(memory.rise * forgotten, _rise(memory.rates, rates, window.duration_s)),
+        rise=max(memory.rise * forgotten, _rise(memory.rates, rates, window.duration_s),
+                 min(policy.rise, _LEAST_RISE)),
     )  # fmt: skip
 
 
