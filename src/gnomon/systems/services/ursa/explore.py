@@ -56,6 +56,8 @@ class Pace(msgspec.Struct, frozen=True):
         calls: Of each class that a sample should have.
         longest_s: A sample takes no longer, whatever the rate.
         threshold_s: Windows of the search for backpressure.
+        tries: A step that puts an SLA at risk is taken so often before it is believed: a machine
+            that stalls for a moment does the same.
     """
 
     settle_s: float = 5.0
@@ -63,10 +65,11 @@ class Pace(msgspec.Struct, frozen=True):
     calls: int = 2000
     longest_s: float = 60.0
     threshold_s: float = 10.0
+    tries: int = 1
 
 
 #: In the lab, seconds are real ones.
-LAB_PACE = Pace(settle_s=1.0, window_s=2.0, calls=1000, longest_s=10.0, threshold_s=2.0)
+LAB_PACE = Pace(settle_s=1.0, window_s=2.0, calls=1000, longest_s=10.0, threshold_s=2.0, tries=3)
 
 #: Told about each service that is done: its name, what was found, how many are done of how many.
 Told = Callable[[str, Explored, int, int], None]
@@ -124,7 +127,7 @@ def explore_service(
     )
     options: list[Option] = []
     samples, seconds, ended = 0, 0.0, ""
-    longest_s = (len(LADDER) + 1) * (pace.settle_s + pace.longest_s)
+    longest_s = pace.tries * (len(LADDER) + 1) * (3 * pace.settle_s + pace.longest_s)
     for level in levels:
         with stage(app, rate * level, longest_s) as target:
             steps = _Steps(target, service, threshold, pace)
@@ -161,16 +164,26 @@ class _Steps:
             if size == tried:
                 continue
             tried = size
-            self._give(*size)
-            self._observe(self._pace.settle_s)
-            sample = self._sample(size)
+            sample = self._try(size)
             if isinstance(sample, str):
-                self._give_all()
                 return sample
             if sample.utilisation > self._threshold and self.options:
                 return f"callers begin to wait at {self._threshold:.0%}"
             self.options.append(sample)
         return "the end of the ladder"
+
+    def _try(self, size: tuple[int, float]) -> Option | str:
+        """An operating point; what was taken is given back at once when an SLA is at risk."""
+        sample: Option | str = ""
+        for _ in range(self._pace.tries):
+            self._give(*size)
+            self._observe(self._pace.settle_s)
+            sample = self._sample(size)
+            if isinstance(sample, Option):
+                return sample
+            self._give_all()
+            self._observe(2 * self._pace.settle_s)
+        return sample
 
     def _size(self, cores: float) -> tuple[int, float]:
         """Replicas and a limit for so many cores: first smaller replicas, then fewer."""
