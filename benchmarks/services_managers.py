@@ -40,7 +40,9 @@ MANAGERS = (
 )
 
 
-def compare(folder: Path, minutes: float, seeds: int, only: str) -> list[dict[str, Any]]:
+def compare(
+    folder: Path, applications: str, minutes: float, seeds: int, only: str
+) -> list[dict[str, Any]]:
     from gnomon.decide.services.ursa import Exploration
     from gnomon.ingest.services.application_file import read_application
     from gnomon.systems.services import sinan, ursa
@@ -49,7 +51,7 @@ def compare(folder: Path, minutes: float, seeds: int, only: str) -> list[dict[st
 
     folder.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
-    for name in APPLICATIONS:
+    for name in applications.split(","):
         app = read_application(f"bundled:{name}")
         path, model = folder / f"ursa-{name}.json", folder / f"sinan-{name}"
         prepared = {"ursa": f"ursa?explored={path}", "sinan": f"sinan?model={model}"}
@@ -304,6 +306,7 @@ def main() -> None:
     )
     parser.add_argument("part", choices=["compare", "decomposition", "program", "lab"])
     parser.add_argument("--folder", type=Path, default=Path("report/managers"))
+    parser.add_argument("--applications", default=",".join(APPLICATIONS))
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--managers", default=",".join(MANAGERS))
@@ -312,7 +315,9 @@ def main() -> None:
     given = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if given.part == "compare":
-        found: Any = compare(given.folder, given.minutes, given.seeds, given.managers)
+        found: Any = compare(
+            given.folder, given.applications, given.minutes, given.seeds, given.managers
+        )
     elif given.part == "decomposition":
         found = decomposition(given.tests)
     elif given.part == "program":
