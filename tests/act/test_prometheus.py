@@ -304,7 +304,10 @@ def test_errors_and_slices(real):
     lab.errors = True
     profile = parse_profile("extends: lab\nslice_s: 0.5")
     until(lambda: look(client, profile).window.class_errors[1] > 0, "errors")
-    seen = until(lambda: (s := look(client, profile)) and not s.missing and s, "a full window")
+    seen = until(
+        lambda: (s := look(client, profile)) and not s.missing and len(s.window.usage_samples) == 4 and s,
+        "a full window",
+    )  # fmt: skip
     assert seen.window.usage_samples.shape == (4, 2)
     assert np.nanmean(seen.window.usage_samples, axis=0) == pytest.approx([0.4, 0.1], rel=0.2)
 
