@@ -145,7 +145,7 @@ class LatencyNet:
 
         Args:
             inputs: What was seen.
-            latency: What came of it: samples x percentiles, over the bounds.
+            latency: Of the next window: samples x percentiles, over the bounds.
             seed: Of the order of samples.
             keep_scale: Normalise as before, for fine tuning.
             on_epoch: Called with the number of the epoch and its mean loss.

@@ -103,14 +103,18 @@ def test_only_changed_services_are_explored_again(known):
     }
     app = msgspec.structs.replace(small(), classes=classes)
     again = explore(
-        app, in_simulator(1), pace=QUICK, known=found, told=lambda name, *_: told.append(name)
+        app,
+        in_simulator(1),
+        pace=QUICK,
+        known=found,
+        on_service=lambda name, *_: told.append(name),
     )
     assert told == ["logic"]
     assert again.services["web"] == found.services["web"]
     told.clear()
     explore(
         app, in_simulator(1), pace=QUICK, known=again, only=["web"],
-        told=lambda name, *_: told.append(name),
+        on_service=lambda name, *_: told.append(name),
     )  # fmt: skip
     assert told == ["web"]
 
@@ -128,7 +132,7 @@ def test_an_interrupted_exploration_goes_on(tmp_path):
         explore(small(), in_simulator(1), pace=QUICK, keep=keep)
     told = []
     explore(small(), in_simulator(1), pace=QUICK, known=Exploration.read(path),
-            told=lambda name, *_: told.append(name))  # fmt: skip
+            on_service=lambda name, *_: told.append(name))  # fmt: skip
     assert kept == [["web"]]
     assert told == ["logic"]
 

@@ -64,14 +64,14 @@ def explore(
     if rps is not None and not 0 < rps <= 1e7:
         raise InputError(f"--rps {rps:g}: requests per second, over 0 and at most ten million")
 
-    def told(name: str, one: Explored, done: int, total: int) -> None:
+    def report_service(name: str, one: Explored, done: int, total: int) -> None:
         print(f"{done} of {total}: {name}: {len(one.options)} operating points; {one.ended}",
               file=sys.stderr, flush=True)  # fmt: skip
 
     known = Exploration.read(out) if out.exists() else None
     found = run(
         app, in_lab(seed) if lab else in_simulator(seed), rate=rps, levels=_levels(levels),
-        pace=LAB_PACE if lab else Pace(), known=known, only=again, told=told,
+        pace=LAB_PACE if lab else Pace(), known=known, only=again, on_service=report_service,
         keep=lambda so_far: so_far.write(out),
     )  # fmt: skip
     print(f"wrote {out}", file=sys.stderr)

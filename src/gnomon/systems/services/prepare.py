@@ -30,7 +30,7 @@ def prepare_managers(
         app: The application that they shall manage.
         managers: As they were named: those that have what they need are left as they are.
         seed: Of exploration and training.
-        say: Told before something long.
+        say: Called with a line before exploration or training starts.
     """
     found = {}
     for manager in managers:

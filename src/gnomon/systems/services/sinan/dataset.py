@@ -29,7 +29,7 @@ AHEAD = PAST
 
 
 class Dataset(msgspec.Struct, frozen=True, eq=False):
-    """Samples: what was seen, what was then allocated, and what came of it.
+    """Samples: past windows, the next allocation, and the latency that followed.
 
     Attributes:
         steady: The candidate of the trees: the least limits of the next AHEAD windows. A decision

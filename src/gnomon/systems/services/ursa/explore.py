@@ -71,14 +71,14 @@ class Pace(msgspec.Struct, frozen=True):
 #: In the lab, seconds are real ones.
 LAB_PACE = Pace(settle_s=1.0, window_s=2.0, calls=1000, longest_s=10.0, threshold_s=2.0, tries=3)
 
-#: Told about each service that is done: its name, what was found, how many are done of how many.
-Told = Callable[[str, Explored, int, int], None]
+#: Called after each service: its name, what was found, how many are done, of how many.
+OnService = Callable[[str, Explored, int, int], None]
 
 
 def explore(
     app: Application, stage: Stage, *, rate: float | None = None,
     levels: Sequence[float] = LEVELS, pace: Pace | None = None, known: Exploration | None = None,
-    only: Sequence[str] = (), told: Told | None = None,
+    only: Sequence[str] = (), on_service: OnService | None = None,
     keep: Callable[[Exploration], None] | None = None,
 ) -> Exploration:  # fmt: skip
     """The operating points of every service.
@@ -91,7 +91,7 @@ def explore(
         pace: How long to measure.
         known: What was explored before: services that have not changed are not explored again.
         only: These are explored again in any case, the others not unless unknown.
-        told: Called after each service.
+        on_service: Called after each service.
         keep: Called with all that is known after each service, so that a run can be resumed.
     """
     rate, pace = app.rate if rate is None else rate, pace or Pace()
@@ -106,8 +106,8 @@ def explore(
     for number, name in enumerate(wanted):
         one = explore_service(app, name, stage, rate=rate, levels=levels, pace=pace)
         found = msgspec.structs.replace(found, services={**found.services, name: one})
-        if told is not None:
-            told(name, one, number + 1, len(wanted))
+        if on_service is not None:
+            on_service(name, one, number + 1, len(wanted))
         if keep is not None:
             keep(found)
     if wanted or not found.correlation:
