@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,7 +20,7 @@ from gnomon.decide.services.ursa.plan import Allowed, Plan
 from gnomon.decide.services.ursa.program import Candidate, Promise, Target, solve, undominated
 from gnomon.decide.services.ursa.thresholds import Thresholds
 from gnomon.errors import Infeasible, InputError
-from gnomon.graph.application import Application, Call, RequestClass, Service, Sla
+from gnomon.graph.application import Application, Call, RequestClass, Service, Sla, Work
 from gnomon.model.welch import welch_greater
 
 
@@ -380,6 +381,15 @@ def test_a_changed_service_has_another_fingerprint():
                          {"get": RequestClass(Call("s0", cpu_ms=2.0, then=((Call("s1"),),)))})  # fmt: skip
     assert fingerprint(app, "s0") != fingerprint(slower, "s0")
     assert fingerprint(app, "s1") == fingerprint(slower, "s1")
+
+
+def test_measured_times_have_a_fingerprint_too():
+    """Times of imported applications are percentiles: keys that are numbers."""
+    measured = Work(quantiles={0.0: 1.0, 50.0: 2.0, 100.0: 9.0})
+    one = Application("one", {"web": Service()}, {"get": RequestClass(Call("web", measured))})
+    other = msgspec.structs.replace(measured, quantiles={0.0: 1.0, 50.0: 3.0, 100.0: 9.0})
+    two = Application("one", {"web": Service()}, {"get": RequestClass(Call("web", other))})
+    assert fingerprint(one, "web") == fingerprint(one, "web") != fingerprint(two, "web")
 
 
 def test_welch_knows_noise_from_a_rise():

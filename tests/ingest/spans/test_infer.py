@@ -190,7 +190,7 @@ def test_one_entry_point_of_several_pages_is_several_classes():
         "any 1": ["web", "a", "c"], "any get": ["web", "b"],
     }  # fmt: skip
     assert found.app.shares()["any get"] == pytest.approx(1 / 3)
-    assert found.counts == {"classes with one first operation, told apart by whom they call": 2}
+    assert found.counts == {"classes with one first operation, separated by whom they call": 2}
 
 
 def test_no_request_is_lost_where_names_meet():

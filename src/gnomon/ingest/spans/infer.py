@@ -35,7 +35,7 @@ _PERCENTILES = (
     0.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 97.0, 98.0, 99.0, 99.5,
     99.9, 100.0,
 )  # fmt: skip
-#: Kinds of requests with one first operation are told apart if so few make up so much of them.
+#: Kinds of requests with one first operation are separated if so few make up so much of them.
 _MOST_KINDS, _COVERED, _FEWEST = 12, 0.9, 50
 _MOST_CLASSES = 60
 #: A class of more calls than this, or deeper, is a loop that was traced call by call.
@@ -183,7 +183,7 @@ def _classes(
                 one += "*"
             named[one] = kind
         if len(kinds) > 1:
-            counts["classes with one first operation, told apart by whom they call"] += len(kinds)
+            counts["classes with one first operation, separated by whom they call"] += len(kinds)
     ordered = sorted(named.items(), key=lambda item: -len(item[1]))
     kept = {
         title: tops for title, tops in ordered[:_MOST_CLASSES] if len(tops) >= rare * total
@@ -197,7 +197,7 @@ def _classes(
 def _kinds(
     visits: Sequence[Visit], below: Sequence[Sequence[int]], tops: list[int]
 ) -> list[tuple[str, list[int]]]:
-    """Requests with one first operation, told apart by what they call first-hand.
+    """Requests with one first operation, separated by what they call first-hand.
 
     One entry point may serve many pages. Where few sets of callees make up nearly all requests,
     each set is a kind of its own, and a rare set counts to the nearest. The text is the operation

@@ -6,13 +6,11 @@ simulator first; it is kept beside other cached copies and used again for the sa
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
-
+from gnomon.decide.services.ursa.exploration import digest
 from gnomon.graph.application import Application
 from gnomon.ingest.cache import cache_folder
 
@@ -48,10 +46,9 @@ def prepare_managers(
 
 
 def _place(app: Application, manager: str, seed: int) -> Path:
-    raw = msgspec.json.encode([app, seed], order="deterministic")
     folder = (cache_folder() or Path(tempfile.mkdtemp(prefix="gnomon-"))) / "services"
     folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{manager}-{hashlib.sha256(raw).hexdigest()[:16]}"
+    return folder / f"{manager}-{digest([app, seed])}"
 
 
 def _explored(app: Application, place: Path, seed: int, say: Callable[[str], None] | None) -> Path:

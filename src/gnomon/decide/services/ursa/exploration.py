@@ -6,6 +6,7 @@ import hashlib
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -126,8 +127,13 @@ def fingerprint(app: Application, service: str) -> str:
         if call.service == service
     ]
     about = msgspec.structs.replace(app.services[service], replicas=1, cpu_limit=None)
-    raw = msgspec.json.encode([about, calls, app.period_ms, app.tick_ms], order="deterministic")
-    return hashlib.sha256(raw).hexdigest()[:16]
+    return digest([about, calls, app.period_ms, app.tick_ms])
+
+
+def digest(about: Any) -> str:
+    """The same for the same content, whatever the order of its keys."""
+    plain = msgspec.to_builtins(about, str_keys=True)  # percentiles of a time are numbers
+    return hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()[:16]
 
 
 def service_loads(app: Application, class_rate: dict[str, float]) -> dict[str, dict[str, float]]:
