@@ -20,6 +20,7 @@ from gnomon.systems.services.trial import Setup, simulate
 from gnomon.systems.services.ursa import Pace, backpressure_threshold, explore, in_simulator
 from gnomon.systems.services.ursa.backpressure import FREE, proxy_application
 from gnomon.systems.services.ursa.explore import explore_service
+from gnomon.systems.services.ursa.result import plan_to_result, plan_to_script
 
 QUICK = Pace(settle_s=2.0, window_s=4.0, calls=800, longest_s=16.0, threshold_s=5.0)
 
@@ -276,6 +277,17 @@ def test_a_plan_is_carried_out_as_planned(known):
     assert decision.window.allocated.sum() == pytest.approx(plan.cores, rel=0.35)
     assert isinstance(decision.allocation, Allocation)
     assert PERCENTILES[4] == 99.0
+
+
+def test_a_plan_is_shown_where_the_union_bound_has_no_answer(known):
+    plan = make_plan(small(), Exploration.read(known), {"light": 75.0, "heavy": 25.0})
+    classes = {
+        name: msgspec.structs.replace(one, union_ms=math.inf) for name, one in plan.classes.items()
+    }
+    lacking = msgspec.structs.replace(plan, union_cores=math.inf, classes=classes)
+    shown = {one.name: one.value for one in plan_to_result(small(), lacking).figures}
+    assert shown["union_cores"] == "no answer"
+    assert plan_to_script(lacking)["union_cores"] is None
 
 
 @pytest.mark.slow

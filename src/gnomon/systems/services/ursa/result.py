@@ -75,16 +75,18 @@ def plan_to_result(
     figures = [
         Figure("cores", "CPU of the plan", plan.cores, "cores", better="lower",
                note="by joint samples" if plan.decomposition == "joint" else "by the union bound"),
-        Figure("union_cores", "CPU by the union bound alone", _known(plan.union_cores), "cores",
-               better="lower", note="" if math.isfinite(plan.union_cores) else
-               "it has no answer: too few samples so far out, or too many services"),
+        Figure("union_cores", "CPU by the union bound alone", plan.union_cores, "cores",
+               better="lower")
+        if math.isfinite(plan.union_cores)
+        else Figure("union_cores", "CPU by the union bound alone", "no answer",
+                    note="too few samples of rare latencies, or too many services"),
     ]  # fmt: skip
     remarks = [*notes]
     if binding:
         one = plan.classes[binding]
         remarks.append(
-            f"The SLA of {binding} binds: p{one.percentile:g} {one.expected_ms:.0f} of "
-            f"{one.bound_ms:g} ms. One more millisecond would save {1e3 * one.saved_per_ms:.2f} "
+            f"The SLA of {binding} has the least room: p{one.percentile:g} "
+            f"{one.expected_ms:.0f} of {one.bound_ms:g} ms. One more millisecond would save {1e3 * one.saved_per_ms:.2f} "
             "millicores."
         )
     tables = []
