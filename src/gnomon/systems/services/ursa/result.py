@@ -86,8 +86,8 @@ def plan_to_result(
         one = plan.classes[binding]
         remarks.append(
             f"The SLA of {binding} has the least room: p{one.percentile:g} "
-            f"{one.expected_ms:.0f} of {one.bound_ms:g} ms. One more millisecond would save {1e3 * one.saved_per_ms:.2f} "
-            "millicores."
+            f"{one.expected_ms:.0f} of {one.bound_ms:g} ms. One more millisecond would save "
+            f"{1e3 * one.saved_per_ms:.2f} millicores."
         )
     tables = []
     if classes:
