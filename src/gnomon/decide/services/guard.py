@@ -92,6 +92,8 @@ class Guard:
         self, app: Application, policy: ServicePolicy, rng: Generator, rails: Rails = BARE
     ) -> None:
         self.app, self.policy, self.rails, self._rng = app, policy, rails, rng
+        self._bounds = bounds(app)
+        self._watched = np.array([one.sla is not None for one in app.classes.values()], bool)
         self.trust = 1.0
         self._memory: object = None
         self._violations = 0
@@ -139,11 +141,11 @@ class Guard:
             names = [name for name, lacks in zip(self.app.services, missing) if lacks]
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             return f"no CPU figures of {', '.join(names[:3])}{more}"
-        watched = [i for i, one in enumerate(self.app.classes.values()) if one.sla is not None]
-        rate = np.nan_to_num(window.class_rate, nan=1.0)
-        silent = np.isnan(window.class_ms).all(axis=0) & (rate > 0) & ~(window.class_errors > 0)
-        if self.rails.needs_latency and silent[watched].any():
-            return "no latency of a class that gets requests"
+        if self.rails.needs_latency:
+            silent = self._watched & np.isnan(window.class_ms).all(axis=0)
+            has_requests = ~(window.class_rate <= 0) & ~(window.class_errors > 0)
+            if (silent & has_requests).any():
+                return "no latency of a class that gets requests"
         if window.foreign_cores > self.rails.foreign_cores:
             return f"other processes used {window.foreign_cores:.2f} cores"
         return ""
@@ -169,20 +171,19 @@ class Guard:
         return asked
 
     def _bounded(self, window: Window, asked: Allocation) -> Allocation:
-        least, most, replicas_max = bounds(self.app)
+        least, most, replicas_max = self._bounds
         now = window.cpu_limit
-        limit = np.where(np.isnan(asked.cpu_limit) | (asked.cpu_limit < 0), now, asked.cpu_limit)
-        known = np.where(np.isfinite(now), now, most)
-        up = np.where(np.isfinite(now), known * self.rails.most_up, math.inf)
-        down = np.where(np.isfinite(now), known * self.rails.most_down, 0.0)
-        changes = limit != now
-        limit = np.where(changes, np.clip(np.clip(limit, down, up), least, most), limit)
+        limit = np.where(asked.cpu_limit >= 0, asked.cpu_limit, now)
+        # Without a limit now there is no step to measure.
+        up = now * self.rails.most_up
+        down = np.where(np.isfinite(now), now, 0.0) * self.rails.most_down
+        bounded = np.minimum(np.maximum(np.minimum(np.maximum(limit, down), up), least), most)
+        limit = np.where(limit != now, bounded, limit)
         count = np.where(asked.replicas < 0, window.replicas, asked.replicas)
-        steps = np.clip(
-            count, np.ceil(window.replicas * self.rails.most_down),
-            np.maximum(np.floor(window.replicas * self.rails.most_up), 1),
-        )  # fmt: skip
-        count = np.clip(steps, 1, np.maximum(replicas_max, 1)).astype(np.int64)
+        fewest = np.ceil(window.replicas * self.rails.most_down)
+        greatest = np.maximum(np.floor(window.replicas * self.rails.most_up), 1)
+        steps = np.minimum(np.maximum(count, fewest), greatest)
+        count = np.minimum(np.maximum(steps, 1), np.maximum(replicas_max, 1)).astype(np.int64)
         if self.trust < self.rails.least_trust:
             limit, count = np.maximum(limit, now), np.maximum(count, window.replicas)
         count = np.where(asked.replicas < 0, -1, count)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from gnomon.decide.policy import Policy
-from gnomon.decide.services.state import Allocation, Floats, ServiceState, Window
+from gnomon.decide.services.state import (
+    PERCENTILES,
+    Allocation,
+    Floats,
+    ServiceState,
+    Window,
+)
 from gnomon.errors import InputError
 from gnomon.graph.application import Application
 from gnomon.registry import Registry
@@ -86,15 +93,15 @@ def worst_sla_ratio(app: Application, window: Window) -> float:
 
     The percentile is the nearest measured one that is not below the SLA's.
     """
-    from gnomon.decide.services.state import PERCENTILES
-
-    ratios = []
+    worst = math.nan
     for c, one in enumerate(app.classes.values()):
         if one.sla is None:
             continue
-        at = int(np.searchsorted(PERCENTILES, one.sla.percentile))
-        ratios.append(window.class_ms[min(at, len(PERCENTILES) - 1), c] / one.sla.bound_ms)
-    return float(np.nanmax(ratios)) if ratios and not np.all(np.isnan(ratios)) else math.nan
+        at = min(bisect_left(PERCENTILES, one.sla.percentile), len(PERCENTILES) - 1)
+        ratio = float(window.class_ms[at, c]) / one.sla.bound_ms
+        if ratio > worst or math.isnan(worst):
+            worst = ratio
+    return worst
 
 
 def is_violated(app: Application, window: Window) -> bool:
@@ -105,7 +112,7 @@ def is_violated(app: Application, window: Window) -> bool:
         if one.sla is None:
             continue
         late = window.class_violations[c] > 1.0 - one.sla.percentile / 100.0 + 1e-9
-        silent = np.isnan(window.class_ms[:, c]).all() and window.class_errors[c] > 0
+        silent = window.class_errors[c] > 0 and np.isnan(window.class_ms[:, c]).all()
         if late or silent:
             return True
     return False

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from gnomon.decide.services.load import LEAST_RISE, class_rates, greatest_rise
 from gnomon.decide.services.policy import (
+    LONGEST_S,
     ServicePolicy,
     bounds,
     check_range,
@@ -31,6 +33,8 @@ from gnomon.decide.services.state import Allocation, Floats, ServiceState
 _UP, _DOWN = (1.1, 1.3, 1.6), (0.9, 0.7)
 #: A tier that used so much of its limit was held back by it.
 _FULL = 0.75
+#: And with so much of it in use it still keeps up with what comes.
+_KEEPS_UP = 0.85
 #: What a missed violation lifts all tiers by.
 _RESCUE = 1.5
 #: A rate has moved if it changed by this share and by so many standard deviations of a Poisson
@@ -47,9 +51,11 @@ class _Memory(msgspec.Struct, frozen=True, eq=False):
         trust: In the model; halves with each violation that it did not expect.
         is_safe: Whether it expected no violation of what it last allocated.
         shrunk: Tiers that each of the last reductions shrank, oldest first.
+        rise: By what share load may rise until the next decision.
     """
 
     history: History
+    rise: float
     seen: int = 1
     trust: float = 1.0
     is_safe: bool = False
@@ -75,8 +81,11 @@ class Sinan(ServicePolicy, frozen=True):
         model: A model folder.
         caution: Factor on the margin under the bound, and divisor of the thresholds of violation
             probability.
-        saturated: Tiers over this utilisation are lifted in every candidate. The paper has 0.75;
-            less leaves room for bursts, which no model sees coming.
+        saturated: Tiers over this utilisation are lifted in every candidate.
+        rise: What load may rise by until the next decision, 1 if it may double: no model sees a
+            jump coming, so every candidate has room for it. This is assumed at the start, then
+            the greatest rise seen counts, forgotten with a half-life of `rise_s` seconds. The
+            paper has none: 0.
         least_trust: Under this, nothing is reduced. Trust in the model halves with each violation
             that it did not expect, and recovers by a twentieth of what is missing with each
             window in which SLAs were met.
@@ -84,13 +93,17 @@ class Sinan(ServicePolicy, frozen=True):
 
     model: str = ""
     caution: float = 1.0
-    saturated: float = 0.5
+    saturated: float = 0.75
     least_trust: float = 0.3
+    rise: float = 1.0
+    rise_s: float = 1800.0
 
     def __post_init__(self) -> None:
         check_range("sinan: caution", self.caution, 0.01, 100)
         check_range("sinan: saturated", self.saturated, 0.01, 1)
         check_range("sinan: least_trust", self.least_trust, 0, 1)
+        check_range("sinan: rise", self.rise, 0, 100)
+        check_range("sinan: rise_s", self.rise_s, 1, LONGEST_S)
         if self.model:
             read_card(self.model)
 
@@ -102,11 +115,16 @@ class Sinan(ServicePolicy, frozen=True):
         Subject.of(state.app).check(model.card.subject, self.model)
         seen = History.of(state.app, state.window)
         if state.memory is None:
-            return _allocate(most, "the first windows run at the cap", _Memory(seen))
+            return _allocate(most, "the first windows run at the cap", _Memory(seen, self.rise))
         memory: _Memory = state.memory
+        rise = greatest_rise(
+            memory.rise, memory.history.class_rate, class_rates(state.window),
+            state.window.duration_s, self.rise_s,
+        )  # fmt: skip
         memory = msgspec.structs.replace(
-            memory, history=memory.history.then(seen), seen=memory.seen + 1
-        )
+            memory, history=memory.history.then(seen), seen=memory.seen + 1,
+            rise=max(rise, min(self.rise, LEAST_RISE)),
+        )  # fmt: skip
         if memory.seen <= PAST:
             return _allocate(most, "the first windows run at the cap", memory)
         return self._choose(state, model, memory)
@@ -159,7 +177,9 @@ class Sinan(ServicePolicy, frozen=True):
         now, replicas, usage = history.limit[-1], history.replicas[-1], history.usage[-1]
         factors = candidate_factors(usage / (now * replicas), memory.shrunk)
         limits = np.clip(now * factors, least, most)
-        floor = np.minimum(_demand(history, state) / replicas / self.saturated, most)
+        # After a rise a tier may be as full as it can be without falling behind.
+        room = max(1.0 / self.saturated, (1.0 + memory.rise) / _KEEPS_UP)
+        floor = np.minimum(_demand(history, state) / replicas * room, most)
         limits = np.vstack([np.maximum(limits, floor), most])
         return _Menu(limits, limits @ replicas)
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import functools
-import math
 import os
 
 import msgspec
 import numpy as np
 from numpy.random import Generator
 
+from gnomon.decide.services.load import (
+    LEAST_RISE,
+    appended,
+    class_rates,
+    greatest_rise,
+    ready_for,
+)
 from gnomon.decide.services.policy import (
     ServicePolicy,
     at_cap,
-    bounds,
     service_policies,
     worst_sla_ratio,
 )
@@ -28,12 +33,6 @@ from gnomon.graph.application import Application
 _MIX = 1.5
 #: Windows with an SLA missed, out of the last ten, after which a service is explored again.
 _PERSISTENT = 5
-#: Standard deviations of a Poisson count that a rise in load must exceed.
-_CHANCE = 1.5
-#: However steady load has been, it may rise by this share.
-_LEAST_RISE = 0.15
-#: Windows until a mean is worth comparing with.
-_SETTLED = 5
 #: What waits is worked off in so many seconds.
 _DRAIN_S = 1.0
 _P99 = PERCENTILES.index(99.0)
@@ -43,21 +42,23 @@ class _Memory(msgspec.Struct, frozen=True, eq=False):
     """What the scaler remembers.
 
     Attributes:
-        plan: In force; `allowed` are its thresholds.
-        rates: Class rates of the last windows, oldest first.
-        misses: Whether an SLA was missed, window by window.
-        doubted: By service: since when, and how many of its options are trusted.
-        solved_s: When the plan was made.
         rise: By what share load may rise until the next decision.
+        rates: Class rates of the last windows, a row each.
+        misses: Whether an SLA was missed, window by window.
+        plan: In force; `allowed` are its thresholds.
+        explored: Classes that were explored.
+        solved_s: When the plan was made.
+        doubted: By service: since when, and how many of its options are trusted.
     """
 
-    plan: Plan | None
     rise: float
-    allowed: Thresholds | None = None
-    rates: tuple[tuple[float, ...], ...] = ()
+    rates: Floats | None = None
     misses: tuple[bool, ...] = ()
-    doubted: dict[str, tuple[float, int]] = {}
+    plan: Plan | None = None
+    allowed: Thresholds | None = None
+    explored: frozenset[str] = frozenset()
     solved_s: float = 0.0
+    doubted: dict[str, tuple[float, int]] = {}
 
 
 @service_policies.register("ursa")
@@ -96,65 +97,86 @@ class Ursa(ServicePolicy, frozen=True):
         if not self.explored:
             why = "no exploration: all at their cap; give ursa?explored=FILE"
             return msgspec.structs.replace(at_cap(app, window), reason=why)
-        exploration = _exploration(self.explored)
-        memory = _remember(self, state)
-        level = self._load(memory, window.duration_s)
-        load = dict(zip(app.classes, level.tolist()))
-        unknown = [
-            name for name, rate in load.items() if rate > 0 and not _is_known(exploration, name)
-        ]
-        if unknown:
-            cap = at_cap(app, window)
-            return msgspec.structs.replace(
-                cap,
-                memory=memory,
-                reason=f"class {unknown[0]} was never explored: all at their cap",
-            )
-        memory, reason = self._plan(app, exploration, memory, load, window.now_s)
+        memory = self._remember(state)
+        assert memory.rates is not None
+        level = ready_for(memory.rates, memory.rise, window.duration_s)
+        memory, reason = self._plan(app, memory, level, window.now_s)
         plan, allowed = memory.plan, memory.allowed
-        if plan is None or allowed is None:
+        unknown = [name for name, rate in zip(app.classes, level)
+                   if rate > 0 and name not in memory.explored]  # fmt: skip
+        if unknown:
+            reason = f"class {unknown[0]} was never explored: all at their cap"
+        if unknown or plan is None or allowed is None:
             cap = at_cap(app, window)
             return msgspec.structs.replace(cap, memory=memory, reason=reason)
-        memory, doubts = _doubt(app, exploration, memory, plan, window)
+        memory, doubts = self._doubt(app, memory, plan, window)
         found = allocation_of(app, allowed, level, window=window, doubted=memory.doubted)
         return msgspec.structs.replace(
             found, memory=memory, reason=doubts or reason or found.reason
         )
 
-    def _load(self, memory: _Memory, window_s: float) -> Floats:
-        """Requests per second of each class to be ready for."""
-        rates = np.array(memory.rates)
-        level = rates.mean(axis=0)
-        # A short mean is noisy: it counts as far as it is above what chance explains.
-        for count in (1, 2, 4, 8, 16):
-            mean = rates[-count:].mean(axis=0)
-            level = np.maximum(level, mean - _CHANCE * np.sqrt(mean / (count * window_s)))
-        ready: Floats = level * (1.0 + memory.rise)
-        return ready
+    def _remember(self, state: ServiceState) -> _Memory:
+        window = state.window
+        memory: _Memory = state.memory or _Memory(self.rise)
+        now = class_rates(window)
+        rise = greatest_rise(memory.rise, memory.rates, now, window.duration_s, self.rise_s)
+        missed = worst_sla_ratio(state.app, window) > 1.0
+        return msgspec.structs.replace(
+            memory, rise=max(rise, min(self.rise, LEAST_RISE)),
+            rates=appended(memory.rates, now, max(round(self.memory_s / window.duration_s), 1)),
+            misses=(*memory.misses[-9:], missed),
+        )  # fmt: skip
 
     def _plan(
-        self, app: Application, exploration: Exploration, memory: _Memory,
-        load: dict[str, float], now_s: float,
-    ) -> tuple[_Memory, str]:  # fmt: skip
+        self, app: Application, memory: _Memory, level: Floats, now_s: float
+    ) -> tuple[_Memory, str]:
         """The plan in force; a new one at the start and when the mix has moved."""
+        load = dict(zip(app.classes, level.tolist()))
         reason = ""
-        if memory.plan is not None and not _has_moved(memory.plan.class_rate, load):
-            return memory, ""
         if memory.plan is not None:
-            if now_s - memory.solved_s < self.memory_s:  # let the mix settle
+            is_new = _has_moved(memory.plan.class_rate, load)
+            if not is_new or now_s - memory.solved_s < self.memory_s:  # let the mix settle
                 return memory, ""
             reason = "the mix of classes has moved: a new plan"
+        exploration = _exploration(self.explored)
+        memory = msgspec.structs.replace(memory, solved_s=now_s, explored=_classes(exploration))
+        if any(rate > 0 and name not in memory.explored for name, rate in load.items()):
+            return memory, ""
         try:
             plan = make_plan(
                 app, exploration, load, explain=False,
                 decomposition="union" if self.decomposition == "union" else "joint",
             )  # fmt: skip
         except (Infeasible, InputError) as error:
-            return msgspec.structs.replace(memory, solved_s=now_s), f"{error}: all at their cap"
-        found = msgspec.structs.replace(
-            memory, plan=plan, allowed=Thresholds.of(app, plan), solved_s=now_s
-        )
-        return found, reason
+            return memory, f"{error}: all at their cap"
+        return msgspec.structs.replace(memory, plan=plan, allowed=Thresholds.of(app, plan)), reason
+
+    def _doubt(
+        self, app: Application, memory: _Memory, plan: Plan, window: Window
+    ) -> tuple[_Memory, str]:
+        """Explores a service again when SLAs stay missed and it is slower than was explored."""
+        if sum(memory.misses) >= _PERSISTENT:
+            excess = _slower_than_explored(app, plan, window)
+            for name in memory.doubted:
+                excess.pop(name, None)
+            if excess:
+                worst = max(excess, key=lambda name: excess[name])
+                doubted = {**memory.doubted, worst: (window.now_s, 1)}
+                return (
+                    msgspec.structs.replace(memory, doubted=doubted, misses=()),
+                    f"SLAs stay missed and {worst} is {excess[worst]:.1f} times slower than "
+                    "explored: explored again",
+                )
+        if not memory.doubted or any(memory.misses):
+            return memory, ""
+        # Every half minute without a miss a doubted service may take one step more.
+        services = _exploration(self.explored).services
+        doubted = {}
+        for name, (since_s, trusted) in memory.doubted.items():
+            step = window.now_s - since_s >= 30.0
+            if trusted + step < len(services[name].options):
+                doubted[name] = (window.now_s, trusted + 1) if step else (since_s, trusted)
+        return msgspec.structs.replace(memory, doubted=doubted), ""
 
 
 def _exploration(path: str) -> Exploration:
@@ -172,37 +194,10 @@ def _read(path: str, changed_ns: int) -> Exploration:
     return Exploration.read(path)
 
 
-def _is_known(exploration: Exploration, request_class: str) -> bool:
-    return any(
-        request_class in option.load
-        for one in exploration.services.values()
-        for option in one.options
-    )
-
-
-def _remember(policy: Ursa, state: ServiceState) -> _Memory:
-    window = state.window
-    memory: _Memory = state.memory or _Memory(None, policy.rise)
-    kept = max(round(policy.memory_s / window.duration_s), 1)
-    rates = tuple(np.nan_to_num(window.class_rate).tolist())
-    ratio = worst_sla_ratio(state.app, window)
-    forgotten = 0.5 ** (window.duration_s / policy.rise_s)
-    return msgspec.structs.replace(
-        memory, rates=(*memory.rates, rates)[-kept:],
-        misses=(*memory.misses, ratio > 1.0)[-10:],
-        rise=max(memory.rise * forgotten, _rise(memory.rates, rates, window.duration_s),
-                 min(policy.rise, _LEAST_RISE)),
-    )  # fmt: skip
-
-
-def _rise(past: tuple[tuple[float, ...], ...], now: tuple[float, ...], window_s: float) -> float:
-    """By what share all requests rose above their mean, less what chance explains."""
-    if len(past) < _SETTLED:
-        return 0.0
-    before, after = float(np.mean([sum(one) for one in past])), sum(now)
-    if before <= 0:
-        return 0.0
-    return max((after - _CHANCE * math.sqrt(after / window_s)) / before - 1.0, 0.0)
+def _classes(exploration: Exploration) -> frozenset[str]:
+    """Those that were explored."""
+    options = (option for one in exploration.services.values() for option in one.options)
+    return frozenset(name for option in options for name in option.load)
 
 
 def _has_moved(planned: dict[str, float], load: dict[str, float]) -> bool:
@@ -217,38 +212,17 @@ def _has_moved(planned: dict[str, float], load: dict[str, float]) -> bool:
     return False
 
 
-def _doubt(
-    app: Application, exploration: Exploration, memory: _Memory, plan: Plan, window: Window
-) -> tuple[_Memory, str]:
-    """Explores a service again when SLAs stay missed and it is slower than was explored."""
-    doubted = dict(memory.doubted)
-    if sum(memory.misses) >= _PERSISTENT:
-        excess = {}
-        for s, name in enumerate(app.services):
-            if name not in plan.services or name in doubted:
-                continue
+def _slower_than_explored(app: Application, plan: Plan, window: Window) -> dict[str, float]:
+    """How many times slower services are than at the operating points of the plan."""
+    excess = {}
+    for s, name in enumerate(app.services):
+        if name in plan.services:
             seen = float(window.service_ms[_P99, s])
-            expected = max(
-                one.quantile_ms(99.0) for one in plan.services[name].option.latencies.values()
-            )
+            latencies = plan.services[name].option.latencies.values()
+            expected = max(one.quantile_ms(99.0) for one in latencies)
             if seen > 1.2 * expected:
                 excess[name] = seen / expected
-        if excess:
-            worst = max(excess, key=lambda name: excess[name])
-            doubted[worst] = (window.now_s, 1)
-            return (
-                msgspec.structs.replace(memory, doubted=doubted, misses=()),
-                f"SLAs stay missed and {worst} is {excess[worst]:.1f} times slower than explored: "
-                "explored again",
-            )
-    # Every half minute without a miss a doubted service may take one step more.
-    for name, (since_s, trusted) in list(doubted.items()):
-        if window.now_s - since_s >= 30.0 and not any(memory.misses):
-            if trusted + 1 >= len(exploration.services[name].options):
-                del doubted[name]
-            else:
-                doubted[name] = (window.now_s, trusted + 1)
-    return msgspec.structs.replace(memory, doubted=doubted), ""
+    return excess
 
 
 def allocation_of(
@@ -256,27 +230,29 @@ def allocation_of(
     doubted: dict[str, tuple[float, int]] | None = None,
 ) -> Allocation:  # fmt: skip
     """The smallest sizes that a plan allows at a load (by class); the cap where it has none."""
-    least, most, replicas_max = bounds(app)
     if window is None:
         now = np.array([one.replicas for one in app.services.values()], np.int64)
     else:
         now = np.maximum(window.replicas, 1)
-    trusted = np.full(len(now), 2**31)
-    for name, (_, steps) in (doubted or {}).items():
-        trusted[list(app.services).index(name)] = steps
+    trusted = None
+    if doubted:
+        trusted = np.full(len(now), 2**31)
+        for name, (_, steps) in doubted.items():
+            trusted[list(app.services).index(name)] = steps
     sizes = allowed.sizes(load, now, trusted)
-    is_idle = ~((allowed.visits * load).sum(axis=1) > 0)
-    lacks = (sizes.replicas < 0) & ~is_idle
-    counts = np.where(is_idle, 1, np.where(lacks, replicas_max, sizes.replicas))
-    limits: Floats = np.where(is_idle, least, np.where(lacks, most, sizes.cpu_limit))
+    least, most, replicas_max = allowed.bounds
+    is_busy = load @ allowed.visits > 0
+    lacks = (sizes.replicas < 0) & is_busy
+    counts = np.where(is_busy, np.where(lacks, replicas_max, sizes.replicas), 1)
+    limits: Floats = np.where(is_busy, np.where(lacks, most, sizes.cpu_limit), least)
     if window is not None:
         limits = limits + _to_drain(window) / counts
-    names = list(app.services)
-    bounded: Floats = np.minimum(limits, most).round(4)
+    reasons = {}
+    if lacks.any():
+        why = "no explored operating point carries this load: its cap"
+        reasons = {name: why for name, one in zip(app.services, lacks) if one}
     return Allocation(
-        bounded, counts,
-        reasons={names[s]: "no explored operating point carries this load: its cap"
-                 for s in np.flatnonzero(lacks)},
+        np.minimum(limits, most).round(4), counts, reasons=reasons,
         reason=f"{load.sum():.0f} requests/s against the thresholds of the plan",
     )  # fmt: skip
 

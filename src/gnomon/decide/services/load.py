@@ -1,0 +1,64 @@
+"""How much load to be ready for: what came lately, and what it may rise by meanwhile."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gnomon.decide.services.state import Floats, Window
+
+#: Standard deviations of a Poisson count that a rise in load must exceed.
+_CHANCE = 1.5
+#: However steady load has been, it may rise by this share.
+LEAST_RISE = 0.15
+#: Windows until a mean is worth comparing with.
+_SETTLED = 5
+#: Windows that means are taken over.
+_SPANS = np.array([1, 2, 4, 8, 16])
+
+
+def class_rates(window: Window) -> Floats:
+    """Requests per second of each class; 0 where nothing was measured."""
+    rate = window.class_rate
+    return np.where(rate == rate, rate, 0.0)
+
+
+def appended(rates: Floats | None, now: Floats, most: int) -> Floats:
+    """Rates of the last windows, a row each, and one more."""
+    if rates is None:
+        return now[None]
+    return np.concatenate((rates[-(most - 1) :] if most > 1 else rates[:0], now[None]))
+
+
+def ready_for(rates: Floats, rise: float, window_s: float) -> Floats:
+    """Requests per second of each class: the greatest of their means, and a rise on top.
+
+    So load rises quickly and falls slowly. A short mean is noisy: it counts as far as it is above
+    what chance explains.
+    """
+    sums = rates[::-1].cumsum(axis=0)
+    count = np.minimum(_SPANS, len(rates))
+    mean = sums[count - 1] / count[:, None]
+    least = (mean - _CHANCE * np.sqrt(mean / (count[:, None] * window_s))).max(axis=0)
+    ready: Floats = np.maximum(least, sums[-1] / len(rates)) * (1.0 + rise)
+    return ready
+
+
+def greatest_rise(
+    before: float, past: Floats | None, now: Floats, window_s: float, half_life_s: float
+) -> float:
+    """The greatest rise seen, as a share of the load before it; forgotten by halves.
+
+    Args:
+        before: The greatest one until now.
+        past: Rates of the windows before, a row each.
+        now: Rates of the last window.
+    """
+    kept = before * 0.5 ** (window_s / half_life_s)
+    if past is None or len(past) < _SETTLED:
+        return kept
+    mean, after = float(past.sum()) / len(past), float(now.sum())
+    if mean <= 0:
+        return kept
+    return max(kept, (after - _CHANCE * math.sqrt(after / window_s)) / mean - 1.0)
