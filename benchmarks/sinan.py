@@ -1,6 +1,7 @@
 """Sinan: sizes and errors of its models, time of a decision, transfer, and other people's data.
 
     python benchmarks/sinan.py sizes [--app bundled:social-network] [--hours 8] [--work FOLDER]
+    python benchmarks/sinan.py ceiling [--app bundled:social-network] [--states 200] [--model FOLDER]
     python benchmarks/sinan.py inference [--tiers 28]
     python benchmarks/sinan.py transfer [--app bundled:social-network] [--lab-minutes 0]
     python benchmarks/sinan.py managed [--app bundled:social-network] [--model FOLDER]
@@ -8,6 +9,9 @@
 
 `sizes`: parameters, kilobytes and RMSE of the convolutional network, the perceptron and the LSTM, by a
 split by run and by a random one, beside the paper's figures for Social Network.
+
+`ceiling`: how well any model could do. States of new runs of the bandit are played on 20 times each with
+the same allocation and other requests; the share of futures with a violation is the best score there is.
 
 `inference`: CPU milliseconds of one decision (features, network, trees, rule), median of 100.
 
@@ -82,6 +86,80 @@ def sizes(options: argparse.Namespace) -> None:
               f"AUC {one.auc:.3f}, false positives {one.false_positive_pct:.1f} %, negatives "
               f"{one.false_negative_pct:.1f} %")  # fmt: skip
     print("trees, paper, Social Network, at random: 94.6 %, 3.4 %, 2.0 %")
+
+
+FUTURES, PREFIX_S = 20, (10, 60)
+
+
+def ceiling(options: argparse.Namespace) -> None:
+    from gnomon.decide.services import Allocation, ServiceState, SimTarget
+    from gnomon.decide.services.sinan_model import JUDGED, KEPT, History, Subject, load_model
+    from gnomon.model.latency_net import squeeze
+    from gnomon.sim.mesh import Arrivals, poisson_requests
+    from gnomon.systems.services.sinan.bandit import Bandit
+    from gnomon.systems.services.sinan.collect import LADDER
+    from gnomon.systems.services.sinan.dataset import AHEAD
+    from gnomon.systems.services.sinan.train import ranked_above
+
+    app = application(options.app)
+    classes = Subject.of(app).classes
+    model = load_model(options.model or prepared(options.app, options.hours, options.work))
+    rng = np.random.default_rng(3)
+
+    def play(seed: int, future: int, rate: Any, until: int, applied: list[Any]) -> Any:
+        """Windows of a run whose requests from `until` on are others; acts as before until then."""
+        first, other = (poisson_requests(app, rate, seed=one) for one in (seed, 10**6 + future))
+        edge = until * 10**9
+        then = [np.concatenate([a[first.time_ns < edge], b[other.time_ns >= edge]])
+                for a, b in zip(first, other)]  # fmt: skip
+        target = SimTarget(app, Arrivals(*then), seed=seed)
+        bandit, memory, draws = Bandit(every=3), None, np.random.default_rng([seed, 1])
+        for second in range(until + AHEAD):
+            seen = target.observe(1.0)
+            yield History.of(app, seen)
+            if second >= until:
+                continue
+            if second == len(applied):
+                answer = bandit.decide(ServiceState(app, seen, memory), draws)
+                memory = answer.memory
+                applied.append(Allocation(answer.cpu_limit, answer.replicas))
+            target.apply(applied[second])
+
+    rows = []
+    for state in range(options.states):
+        until = int(rng.integers(*PREFIX_S))
+        rate = np.full(until + AHEAD, app.rate * LADDER[state % len(LADDER)])
+        applied: list[Any] = []
+        outcomes = []
+        for future in range(FUTURES):
+            windows = list(play(state, FUTURES * state + future, rate, until, applied))
+            history = History.join(windows)
+            outcomes.append((history.violated(classes)[-1],
+                             history.ratios(classes)[until, JUDGED]))  # fmt: skip
+        before = History.join(windows[:until]).last(KEPT)
+        limit = np.where(np.isnan(applied[-1].cpu_limit), before.limit[-1], applied[-1].cpu_limit)
+        said = model.predict(before, limit[None])
+        rows.append((said.probability[0], said.ratio[0], *map(np.array, zip(*outcomes))))
+    chance, ratio = np.array([r[0] for r in rows]), np.array([r[1] for r in rows])
+    violated, seen = np.array([r[2] for r in rows]), np.array([r[3] for r in rows])
+    # The best score of a future is how the others of its state went.
+    others = (violated.sum(axis=1, keepdims=True) - violated) / (FUTURES - 1)
+    seen = squeeze(seen.astype(np.float32))
+    mean = (seen.sum(axis=1, keepdims=True) - seen) / (FUTURES - 1)
+    spread = np.sqrt(np.mean((seen - mean) ** 2) * (FUTURES - 1) / FUTURES)
+    error = np.sqrt(np.mean((squeeze(ratio.astype(np.float32))[:, None] - seen) ** 2))
+    says = np.repeat(chance[:, None], FUTURES, axis=1)
+    print(f"{app.name}: {options.states} states x {FUTURES} futures, {violated.mean():.1%} with a violation; in "
+          f"{np.mean((violated.mean(axis=1) > 0) & (violated.mean(axis=1) < 1)):.0%} of the states some futures violate and others do not")  # fmt: skip
+    for name, score in (("best possible", others), ("this model", says)):
+        right = np.mean((score > 0.5) == violated)
+        print(
+            f"  {name:14} AUC {ranked_above(score.ravel(), violated.ravel()):.3f}, accuracy {right:.1%}"
+        )
+    print(f"  always no      accuracy {1 - violated.mean():.1%}")
+    print(
+        f"  RMSE of the next window's p99, of the bound: this model {error:.1%}, chance alone {spread:.1%}"
+    )
 
 
 def inference(options: argparse.Namespace) -> None:
@@ -224,13 +302,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     verbs = parser.add_subparsers(required=True)
-    for verb in (sizes, inference, transfer, managed, cilantro):
+    for verb in (sizes, ceiling, inference, transfer, managed, cilantro):
         command = verbs.add_parser(verb.__name__)
         command.set_defaults(verb=verb)
         command.add_argument("--app", default="bundled:social-network")
         command.add_argument("--hours", type=float, default=8.0)
         command.add_argument("--epochs", type=int, default=6)
         command.add_argument("--work", type=Path, default=Path(".benchmarks/sinan"))
+        command.add_argument("--states", type=int, default=200)
         command.add_argument("--tiers", type=int, default=28)
         command.add_argument("--lab-minutes", type=float, default=0.0)
         command.add_argument("--model", type=Path)

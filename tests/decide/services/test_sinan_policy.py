@@ -147,6 +147,25 @@ def test_a_jump_of_the_rate_is_provided_for_at_once(stub):
     assert np.all(model.asked[0] >= 0.4 * 2.5 / policy.saturated - 1e-9)
 
 
+def test_every_candidate_has_room_for_the_greatest_rise_seen(stub):
+    model = stub()
+    room = {}
+    for name, policy in {"at the start": Sinan(model="m"), "none": Sinan(model="m", rise=0),
+                         "a third": Sinan(model="m", rise=0.3)}.items():  # fmt: skip
+        memory = settle(policy, usage=0.2)
+        room[name] = decide(policy, memory, usage=0.2).memory
+        assert np.all(model.asked[-1] >= 0.2 * (1 + room[name].rise) / 0.85 - 1e-9)
+        assert np.all(model.asked[-1] >= 0.2 / policy.saturated - 1e-9)
+    assert room["at the start"].rise == pytest.approx(1.0, rel=0.01)
+    assert room["none"].rise == 0.0
+    # A jump is remembered when it is over.
+    memory = decide(Sinan(model="m"), room["none"], usage=0.2, rate=3000.0).memory
+    for _ in range(9):
+        memory = decide(Sinan(model="m"), memory, usage=0.2).memory
+    assert 1.7 < memory.rise < 2.0
+    assert np.all(model.asked[-1] >= 0.2 * 2.7 / 0.85)
+
+
 def test_an_unexpected_violation_lifts_all_and_costs_trust(stub):
     stub()
     policy = Sinan(model="m")

@@ -14,10 +14,15 @@ from gnomon.decide.services.target import Target
 
 
 class Managed(msgspec.Struct, frozen=True, eq=False):
-    """A run under a manager: every decision with its window, and what deciding took."""
+    """A run under a manager.
+
+    Attributes:
+        decisions: Each with its window.
+        spent_ms: CPU time of each.
+    """
 
     decisions: list[Decision]
-    manager_cpu_s: float
+    spent_ms: list[float]
 
 
 def manage(
@@ -41,14 +46,14 @@ def manage(
     chosen = service_policies.create(policy) if isinstance(policy, str) else policy
     guard = Guard(target.app, chosen, decision_rng(seed), rails)
     decisions: list[Decision] = []
-    spent_ns = 0
+    spent_ms: list[float] = []
     left_s = duration_s
     while left_s > 1e-6:
         window = target.observe(min(interval_s, left_s))
         left_s -= interval_s
         began = time.process_time_ns()
         decision = guard.decide(window)
-        spent_ns += time.process_time_ns() - began
+        spent_ms.append((time.process_time_ns() - began) / 1e6)
         if apply:
             target.apply(decision.allocation)
         decisions.append(decision)
@@ -56,4 +61,4 @@ def manage(
             log.write(decision)
         if on_window is not None:
             on_window(decision)
-    return Managed(decisions, spent_ns / 1e9)
+    return Managed(decisions, spent_ms)

@@ -212,7 +212,7 @@ def run_lab(
         run.load.wait()
         measured = score(
             setup.app, run.requests(), managed.decisions, manager=manager, rate=rate.name,
-            manager_cpu_s=managed.manager_cpu_s, intensity=setup.intensity, core_w=setup.core_w,
+            spent_ms=managed.spent_ms, intensity=setup.intensity, core_w=setup.core_w,
         )  # fmt: skip
         late_ms = float(np.percentile(run.load.lateness_ns, 99)) / MILLISECOND_NS
         if on_end is not None:

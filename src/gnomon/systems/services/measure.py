@@ -71,7 +71,8 @@ class Score(msgspec.Struct, frozen=True):
         failure: Why it did, the first time.
         held: Those that were held back by the guard; so `capped`.
         recovery_s: The longest time that an SLA stayed violated.
-        manager_ms: CPU time of the manager per decision.
+        manager_ms: CPU time of a decision, the median; `manager_max_ms` of the slowest, such as
+            one that solves a plan.
         energy_kwh: Of the allocated cores.
         carbon_g: Of that energy, where a zone was given.
     """
@@ -92,6 +93,7 @@ class Score(msgspec.Struct, frozen=True):
     capped: int
     recovery_s: float
     manager_ms: float
+    manager_max_ms: float
     energy_kwh: Estimate
     carbon_g: Estimate | None
     classes: list[ClassScore]
@@ -99,7 +101,7 @@ class Score(msgspec.Struct, frozen=True):
 
 def score(
     app: Application, requests: Requests, decisions: Sequence[Decision], *, manager: str,
-    rate: str, manager_cpu_s: float, intensity: Estimate | None, core_w: Estimate = CORE_W,
+    rate: str, spent_ms: Sequence[float], intensity: Estimate | None, core_w: Estimate = CORE_W,
 ) -> Score:  # fmt: skip
     """All of it from what was kept of a run."""
     allocated = np.array([decision.window.allocated.sum() for decision in decisions])
@@ -129,7 +131,8 @@ def score(
         held=sum(decision.verdict == "held" for decision in decisions),
         capped=sum(decision.verdict == "capped" for decision in decisions),
         recovery_s=max((_longest(one) for one in seconds), default=0.0),
-        manager_ms=1e3 * manager_cpu_s / len(decisions), energy_kwh=energy_kwh,
+        manager_ms=float(np.median(spent_ms)), manager_max_ms=max(spent_ms),
+        energy_kwh=energy_kwh,
         carbon_g=None if intensity is None else energy_kwh * intensity, classes=classes,
     )  # fmt: skip
 

@@ -291,7 +291,8 @@ def to_script(outcomes: Sequence[Outcome]) -> dict[str, Any]:
             "p99_ms": {k.name: _number(k.p99_ms) for k in one.classes},
             "decisions": one.decisions, "held": one.held, "capped": one.capped,
             "failed": one.failed, "unlimited": one.unlimited, "recovery_s": one.recovery_s,
-            "manager_ms": one.manager_ms, "energy_kwh": one.energy_kwh.mid,
+            "manager_ms": one.manager_ms, "manager_max_ms": one.manager_max_ms,
+            "energy_kwh": one.energy_kwh.mid,
             "carbon_g": None if one.carbon_g is None else one.carbon_g.mid,
         }  # fmt: skip
     return {"managers": managers}

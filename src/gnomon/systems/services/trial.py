@@ -136,7 +136,7 @@ def simulate(
     target.sim.advance(target.sim.now_ns + round(DRAIN_S * SECOND_NS))
     measured = score(
         setup.app, requests_of(target.sim), run.decisions, manager=manager, rate=rate.name,
-        manager_cpu_s=run.manager_cpu_s, intensity=setup.intensity, core_w=setup.core_w,
+        spent_ms=run.spent_ms, intensity=setup.intensity, core_w=setup.core_w,
     )  # fmt: skip
     return Outcome(measured, series_of(run.decisions), target.sim.spent(), target.sim.events)
 
