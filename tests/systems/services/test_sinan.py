@@ -41,6 +41,7 @@ from gnomon.systems.services.sinan.train import (
     threshold,
     train,
 )
+from tests.systems.services.faults import FAULTS, survives, target_of
 
 STARTER = read_application("bundled:starter")
 QUICK = TrainOptions(net=FitOptions(epochs=5, batch=128), trees=TreeOptions(rounds=80))
@@ -411,6 +412,18 @@ class TestEndToEnd:
         # The first windows run at the cap of 4 cores, as in the paper.
         assert ours.cpu_mean < 0.9 * rule.cpu_mean
         assert simulate(Setup(STARTER, seed=5), spec, rate).score.cpu_mean == ours.cpu_mean
+
+    @pytest.mark.parametrize("spoil", FAULTS)
+    def test_faults_are_survived_with_a_reason(self, folder, spoil):
+        survives(STARTER, f"sinan?model={folder / 'model'}", spoil)
+
+    def test_a_class_that_no_model_has_seen_gets_the_cap(self, folder):
+        more = STARTER.classes | {"new": RequestClass(Call("web", cpu_ms=1.0), sla=Sla(50.0))}
+        grown = msgspec.structs.replace(STARTER, classes=more)
+        run = manage(target_of(grown, 50.0, 10), f"sinan?model={folder / 'model'}", duration_s=10)
+        assert run.decisions[-1].reason == "no model has seen class new: all at their cap"
+        most = [one.cpu_max for one in grown.services.values()]
+        assert run.decisions[-1].window.cpu_limit.tolist() == most
 
     def test_prepare_goes_on_where_it_stopped(self, tmp_path):
         first = sinan.prepare(STARTER, tmp_path, seed=2, hours=0.4, epochs=1)

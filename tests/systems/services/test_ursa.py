@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from gnomon.decide.services import PERCENTILES, Allocation, Rails, SimTarget, manage
+from gnomon.decide.services import PERCENTILES, Allocation, SimTarget, manage
 from gnomon.decide.services.guard import Guard, decision_rng
 from gnomon.decide.services.policies.ursa import Ursa
 from gnomon.decide.services.ursa import Exploration, make_plan
@@ -21,6 +21,7 @@ from gnomon.systems.services.ursa import Pace, backpressure_threshold, explore, 
 from gnomon.systems.services.ursa.backpressure import FREE, proxy_application
 from gnomon.systems.services.ursa.explore import explore_service
 from gnomon.systems.services.ursa.result import plan_to_result, plan_to_script
+from tests.systems.services.faults import FAULTS, survives, target_of
 
 QUICK = Pace(settle_s=2.0, window_s=4.0, calls=800, longest_s=16.0, threshold_s=5.0)
 
@@ -150,10 +151,6 @@ def test_it_keeps_the_sla_with_less_than_a_careful_autoscaler(known, shape):
     assert ours.cpu_mean < 0.75 * careful.cpu_mean
 
 
-def target_of(app, rate, seconds=60, seed=1):
-    return SimTarget(app, poisson_requests(app, [rate] * seconds, seed=seed), seed=seed)
-
-
 def test_a_class_that_was_never_explored_gets_the_cap(known):
     app = small()
     more = app.classes | {"new": RequestClass(Call("web", cpu_ms=1.0), share=1)}
@@ -197,66 +194,10 @@ def test_a_service_that_became_slower_is_explored_again(known):
     assert any("logic" in d.reason and "explored again" in d.reason for d in run.decisions)
 
 
-class Faulty:
-    """A simulated application whose measurements or services fail for a while."""
-
-    def __init__(self, app, spoil, *, rate=100.0, seconds=120):
-        self.app, self._spoil = app, spoil
-        self._inner = target_of(app, rate, seconds)
-
-    def observe(self, duration_s):
-        return self._spoil(self._inner, self._inner.observe(duration_s))
-
-    def apply(self, allocation):
-        self._inner.apply(allocation)
-
-
-def metrics_vanish(target, window):
-    if not 40 <= window.now_s < 70:
-        return window
-    nothing = np.full_like(window.usage, math.nan)
-    return msgspec.structs.replace(
-        window, usage=nothing, cpu_limit=nothing, rate=nothing,
-        class_rate=np.full_like(window.class_rate, math.nan),
-        class_ms=np.full_like(window.class_ms, math.nan),
-    )  # fmt: skip
-
-
-def probes_lie(target, window):
-    if not 40 <= window.now_s < 70:
-        return window
-    return msgspec.structs.replace(
-        window, class_ms=np.full_like(window.class_ms, 1e-3), class_violations=np.zeros(2),
-        service_ms=np.full_like(window.service_ms, 1e9),
-    )  # fmt: skip
-
-
-def a_service_dies(target, window):
-    if window.now_s == 40:
-        target.sim.set_replicas(1, 0)
-    if window.now_s == 60:
-        target.sim.set_replicas(1, 1)
-    return window
-
-
-@pytest.mark.parametrize("spoil", [metrics_vanish, probes_lie, a_service_dies])
+@pytest.mark.parametrize("spoil", FAULTS)
 @pytest.mark.parametrize("manager", ["ursa", "autoscale-opt", "autothrottle"])
 def test_faults_are_survived_with_a_reason(known, spoil, manager):
-    from gnomon.decide.services import service_policies
-
-    policy = service_policies.create(f"ursa?explored={known}" if manager == "ursa" else manager)
-    target = Faulty(small(), spoil)
-    run = manage(target, policy, duration_s=120, rails=Rails())
-    assert len(run.decisions) == 120
-    during = [d for d in run.decisions if 41 <= d.window.now_s < 60]
-    assert all(d.reason for d in during)
-    if spoil is metrics_vanish:
-        assert {d.verdict for d in during} == {"held"}
-        assert all(d.changed == 0 for d in during)
-    if spoil is a_service_dies:
-        assert any(d.verdict == "capped" for d in run.decisions if d.window.now_s >= 41)
-    after = [d.window for d in run.decisions[-20:]]
-    assert np.mean([w.class_violations.max() > 0.05 for w in after]) < 0.2
+    survives(small(), f"ursa?explored={known}" if manager == "ursa" else manager, spoil)
 
 
 def test_without_an_exploration_everything_is_at_its_cap():

@@ -66,6 +66,12 @@ class Subject(msgspec.Struct, frozen=True):
     def fingerprint(self) -> str:
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:16]
 
+    def new_classes(self, other: Subject) -> list[str]:
+        """Those that the other lacks, if the services are the same."""
+        known = {one.name for one in other.classes}
+        lacking = [one.name for one in self.classes if one.name not in known]
+        return lacking if self.services == other.services else []
+
     def check(self, other: Subject, where: str) -> None:
         """Raises an InputError that says what differs."""
         if self.services != other.services:

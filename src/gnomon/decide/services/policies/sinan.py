@@ -112,7 +112,10 @@ class Sinan(ServicePolicy, frozen=True):
         if not self.model:
             return _allocate(most, "no model: all at their cap; give sinan?model=FOLDER", None)
         model = load_model(self.model)
-        Subject.of(state.app).check(model.card.subject, self.model)
+        subject = Subject.of(state.app)
+        if new := subject.new_classes(model.card.subject):
+            return _allocate(most, f"no model has seen class {new[0]}: all at their cap", None)
+        subject.check(model.card.subject, self.model)
         seen = History.of(state.app, state.window)
         if state.memory is None:
             return _allocate(most, "the first windows run at the cap", _Memory(seen, self.rise))
