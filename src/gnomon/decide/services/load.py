@@ -55,7 +55,7 @@ def greatest_rise(
         past: Rates of the windows before, a row each.
         now: Rates of the last window.
     """
-    kept = before * 0.5 ** (window_s / half_life_s)
+    kept = before * math.pow(0.5, window_s / half_life_s)
     if past is None or len(past) < _SETTLED:
         return kept
     mean, after = float(past.sum()) / len(past), float(now.sum())
