@@ -1,15 +1,18 @@
 """Ursa and Sinan beside the other managers: SLAs, CPU, what they need to learn, how fast they decide.
 
-    python benchmarks/services_managers.py compare [--folder DIR] [--minutes 10] [--seeds 3] [--json OUT]
+    python benchmarks/services_managers.py compare [--folder DIR] [--minutes 10] [--seeds 3] [--rates FILE,...] [--json OUT]
+    python benchmarks/services_managers.py decision [--folder DIR]
     python benchmarks/services_managers.py decomposition [--tests 1000]
     python benchmarks/services_managers.py program
     python benchmarks/services_managers.py lab [--minutes 10] [--log DIR]
 
-`compare`: three bundled applications, four rates, seven managers and a static maximum; exploration
-and training are kept in DIR. `decomposition`: the union bound and joint samples on log-normal
+`compare`: three bundled applications, four rates (files are scaled to the mean of the application), seven
+managers and a static maximum; exploration
+and training are kept in DIR. `decision`: CPU time of one decision of Ursa and of Sinan, by the manager alone and
+with guard rails, and of Ursa's plan. `decomposition`: the union bound and joint samples on log-normal
 chains, each drawn anew, and the cores that the second saves. `program`: the integer program on
 random instances of three sizes. `lab`: the starter application as real processes with a surge in
-the middle, Ursa and AutoScaleCons one after the other; needs root and a machine that does little
+the middle, Ursa, AutoScaleCons and a static maximum one after the other; needs root and a machine that does little
 else.
 """
 
@@ -40,41 +43,48 @@ MANAGERS = (
 )
 
 
-def compare(
-    folder: Path, applications: str, minutes: float, seeds: int, only: str
-) -> list[dict[str, Any]]:
+def prepare(folder: Path, name: str, only: str) -> tuple[Any, dict[str, str]]:
+    """An application, and by manager: the same with what it needs to know."""
     from gnomon.decide.services.ursa import Exploration
     from gnomon.ingest.services.application_file import read_application
     from gnomon.systems.services import sinan, ursa
-    from gnomon.systems.services.rates import find_rate
-    from gnomon.systems.services.trial import Setup, simulate
 
     folder.mkdir(parents=True, exist_ok=True)
+    app = read_application(f"bundled:{name}")
+    path, model = folder / f"ursa-{name}.json", folder / f"sinan-{name}"
+    if not path.exists() and "ursa" in only:
+        began = time.process_time()
+        ursa.explore(app, ursa.in_simulator(1)).write(path)
+        print(f"{name}: explored in {time.process_time() - began:.0f} s of CPU", flush=True)
+    if not (model / "model.json").exists() and "sinan" in only:
+        found = sinan.prepare(app, model, seed=1)
+        print(f"{name}: Sinan's {found.samples:,} samples, {found.hours:.1f} h; collected in "
+              f"{found.collect_s:.0f} s, trained in {found.train_s:.0f} s of CPU", flush=True)  # fmt: skip
+    if path.exists():
+        known = Exploration.read(path)
+        print(f"{name}: Ursa's {known.samples} samples, {known.hours:.1f} h", flush=True)
+    return app, {"ursa": f"ursa?explored={path}", "sinan": f"sinan?model={model}"}
+
+
+def compare(
+    folder: Path, applications: str, rates: str, minutes: float, seeds: int, only: str
+) -> list[dict[str, Any]]:
+    from gnomon.systems.services.rates import Rate, find_rate
+    from gnomon.systems.services.trial import Setup, simulate
+
     rows: list[dict[str, Any]] = []
     for name in applications.split(","):
-        app = read_application(f"bundled:{name}")
-        path, model = folder / f"ursa-{name}.json", folder / f"sinan-{name}"
-        prepared = {"ursa": f"ursa?explored={path}", "sinan": f"sinan?model={model}"}
-        if not path.exists() and "ursa" in only:
-            began = time.process_time()
-            ursa.explore(app, ursa.in_simulator(1)).write(path)
-            print(f"{name}: explored in {time.process_time() - began:.0f} s of CPU", flush=True)
-        if not (model / "model.json").exists() and "sinan" in only:
-            found = sinan.prepare(app, model, seed=1)
-            print(f"{name}: Sinan's {found.samples:,} samples, {found.hours:.1f} h; collected in "
-                  f"{found.collect_s:.0f} s, trained in {found.train_s:.0f} s of CPU", flush=True)  # fmt: skip
-        if path.exists():
-            known = Exploration.read(path)
-            print(f"{name}: Ursa's {known.samples} samples, {known.hours:.1f} h", flush=True)
-        for shape in RATES:
+        app, prepared = prepare(folder, name, only)
+        for shape in rates.split(","):
             for manager in only.split(","):
                 scores = []
                 for seed in range(seeds):
                     rate = find_rate(shape, app.rate, duration_s=60 * minutes, seed=seed)
+                    rate = Rate(rate.name, rate.per_s * app.rate / rate.per_s.mean())
                     setup = Setup(app, seed=seed, prepared=prepared)
                     scores.append(simulate(setup, manager, rate).score)
                 rows.append({
-                    "application": name, "rate": shape, "manager": manager,
+                    "application": name, "rate": rate.name, "manager": manager,
                     "violation_pct": statistics.mean(one.violation_pct for one in scores),
                     "late_pct": statistics.mean(one.late_pct for one in scores),
                     "cpu_mean": statistics.mean(one.cpu_mean for one in scores),
@@ -88,25 +98,88 @@ def compare(
 
 def summarise(rows: list[dict[str, Any]]) -> None:
     by = {(r["application"], r["rate"], r["manager"]): r for r in rows}
+    rates = list(dict.fromkeys(r["rate"] for r in rows))
     for manager in ("ursa", "sinan"):
         for app in APPLICATIONS:
-            mine = [by[app, rate, manager] for rate in RATES if (app, rate, manager) in by]
+            mine = [by[app, rate, manager] for rate in rates if (app, rate, manager) in by]
             careful = [
                 by[app, rate, "autoscale-cons"]
-                for rate in RATES
+                for rate in rates
                 if (app, rate, "autoscale-cons") in by
             ]
             if mine and len(mine) == len(careful):
                 less = [1 - a["cpu_mean"] / b["cpu_mean"] for a, b in zip(mine, careful)]
                 print(f"{manager}, {app}: {100 * min(less):.0f} to {100 * max(less):.0f} % less CPU than AutoScaleCons, "
                       f"violations at most {max(one['violation_pct'] for one in mine):.2f} %", flush=True)  # fmt: skip
+    for manager in MANAGERS:
+        mine = [one for one in rows if one["manager"] == manager]
+        if mine:
+            over = sum(one["violation_pct"] > 1.0 for one in mine)
+            print(f"{manager}: {over} of {len(mine)} cells over 1 % of checks missed")
     for app in APPLICATIONS:
-        both = [(by[app, r, "ursa"], by[app, r, "sinan"]) for r in RATES
+        both = [(by[app, r, "ursa"], by[app, r, "sinan"]) for r in rates
                 if (app, r, "ursa") in by and (app, r, "sinan") in by]  # fmt: skip
         if both:
-            print(f"{app}: Sinan's decision takes {statistics.median(b['manager_ms'] / a['manager_ms'] for a, b in both):.0f} "
-                  f"times Ursa's; Ursa uses {100 * statistics.mean(1 - a['cpu_mean'] / b['cpu_mean'] for a, b in both):+.0f} % less CPU than "
+            print(f"{app}: Ursa uses {100 * statistics.mean(1 - a['cpu_mean'] / b['cpu_mean'] for a, b in both):+.0f} % less CPU than "
                   f"Sinan, violations {statistics.mean(a['violation_pct'] - b['violation_pct'] for a, b in both):+.2f} points")  # fmt: skip
+
+
+# --- a decision ----------------------------------------------------------------------------------
+
+
+def decision(folder: Path, repeats: int = 5) -> list[dict[str, Any]]:
+    """Ten minutes of bursts a repeat, the managers in turn; the first 60 windows are not counted."""
+    from gnomon.decide.services import BARE, SimTarget, service_policies
+    from gnomon.decide.services.guard import Guard, decision_rng
+    from gnomon.decide.services.state import ServiceState
+    from gnomon.sim.mesh import poisson_requests
+    from gnomon.systems.services.rates import find_rate
+
+    rows = []
+    for name in APPLICATIONS:
+        app, prepared = prepare(folder, name, "ursa,sinan")
+        alone: dict[str, list[float]] = {"ursa": [], "sinan": []}
+        railed: dict[str, list[float]] = {"ursa": [], "sinan": []}
+        planned: list[float] = []
+        for repeat in range(repeats):
+            rate = find_rate("bursty", app.rate, duration_s=600, seed=repeat)
+            for manager in alone:
+                target = SimTarget(
+                    app, poisson_requests(app, rate.per_s, seed=repeat), seed=repeat
+                )
+                policy = service_policies.create(prepared[manager])
+                guard, rng, memory = (
+                    Guard(app, policy, decision_rng(0), BARE),
+                    decision_rng(0),
+                    None,
+                )
+                for second in range(600):
+                    window = target.observe(1.0)
+                    began = time.process_time_ns()
+                    if (
+                        second % 2
+                    ):  # half of the windows each, so that neither warms the other's caches
+                        answer = guard.decide(window)
+                        middle = time.process_time_ns()
+                        memory = policy.decide(ServiceState(app, window, memory), rng).memory
+                    else:
+                        memory = policy.decide(ServiceState(app, window, memory), rng).memory
+                        middle = time.process_time_ns()
+                        answer = guard.decide(window)
+                    target.apply(answer.allocation)
+                    if second >= 60:
+                        (railed if second % 2 else alone)[manager].append((middle - began) / 1e3)
+                    elif second == 0 and manager == "ursa":
+                        planned.append((middle - began) / 1e9)
+        row = {"application": name, "tiers": len(app.services),
+               **{f"{m}_us": statistics.median(alone[m]) for m in alone},
+               **{f"{m}_railed_us": statistics.median(railed[m]) for m in alone},
+               "plan_s": statistics.median(planned)}  # fmt: skip
+        rows.append(row)
+        print("{application}, {tiers} tiers: Ursa {ursa_us:.0f} us ({ursa_railed_us:.0f} with guard rails), Sinan "
+              "{sinan_us:.0f} us ({sinan_railed_us:.0f}): {0:.0f} times ({1:.0f}); Ursa's plan {plan_s:.2f} s".format(
+                  row["sinan_us"] / row["ursa_us"], row["sinan_railed_us"] / row["ursa_railed_us"], **row), flush=True)  # fmt: skip
+    return rows
 
 
 # --- decomposition -------------------------------------------------------------------------------
@@ -285,7 +358,7 @@ def lab(minutes: float, folder: Path) -> list[dict[str, Any]]:
         print(f"explored in the lab in {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
     rate = find_rate("surge", 80.0, duration_s=60 * minutes, seed=1)
     rows = []
-    for manager in (f"ursa?explored={path}", "autoscale-cons"):
+    for manager in (f"ursa?explored={path}", "autoscale-cons", "static?cap=true"):
         name = manager.partition("?")[0]
         log = folder / f"{name}.jsonl"
         log.unlink(missing_ok=True)
@@ -304,9 +377,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=["compare", "decomposition", "program", "lab"])
+    parser.add_argument("part", choices=["compare", "decision", "decomposition", "program", "lab"])
     parser.add_argument("--folder", type=Path, default=Path("report/managers"))
     parser.add_argument("--applications", default=",".join(APPLICATIONS))
+    parser.add_argument("--rates", default=",".join(RATES))
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--managers", default=",".join(MANAGERS))
@@ -316,8 +390,15 @@ def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if given.part == "compare":
         found: Any = compare(
-            given.folder, given.applications, given.minutes, given.seeds, given.managers
+            given.folder,
+            given.applications,
+            given.rates,
+            given.minutes,
+            given.seeds,
+            given.managers,
         )
+    elif given.part == "decision":
+        found = decision(given.folder)
     elif given.part == "decomposition":
         found = decomposition(given.tests)
     elif given.part == "program":
