@@ -81,5 +81,6 @@ void bind_queueing(nb::module_& m);
 void bind_perfetto(nb::module_& m);
 void bind_trace(nb::module_& m);
 void bind_mesh(nb::module_& m);
+void bind_thresholds(nb::module_& m);
 
 }  // namespace gnomon::bindings

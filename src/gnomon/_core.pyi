@@ -217,6 +217,34 @@ class Mesh:
 def mesh_buckets() -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]:
     """Edges of the buckets of exclusive latency, in ns."""
 
+class OperatingPoints:
+    """Points that a plan allows, service by service."""
+
+    def __init__(self, *, first: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], cpu_min: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], cpu_max: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], replicas_max: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], visits: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], limit: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], most: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rank: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], load: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+class ServiceLoad:
+    """What is known of services now."""
+
+    def __init__(self, *, class_rate: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], replicas: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], trusted: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, queue: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, usage: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, rate: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None: ...
+
+class ServiceSizes:
+    """Limits and replicas, by service."""
+
+    @property
+    def cpu_limit(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
+
+    @property
+    def replicas(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def is_lacking(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]: ...
+
+def sizes_for(points: OperatingPoints, now: ServiceLoad) -> ServiceSizes:
+    """The smallest size of every service for a load."""
+
+def load_ahead(rates: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], classes: int, rise: float, window_s: float) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]:
+    """Requests per second of each class to be ready for."""
+
 class ServerGroups:
     """Equal servers, group by group."""
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gnomon.decide.integer_program import IntegerProgram
 from gnomon.decide.services.ursa import Exploration, Explored, Latencies, Option, make_plan
-from gnomon.decide.services.ursa.exploration import fingerprint, service_loads, size_for
+from gnomon.decide.services.ursa.exploration import Size, fingerprint, service_loads, size_for
 from gnomon.decide.services.ursa.joint import Sampled, draw_ranks, ranks_of_samples
 from gnomon.decide.services.ursa.paths import Paths
 from gnomon.decide.services.ursa.plan import Allowed, Plan
@@ -340,18 +340,21 @@ def test_prop_thresholds_are_the_slow_loop(seed):
     rates = {"get": float(rng.uniform(0, 400)), "put": float(rng.uniform(0, 400))}
     plan = Plan(rates, "joint", services, {}, 1.0, 1.0)
     now = rng.integers(1, 6, 3)
-    sizes = Thresholds.of(app, plan).sizes(
-        np.array(list(rates.values())), now, np.full(3, 99, np.int64)
-    )
+    sizes = Thresholds.of(app, plan).sizes(np.array(list(rates.values())), now)
     for s, (name, load) in enumerate(service_loads(app, rates).items()):
         options = [services[name].option, *services[name].also]
         found = [size_for(app, name, one, load, int(now[s])) for one in options]
         fits = [one for one in found if one is not None]
-        if not fits:
-            assert sizes.replicas[s] == -1
+        about = app.services[name]
+        if not any(load.values()):
+            assert (sizes.replicas[s], sizes.cpu_limit[s]) == (1, about.cpu_min)
             continue
-        best = min(fits, key=lambda one: one.cores)
-        assert sizes.replicas[s] * sizes.cpu_limit[s] == pytest.approx(best.cores)
+        assert bool(sizes.is_lacking[s]) == (not fits)
+        best = min(
+            fits, key=lambda one: one.cores, default=Size(about.replicas_max, about.cpu_max)
+        )
+        assert sizes.replicas[s] == best.replicas
+        assert sizes.cpu_limit[s] == pytest.approx(best.cpu_limit, abs=1e-4)
 
 
 def test_a_class_that_was_never_seen_has_no_size():

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from gnomon import _core
 from gnomon.decide.services.state import Floats, Window
 
 #: Standard deviations of a Poisson count that a rise in load must exceed.
@@ -14,8 +15,6 @@ _CHANCE = 1.5
 LEAST_RISE = 0.15
 #: Windows until a mean is worth comparing with.
 _SETTLED = 5
-#: Windows that means are taken over.
-_SPANS = np.array([1, 2, 4, 8, 16])
 
 
 def class_rates(window: Window) -> Floats:
@@ -37,12 +36,7 @@ def ready_for(rates: Floats, rise: float, window_s: float) -> Floats:
     So load rises quickly and falls slowly. A short mean is noisy: it counts as far as it is above
     what chance explains.
     """
-    sums = rates[::-1].cumsum(axis=0)
-    count = np.minimum(_SPANS, len(rates))
-    mean = sums[count - 1] / count[:, None]
-    least = (mean - _CHANCE * np.sqrt(mean / (count[:, None] * window_s))).max(axis=0)
-    ready: Floats = np.maximum(least, sums[-1] / len(rates)) * (1.0 + rise)
-    return ready
+    return _core.load_ahead(rates.ravel(), rates.shape[1], rise, window_s)
 
 
 def greatest_rise(

@@ -33,8 +33,6 @@ from gnomon.graph.application import Application
 _MIX = 1.5
 #: Windows with an SLA missed, out of the last ten, after which a service is explored again.
 _PERSISTENT = 5
-#: What waits is worked off in so many seconds.
-_DRAIN_S = 1.0
 _P99 = PERCENTILES.index(99.0)
 
 
@@ -233,32 +231,17 @@ def allocation_of(
     if window is None:
         now = np.array([one.replicas for one in app.services.values()], np.int64)
     else:
-        now = np.maximum(window.replicas, 1)
+        now = window.replicas
     trusted = None
     if doubted:
-        trusted = np.full(len(now), 2**31)
+        trusted = np.full(len(now), 2**31, np.int64)
         for name, (_, steps) in doubted.items():
             trusted[list(app.services).index(name)] = steps
-    sizes = allowed.sizes(load, now, trusted)
-    least, most, replicas_max = allowed.bounds
-    is_busy = load @ allowed.visits > 0
-    lacks = (sizes.replicas < 0) & is_busy
-    counts = np.where(is_busy, np.where(lacks, replicas_max, sizes.replicas), 1)
-    limits: Floats = np.where(is_busy, np.where(lacks, most, sizes.cpu_limit), least)
-    if window is not None:
-        limits = limits + _to_drain(window) / counts
-    reasons = {}
-    if lacks.any():
-        why = "no explored operating point carries this load: its cap"
-        reasons = {name: why for name, one in zip(app.services, lacks) if one}
+    sizes = allowed.sizes(load, now, trusted=trusted, window=window)
+    why = "no explored operating point carries this load: its cap"
     return Allocation(
-        np.minimum(limits, most).round(4), counts, reasons=reasons,
+        sizes.cpu_limit, sizes.replicas,
         reason=f"{load.sum():.0f} requests/s against the thresholds of the plan",
+        reasons={name: why for name, lacks in zip(app.services, sizes.is_lacking.tolist())
+                 if lacks},
     )  # fmt: skip
-
-
-def _to_drain(window: Window) -> Floats:
-    """By service: cores that work off what waits."""
-    waits = (window.queue > 1) & (window.rate > 0)
-    each = np.divide(window.usage, window.rate, out=np.zeros(len(waits)), where=waits)
-    return np.where(waits, window.queue, 0.0) * each / _DRAIN_S
