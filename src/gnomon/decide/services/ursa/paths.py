@@ -101,10 +101,11 @@ class Paths(msgspec.Struct, frozen=True):
                           for one in replies[b]]  # fmt: skip
                 if stage:
                     routes = _joined(routes, waited or [Route({}, 0.0)], way)
+                routes, late = _longest(routes), _longest(late)
                 if len(routes) + len(late) > most:
                     return None
             replies[at] = routes
-            ends[at] = routes + late if self.until_all else routes
+            ends[at] = _longest(routes + late)
         return _joined(ends[0], [Route({}, 0.0)], way)
 
     def latency_ms(self, times: Sequence[Floats], made: Sequence[NDArray[np.bool_]]) -> Timing:
@@ -209,6 +210,19 @@ def _joined(first: list[Route], then: list[Route], between_ms: float) -> list[Ro
         for a in first
         for b in then
     ]
+
+
+def _longest(routes: list[Route]) -> list[Route]:
+    """Without those that another is never shorter than."""
+    kept: list[Route] = []
+    for one in sorted(routes, key=lambda r: (-sum(r.calls.values()), -r.network_ms)):
+        if not any(
+            long.network_ms >= one.network_ms
+            and all(long.calls.get(name, 0) >= calls for name, calls in one.calls.items())
+            for long in kept
+        ):
+            kept.append(one)
+    return kept
 
 
 def _high_ms(time: Milliseconds) -> float:
