@@ -74,6 +74,7 @@ bool starts_ranges(std::span<const T> first, std::size_t count, std::size_t end)
 }
 
 void bind_placement(nb::module_& m);
+void bind_choice(nb::module_& m);
 void bind_cluster(nb::module_& m);
 void bind_decima(nb::module_& m);
 void bind_replay(nb::module_& m);

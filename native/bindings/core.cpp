@@ -10,6 +10,7 @@ NB_MODULE(_core, m) {
     gnomon::bindings::bind_mesh(m);
     gnomon::bindings::bind_thresholds(m);
     gnomon::bindings::bind_placement(m);
+    gnomon::bindings::bind_choice(m);
     gnomon::bindings::bind_cluster(m);
     gnomon::bindings::bind_decima(m);
     gnomon::bindings::bind_perfetto(m);

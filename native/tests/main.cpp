@@ -24,6 +24,7 @@ int main() {
     trace_tests();
     queueing_tests();
     placement_tests();
+    choice_tests();
     mesh_tests();
     decima_tests();
     cluster_tests();

@@ -8,6 +8,7 @@ namespace gnomon::tests {
 void expect(bool holds, const char* what);
 
 void cell_tests();
+void choice_tests();
 void cluster_tests();
 void decima_tests();
 void mesh_tests();

@@ -12,12 +12,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon.decide.integer_program import IntegerProgram
-from gnomon.decide.services.ursa import Exploration, Explored, Latencies, Option, make_plan
+from gnomon.decide.services.ursa import (
+    Exploration,
+    Explored,
+    Latencies,
+    Option,
+    branch,
+    make_plan,
+)
 from gnomon.decide.services.ursa.exploration import Size, fingerprint, service_loads, size_for
 from gnomon.decide.services.ursa.joint import Sampled, draw_ranks, ranks_of_samples
 from gnomon.decide.services.ursa.paths import Paths
 from gnomon.decide.services.ursa.plan import Allowed, Plan
-from gnomon.decide.services.ursa.program import Candidate, Promise, Target, solve, undominated
+from gnomon.decide.services.ursa.program import (
+    Candidate,
+    Promise,
+    Target,
+    solve,
+    solve_with_highs,
+    undominated,
+)
 from gnomon.decide.services.ursa.thresholds import Thresholds
 from gnomon.errors import Infeasible, InputError
 from gnomon.graph.application import Application, Call, RequestClass, Service, Sla, Work
@@ -168,6 +182,101 @@ def test_prop_the_program_is_as_good_as_trying_everything(seed, bound_ms):
             solve(candidates, [target])
     else:
         assert solve(candidates, [target]).cores == pytest.approx(expected, rel=2e-4)
+
+
+def random_call(rng, services, depth):
+    """A tree of calls in sequence, in parallel and by queues; services may recur."""
+    stages = () if depth == 0 else tuple(
+        tuple(random_call(rng, services, depth - 1) for _ in range(rng.integers(1, 4)))
+        for _ in range(rng.integers(0, 3))
+    )  # fmt: skip
+    return Call(
+        f"s{rng.integers(services)}", then=stages, probability=float(rng.choice((1.0, 1.0, 0.5))),
+        mode="queue" if rng.random() < 0.2 else "call",
+    )  # fmt: skip
+
+
+def random_application(rng, services, classes):
+    """An application and, for each service, options that are slower the cheaper they are."""
+    made = {}
+    for i in range(classes):
+        root = Call(f"s{rng.integers(services)}", then=((random_call(rng, services, 2),),))
+        until = str(rng.choice(("reply", "all")))
+        made[f"c{i}"] = RequestClass(root, sla=Sla(float(rng.uniform(20, 160)), until=until))
+    app = Application("random", {f"s{i}": Service() for i in range(services)}, made,
+                      network_ms=float(rng.choice((0.0, 0.5))))  # fmt: skip
+    candidates = {
+        name: [
+            Candidate(
+                float(rng.uniform(0.5, 3) / (k + 1)),
+                {
+                    c: tuple(Promise(r, float(rng.uniform(1, 5) * (k + 1) * t))
+                             for r, t in ((1.0, 1.0), (0.3, 1.4), (0.1, 2.0), (0.02, 3.0)))
+                    for c in made if rng.random() < 0.97
+                },
+            )
+            for k in range(rng.integers(1, 5))
+        ]
+        for name in app.services
+    }  # fmt: skip
+    targets = [Target(Paths.of(app, c), one.sla.bound_ms, 99.0) for c, one in made.items()]
+    return candidates, targets
+
+
+def check_solution(candidates, targets, found):
+    """Promises are those of the options, and keep every SLA."""
+    assert found.cores == pytest.approx(
+        sum(candidates[n][k].cores for n, k in found.chosen.items())
+    )
+    for target in targets:
+        paths, left = target.paths, 100.0 - target.percentile
+        mine = {step.service: found.promised[step.service].get(paths.name) for step in paths.steps}
+        for name, one in mine.items():
+            assert one is None or one in candidates[name][found.chosen[name]].promises[paths.name]
+        counted = paths.counted()
+        spent = sum(
+            paths.steps[at].visits * mine[paths.steps[at].service].residual for at in counted
+        )
+        assert spent <= left + 1e-6
+        times = [np.array([mine[step.service].time_ms if at in counted else 0.0])
+                 for at, step in enumerate(paths.steps)]  # fmt: skip
+        made = [np.array([True])] * len(times)
+        assert paths.latency_ms(times, made).total_ms[0] <= target.bound_ms + 1e-6
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 3))
+def test_prop_the_search_is_as_good_as_highs(seed, services, classes):
+    candidates, targets = random_application(np.random.default_rng(seed), services, classes)
+    try:
+        expected = solve_with_highs(candidates, targets)
+    except Infeasible:
+        with pytest.raises(Infeasible):
+            solve(candidates, targets)
+        return
+    found = solve(candidates, targets)
+    assert found.cores == pytest.approx(expected.cores, rel=2e-4)
+    assert found.gap <= 1e-4
+    check_solution(candidates, targets, found)
+
+
+def test_what_the_search_gives_up_is_left_to_highs(monkeypatch):
+    candidates = random_program(np.random.default_rng(1), 3, 3)
+    target = Target(Paths.of(chain(3, bound_ms=20.0), "get"), 20.0, 99.0)
+    expected = solve(candidates, [target])
+    monkeypatch.setattr(branch, "_MOST_ROUTES", 0)
+    assert branch.solve(candidates, [target], gap=1e-4) is None
+    assert solve(candidates, [target]).cores == pytest.approx(expected.cores, rel=2e-4)
+
+
+def test_a_large_program_needs_no_highs():
+    rng = np.random.default_rng(0)
+    candidates = random_program(rng, 12, 8)
+    target = Target(Paths.of(chain(12, bound_ms=400.0), "get"), 400.0, 97.0)
+    found = branch.solve(candidates, [target], gap=1e-4)
+    assert found is not None
+    check_solution(candidates, [target], found)
+    assert found.cores == pytest.approx(solve_with_highs(candidates, [target]).cores, rel=2e-4)
 
 
 def test_parallel_calls_take_the_longest_and_rare_ones_count_less():

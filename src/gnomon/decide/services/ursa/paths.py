@@ -35,6 +35,13 @@ class Step(msgspec.Struct, frozen=True):
     stages: tuple[tuple[int, ...], ...]
 
 
+class Route(msgspec.Struct, frozen=True):
+    """Calls one after the other: how often each service is called, and the network's time."""
+
+    calls: dict[str, int]
+    network_ms: float
+
+
 class Paths(msgspec.Struct, frozen=True):
     """The calls of a class, the root first, callers before those they call.
 
@@ -78,6 +85,28 @@ class Paths(msgspec.Struct, frozen=True):
             left += [b for stage in self.steps[at].stages for b in stage
                      if not self.steps[b].is_queued]  # fmt: skip
         return sorted(found)
+
+    def routes(self, most: int) -> list[Route] | None:
+        """Every way through the calls that latency can be the length of; None if over `most`."""
+        counted, way = set(self.counted()), 2 * self.network_ms
+        replies: dict[int, list[Route]] = {}
+        ends: dict[int, list[Route]] = {}
+        for at in sorted(counted, reverse=True):
+            routes, late = [Route({self.steps[at].service: 1}, 0.0)], list[Route]()
+            for stage in self.steps[at].stages:
+                if self.until_all:
+                    below = [one for b in stage for one in ends[b]]
+                    late += _joined(routes, below, self.network_ms)
+                waited = [one for b in stage if b in counted and not self.steps[b].is_queued
+                          for one in replies[b]]  # fmt: skip
+                if stage:
+                    routes = _joined(routes, waited or [Route({}, 0.0)], way)
+                routes, late = _longest(routes), _longest(late)
+                if len(routes) + len(late) > most:
+                    return None
+            replies[at] = routes
+            ends[at] = _longest(routes + late)
+        return _joined(ends[0], [Route({}, 0.0)], way)
 
     def latency_ms(self, times: Sequence[Floats], made: Sequence[NDArray[np.bool_]]) -> Timing:
         """End-to-end latency of many requests at once, and whose time it is.
@@ -169,6 +198,31 @@ class Timing(msgspec.Struct, frozen=True, eq=False):
             for j, b in enumerate(stage):
                 if not paths.steps[b].is_queued:
                     for_reply[b] |= upto & any_made & (who == j) & self.made[b]
+
+
+def _joined(first: list[Route], then: list[Route], between_ms: float) -> list[Route]:
+    """Each of one followed by each of the other."""
+    return [
+        Route(
+            {name: a.calls.get(name, 0) + b.calls.get(name, 0) for name in a.calls | b.calls},
+            a.network_ms + between_ms + b.network_ms,
+        )
+        for a in first
+        for b in then
+    ]
+
+
+def _longest(routes: list[Route]) -> list[Route]:
+    """Without those that another is never shorter than."""
+    kept: list[Route] = []
+    for one in sorted(routes, key=lambda r: (-sum(r.calls.values()), -r.network_ms)):
+        if not any(
+            long.network_ms >= one.network_ms
+            and all(long.calls.get(name, 0) >= calls for name, calls in one.calls.items())
+            for long in kept
+        ):
+            kept.append(one)
+    return kept
 
 
 def _high_ms(time: Milliseconds) -> float:

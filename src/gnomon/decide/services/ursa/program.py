@@ -8,74 +8,38 @@ its SLA and the residuals under what the SLA leaves; the cores of all options ar
 
 Calls in parallel take as long as the longest; a call that a request makes with a chance of one
 half adds half of its residual.
+
+A search of our own (`branch`) solves it; HiGHS solves what that gives up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from gnomon.decide.integer_program import IntegerProgram
-from gnomon.decide.services.ursa.paths import Paths
+from gnomon.decide.services.ursa import branch
+from gnomon.decide.services.ursa.promise import (
+    Candidate,
+    Promise,
+    Solution,
+    Target,
+    undominated,
+)
 from gnomon.errors import InputError
+
+__all__ = [
+    "PERCENTILES",
+    "Candidate",
+    "Promise",
+    "Solution",
+    "Target",
+    "solve",
+    "solve_with_highs",
+    "undominated",
+]
 
 #: Percentiles that the program may choose from, and the greatest sample.
 PERCENTILES = (50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.7, 99.8, 99.9, 99.95, 99.98)
-
-
-class Promise(msgspec.Struct, frozen=True):
-    """Of a class at a service: at most `residual` percent of calls take longer than `time_ms`."""
-
-    residual: float
-    time_ms: float
-
-
-class Candidate(msgspec.Struct, frozen=True):
-    """An option of a service in the program.
-
-    Attributes:
-        cores: What it costs at the present load.
-        promises: By class: what it can promise.
-    """
-
-    cores: float
-    promises: dict[str, tuple[Promise, ...]]
-
-
-class Target(msgspec.Struct, frozen=True):
-    """A class with an SLA."""
-
-    paths: Paths
-    bound_ms: float
-    percentile: float
-
-
-class Solution(msgspec.Struct, frozen=True):
-    """The answer.
-
-    Attributes:
-        chosen: By service: the place of its option.
-        promised: By service and class: what was promised.
-        cores: Of all services.
-        gap: Between this and the best that may be possible, as a share.
-        seconds: That the solver took.
-    """
-
-    chosen: dict[str, int]
-    promised: dict[str, dict[str, Promise]]
-    cores: float
-    gap: float
-    seconds: float
-
-
-def undominated(promises: Sequence[Promise]) -> tuple[Promise, ...]:
-    """Without those that are beaten in both by another."""
-    kept: list[Promise] = []
-    for one in sorted(promises, key=lambda p: (p.time_ms, p.residual)):
-        if not kept or one.residual < kept[-1].residual:
-            kept.append(one)
-    return tuple(kept)
 
 
 def solve(
@@ -88,7 +52,7 @@ def solve(
         services: Options of each.
         targets: The SLAs.
         gap: How far from the best an answer may be, as a share.
-        limit_s: After that the best answer so far is taken.
+        limit_s: Of HiGHS, where it is needed: after that the best answer so far is taken.
 
     Raises:
         InputError: A service has no option at all.
@@ -98,6 +62,20 @@ def solve(
         if not options:
             raise InputError(f"{name}: no operating point carries this load",
                              hint="explore at a higher load, or raise cpu_max")  # fmt: skip
+    return branch.solve(services, targets, gap=gap) or solve_with_highs(
+        services, targets, gap=gap, limit_s=limit_s
+    )
+
+
+def solve_with_highs(
+    services: Mapping[str, Sequence[Candidate]], targets: Sequence[Target], *, gap: float = 1e-4,
+    limit_s: float = 60.0,
+) -> Solution:  # fmt: skip
+    """The same as a mixed-integer program: slower, but for any number of paths.
+
+    Raises:
+        Infeasible: No choice keeps every SLA by this bound, or none was found in time.
+    """
     program = IntegerProgram()
     picks = {
         name: [program.binary(one.cores) for one in options] for name, options in services.items()
