@@ -26,6 +26,7 @@ int main() {
     placement_tests();
     choice_tests();
     mesh_tests();
+    thresholds_tests();
     decima_tests();
     cluster_tests();
     std::printf("native: %d passed, %d failed\n", passed, failed);

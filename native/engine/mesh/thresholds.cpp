@@ -38,9 +38,11 @@ double times_needed(const OperatingPoints& points, std::span<const double> rate,
 /// The smallest size that is at least as good as a point; a count of 0 if there is none.
 Size size_at(const OperatingPoints& points, std::size_t service, std::size_t point, double needed, double running) {
     const double fewest = std::max(std::ceil(needed * points.limit[point] / points.most[point] - slack), 1.0);
-    if (!(fewest <= static_cast<double>(points.replicas_max[service]))) return {0.0, 0.0};
+    const auto greatest = static_cast<double>(points.replicas_max[service]);
+    if (!(fewest <= greatest)) return {0.0, 0.0};
     // More replicas than the load needs would each be larger than the point for nothing.
-    const double count = std::min(std::max(running, fewest), std::max(fewest, std::floor(needed + slack)));
+    const double useful = std::min(std::max(fewest, std::floor(needed + slack)), greatest);
+    const double count = std::min(std::max(running, fewest), useful);
     const double limit = points.limit[point] * std::max(needed / count, 1.0);
     return {count, std::min(std::max(limit, points.cpu_min[service]), points.most[point])};
 }

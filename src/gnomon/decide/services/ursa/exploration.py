@@ -198,6 +198,7 @@ def size_for(
     if fewest > about.replicas_max:
         return None
     # More replicas than the load needs would each be larger than the option for nothing.
-    count = min(max(now, fewest), max(fewest, math.floor(needed + 1e-9)))
+    useful = min(max(fewest, math.floor(needed + 1e-9)), about.replicas_max)
+    count = min(max(now, fewest), useful)
     limit = option.cpu_limit * max(needed / count, 1.0)
     return Size(count, min(max(limit, about.cpu_min), most))
