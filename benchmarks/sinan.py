@@ -215,7 +215,7 @@ def transfer(options: argparse.Namespace) -> None:
         places["the lab"] = in_lab(app, options)
     for name, folder in places.items():
         data = read_dataset(folder)
-        sizes = [n for n in (0, 300, 1000, 3000, 10000) if n <= 3 * len(data) // 4]
+        sizes = [n for n in (0, 100, 300, 700, 1000, 3000, 10000) if n <= 3 * len(data) // 4]
         print(f"{app.name}, {name}: {len(data):,} samples; measured on the last quarter")
         for point in learning_curve(model, data, sizes):
             one = point.metrics
