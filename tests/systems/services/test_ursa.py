@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import msgspec
@@ -20,7 +21,11 @@ from gnomon.systems.services.trial import Setup, simulate
 from gnomon.systems.services.ursa import Pace, backpressure_threshold, explore, in_simulator
 from gnomon.systems.services.ursa.backpressure import FREE, proxy_application
 from gnomon.systems.services.ursa.explore import explore_service
-from gnomon.systems.services.ursa.result import plan_to_result, plan_to_script
+from gnomon.systems.services.ursa.result import (
+    explored_to_result,
+    plan_to_result,
+    plan_to_script,
+)
 from tests.systems.services.faults import FAULTS, survives, target_of
 
 QUICK = Pace(settle_s=2.0, window_s=4.0, calls=800, longest_s=16.0, threshold_s=5.0)
@@ -119,6 +124,51 @@ def test_only_changed_services_are_explored_again(known):
         on_service=lambda name, *_: told.append(name),
     )  # fmt: skip
     assert told == ["web"]
+
+
+class Disturbed:
+    """The simulator on a machine that others use: requests of some windows are late, whatever is given."""
+
+    def __init__(self, target, windows, foreign_cores):
+        self.app, self._inner, self._windows = target.app, target, windows
+        self._foreign_cores, self._seen = foreign_cores, 0
+        self.apply, self.latency_counts = target.apply, target.latency_counts
+
+    def observe(self, duration_s):
+        window = self._inner.observe(duration_s)
+        self._seen += 1
+        if self._seen not in self._windows:
+            return window
+        late = np.ones_like(window.class_violations)
+        return msgspec.structs.replace(
+            window, class_violations=late, foreign_cores=self._foreign_cores
+        )
+
+
+@pytest.mark.parametrize(("foreign_cores", "quiet_cores", "goes_on"),
+                         [(0.5, 0.1, True), (0.0, 0.1, False), (0.5, math.inf, False)])  # fmt: skip
+def test_what_others_disturb_is_tried_again(foreign_cores, quiet_cores, goes_on):
+    @contextlib.contextmanager
+    def stage(app, rate, seconds):
+        with in_simulator(1)(app, rate, seconds) as target:
+            yield Disturbed(target, range(5, 13), foreign_cores)
+
+    pace = msgspec.structs.replace(QUICK, quiet_cores=quiet_cores)
+    one = explore_service(small(), "web", stage, rate=100.0, levels=[1.0], pace=pace)
+    assert (len(one.options) > 4) == goes_on
+    assert goes_on or one.ended == "the SLA of light is at risk"
+
+
+def test_a_service_without_operating_points_is_explored_again(known):
+    found, told = Exploration.read(known), []
+    none = msgspec.structs.replace(found.services["web"], options=(), ended="at risk")
+    lacking = msgspec.structs.replace(found, services={**found.services, "web": none})
+    again = explore(small(), in_simulator(1), pace=QUICK, known=lacking,
+                    on_service=lambda name, *_: told.append(name))  # fmt: skip
+    assert told == ["web"]
+    assert again.services["web"].options
+    notes = explored_to_result(small(), lacking, where="lab").notes
+    assert any("web: no operating point" in note for note in notes)
 
 
 def test_an_interrupted_exploration_goes_on(tmp_path):

@@ -108,8 +108,11 @@ class Reading(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def foreign_ns(self) -> int:
-        """CPU time of other processes of the machine; ticks of 10 ms, so only roughly."""
-        return max(0, self.busy_ns - self.own_ns)
+        """CPU time of other processes and, by the hypervisor, of other machines (steal).
+
+        The kernel counts both in ticks of 10 ms, so only roughly.
+        """
+        return max(0, self.busy_ns - self.own_ns) + self.steal_ns
 
     def since(self, before: Reading) -> Reading:
         """The same with counters of the time between only."""

@@ -29,12 +29,12 @@ def explore(
     only: str = "",
     seed: int = 0,
     output: Output = Output(),  # noqa: B008
-) -> None:
+) -> int:
     """Find how much load a replica of each service carries, and how fast it is then.
 
     `gnomon services explore app.yaml -o explored.json`, then `--manager ursa?explored=...` or
     `gnomon services plan`. Goes on where an earlier call stopped: services that have not changed
-    are not explored again.
+    are not explored again. Exit code 3: a service has no operating point that keeps the SLAs.
 
     Args:
         application: app.yaml, or bundled:NAME.
@@ -80,6 +80,7 @@ def explore(
         sources=files_of(application), seed=seed, out=str(out),
     )  # fmt: skip
     show(result, output)
+    return 0 if all(one.options for one in found.services.values()) else 3
 
 
 def plan(

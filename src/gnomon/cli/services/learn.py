@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from gnomon.cli.output import Output, show
+from gnomon.cli.output import Output, check_output, show
 from gnomon.cli.services.options import Flag, load_application
 from gnomon.cli.typed import typed_command
+from gnomon.errors import InputError
 
 if TYPE_CHECKING:
     from gnomon.decide.services import Target
@@ -49,8 +50,11 @@ def collect(
     from gnomon.systems.services.sinan.collect import plan_runs
     from gnomon.systems.services.sinan.dataset import read_dataset
     from gnomon.systems.services.sinan.result import collected_to_result
+    from gnomon.systems.services.trial import check_seed
 
     app = load_application(application, "services collect")
+    check_output(output)
+    check_seed(seed)
 
     @contextmanager
     def in_lab(plan: Plan) -> Iterator[Target]:
@@ -101,7 +105,12 @@ def train(
     from gnomon.systems.services.sinan.result import model_to_result
     from gnomon.systems.services.sinan.train import TrainOptions
     from gnomon.systems.services.sinan.train import train as fit
+    from gnomon.systems.services.trial import check_seed
 
+    check_output(output)
+    check_seed(seed)
+    if not 1 <= epochs <= 10_000:
+        raise InputError(f"--epochs {epochs}", hint="1 to 10,000")
     options = TrainOptions(net=FitOptions(epochs=epochs), compares=compare, seed=seed)
     model = fit(read_dataset(data), options=options, report=_say if sys.stderr.isatty() else None)
     model.save(out)
@@ -136,7 +145,10 @@ def tune(
     from gnomon.systems.services.sinan.dataset import read_dataset
     from gnomon.systems.services.sinan.result import model_to_result
     from gnomon.systems.services.sinan.train import fine_tune
+    from gnomon.systems.services.trial import check_seed
 
+    check_output(output)
+    check_seed(seed)
     tuned = fine_tune(load_model(model), read_dataset(data), samples, seed=seed)
     tuned.save(out)
     _say(f"wrote {out}")

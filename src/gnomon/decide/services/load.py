@@ -20,7 +20,7 @@ _SETTLED = 5
 def class_rates(window: Window) -> Floats:
     """Requests per second of each class; 0 where nothing was measured."""
     rate = window.class_rate
-    return np.where(rate == rate, rate, 0.0)
+    return rate if np.isfinite(rate.sum()) else np.where(np.isfinite(rate), rate, 0.0)
 
 
 def appended(rates: Floats | None, now: Floats, most: int) -> Floats:

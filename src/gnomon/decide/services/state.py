@@ -37,7 +37,7 @@ class Window(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         class_ms: By class: end-to-end latency, a row a percentile of PERCENTILES.
         class_errors: By class: failed requests per second.
         class_violations: By class: share of requests over the bound of their SLA.
-        foreign_cores: What other processes of the machine used.
+        foreign_cores: What other processes of the machine used, or other virtual machines.
     """
 
     now_s: float

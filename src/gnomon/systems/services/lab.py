@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 
 _SLICE_S = 0.1
 #: A window in which others used more than this is not acted on: latency is then theirs.
-FOREIGN_CORES = 0.5
+FOREIGN_CORES = 0.25
 
 
 class LabTarget:

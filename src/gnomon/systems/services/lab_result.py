@@ -30,7 +30,7 @@ def run_to_result(
         remarks.append(run.note)
     if run.noisy_pct > 0:
         remarks.append(
-            f"Other processes used over {FOREIGN_CORES:g} cores in {run.noisy_pct:.0f} % of the "
+            f"Others used over {FOREIGN_CORES:g} cores in {run.noisy_pct:.0f} % of the "
             "windows: latency there is partly theirs."
         )
     if run.client_late_ms > _LATE_MS:

@@ -243,7 +243,7 @@ def _row(
         100.0 * int(passed.throttled[s]) / max(int(passed.periods[s]), 1),
         float(passed.throttled_ns[s]) / SECOND_NS, float(p50), float(p99),
         100.0 * float(np.mean(outcome != OK)) if outcome.size else 0.0, float(pool[0]),
-        (passed.foreign_ns + passed.steal_ns) / passed.elapsed_ns, attempt,
+        passed.foreign_ns / passed.elapsed_ns, attempt,
     )  # fmt: skip
 
 

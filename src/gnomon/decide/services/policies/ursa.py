@@ -238,10 +238,9 @@ def allocation_of(
         for name, (_, steps) in doubted.items():
             trusted[list(app.services).index(name)] = steps
     sizes = allowed.sizes(load, now, trusted=trusted, window=window)
-    why = "no explored operating point carries this load: its cap"
-    return Allocation(
-        sizes.cpu_limit, sizes.replicas,
-        reason=f"{load.sum():.0f} requests/s against the thresholds of the plan",
-        reasons={name: why for name, lacks in zip(app.services, sizes.is_lacking.tolist())
-                 if lacks},
-    )  # fmt: skip
+    reasons = {}
+    if sizes.is_lacking.any():
+        why = "no explored operating point carries this load: its cap"
+        reasons = {name: why for name, lacks in zip(app.services, sizes.is_lacking) if lacks}
+    reason = f"{load.sum():.0f} requests/s against the thresholds of the plan"
+    return Allocation(sizes.cpu_limit, sizes.replicas, reason=reason, reasons=reasons)

@@ -43,6 +43,8 @@ LEVELS = (0.5, 1.25)
 #: Correlations that are tried until the measured latency is explained.
 _CORRELATIONS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 _TRIALS = 3
+#: Of steps that somebody else disturbed: so many are not counted as tries.
+_DISTURBED = 6
 #: A class with fewer calls than this has no distribution of its own.
 _FEWEST = 50
 
@@ -58,6 +60,7 @@ class Pace(msgspec.Struct, frozen=True):
         threshold_s: Windows of the search for backpressure.
         tries: A step that puts an SLA at risk is taken so often before it is believed: a machine
             that stalls for a moment does the same.
+        quiet_cores: And more often while others use more of the machine than this.
     """
 
     settle_s: float = 5.0
@@ -66,10 +69,12 @@ class Pace(msgspec.Struct, frozen=True):
     longest_s: float = 60.0
     threshold_s: float = 10.0
     tries: int = 1
+    quiet_cores: float = math.inf
 
 
 #: In the lab, seconds are real ones.
-LAB_PACE = Pace(settle_s=1.0, window_s=2.0, calls=1000, longest_s=10.0, threshold_s=2.0, tries=3)
+LAB_PACE = Pace(settle_s=1.0, window_s=2.0, calls=1000, longest_s=10.0, threshold_s=2.0, tries=3,
+                quiet_cores=0.1)  # fmt: skip
 
 #: Called after each service: its name, what was found, how many are done, of how many.
 OnService = Callable[[str, Explored, int, int], None]
@@ -100,7 +105,10 @@ def explore(
     wanted = [
         name
         for name in called
-        if name in only or name not in done or done[name].fingerprint != fingerprint(app, name)
+        if name in only
+        or name not in done
+        or not done[name].options
+        or done[name].fingerprint != fingerprint(app, name)
     ]
     found = Exploration(app.name, done, known.correlation if known is not None else {})
     for number, name in enumerate(wanted):
@@ -127,7 +135,9 @@ def explore_service(
     )
     options: list[Option] = []
     samples, seconds, ended = 0, 0.0, ""
-    longest_s = pace.tries * (len(LADDER) + 1) * (3 * pace.settle_s + pace.longest_s)
+    disturbed = 0 if math.isinf(pace.quiet_cores) else _DISTURBED
+    most = (pace.tries + disturbed) * (len(LADDER) + 1)
+    longest_s = most * (3 * pace.settle_s + pace.longest_s)
     for level in levels:
         with stage(app, rate * level, longest_s) as target:
             steps = _Steps(target, service, threshold, pace)
@@ -149,6 +159,7 @@ class _Steps:
         self.options: list[Option] = []
         self.samples = 0
         self.seconds = 0.0
+        self._foreign_cores = 0.0  # the most in a window of this sample
 
     def go(self) -> str:
         """Steps down until something says stop; why."""
@@ -174,16 +185,22 @@ class _Steps:
 
     def _try(self, size: tuple[int, float]) -> Option | str:
         """An operating point; what was taken is given back at once when an SLA is at risk."""
-        sample: Option | str = ""
-        for _ in range(self._pace.tries):
+        left, disturbed = self._pace.tries, _DISTURBED
+        while True:
             self._give(*size)
             self._observe(self._pace.settle_s)
+            self._foreign_cores = 0.0
             sample = self._sample(size)
             if isinstance(sample, Option):
                 return sample
             self._give_all()
             self._observe(2 * self._pace.settle_s)
-        return sample
+            if disturbed and self._foreign_cores > self._pace.quiet_cores:
+                disturbed -= 1
+            else:
+                left -= 1
+            if left <= 0:
+                return sample
 
     def _size(self, cores: float) -> tuple[int, float]:
         """Replicas and a limit for so many cores: first smaller replicas, then fewer."""
@@ -218,6 +235,7 @@ class _Steps:
         self.samples += 1
         while True:
             window = self._observe(pace.window_s)
+            self._foreign_cores = max(self._foreign_cores, window.foreign_cores)
             used += float(window.usage[self._at]) * window.duration_s
             seconds += window.duration_s
             requests += np.nan_to_num(window.class_rate) * window.duration_s

@@ -32,6 +32,12 @@ def explored_to_result(
         f"Times of {name} are slow together: a correlation of {one:g} explains what was measured."
         for name, one in correlated.items()
     ]
+    lacking = [name for name, one in found.services.items() if not one.options]
+    if lacking:
+        notes.append(
+            f"{', '.join(lacking)}: no operating point, an SLA was at risk with plenty of CPU. "
+            "Run the command again when the application keeps its SLAs: only they are explored."
+        )
     notes.append(f"Next: `gnomon services plan {app.name} {out or 'explored.json'}`, with your "
                  "application file.")  # fmt: skip
     return Result(
