@@ -81,6 +81,7 @@ void bind_replay(nb::module_& m);
 void bind_queueing(nb::module_& m);
 void bind_perfetto(nb::module_& m);
 void bind_trace(nb::module_& m);
+void bind_cores(nb::module_& m);
 void bind_mesh(nb::module_& m);
 void bind_thresholds(nb::module_& m);
 

@@ -7,6 +7,7 @@ NB_MODULE(_core, m) {
     m.doc() = "The native core: typed fronts are in gnomon.graph, gnomon.sim and gnomon.report.";
     gnomon::bindings::bind_replay(m);
     gnomon::bindings::bind_queueing(m);
+    gnomon::bindings::bind_cores(m);
     gnomon::bindings::bind_mesh(m);
     gnomon::bindings::bind_thresholds(m);
     gnomon::bindings::bind_placement(m);

@@ -25,6 +25,7 @@ int main() {
     queueing_tests();
     placement_tests();
     choice_tests();
+    cores_tests();
     mesh_tests();
     thresholds_tests();
     decima_tests();

@@ -10,6 +10,7 @@ void expect(bool holds, const char* what);
 void cell_tests();
 void choice_tests();
 void cluster_tests();
+void cores_tests();
 void decima_tests();
 void mesh_tests();
 void placement_tests();

@@ -106,6 +106,35 @@ def poisson_arrivals(count: int, mean_gap_ns: float, seed: int) -> Annotated[NDA
 
 def exponential_sizes(count: int, mean_ns: float, seed: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
 
+class CoreRequests:
+    """Requests in order of arrival; times in ns."""
+
+    def __init__(self, *, arrival: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], service: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], kind: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, hint: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, deadline: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None: ...
+
+class Mechanism:
+    """What preempting costs, and how late it is."""
+
+    def __init__(self, *, cost_ns: int = 0, dispatch_ns: int = 0, late_ns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None: ...
+
+class CoreRun:
+    """What came of each request, and what was lost."""
+
+    def take_latency(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    def take_preemptions(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def lost(self) -> int: ...
+
+    @property
+    def asked(self) -> int: ...
+
+def run_cores(*, requests: CoreRequests, mechanism: Mechanism, workers: int, policy: int, quantum: int, hard_quantum: int, patience: int, reserved: int, seed: int) -> CoreRun:
+    """Requests on workers under a scheduling policy."""
+
 class MeshInput:
     """An application as columns."""
 

@@ -1,0 +1,135 @@
+"""Requests on the cores of one process, under a scheduling policy and a way to preempt.
+
+`native/engine/cores/cores.hpp` states the rules. The policies are compiled from the header that
+the runtime of preemptive threads uses, `native/policy/policy.hpp`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gnomon import _core
+from gnomon.errors import InputError
+
+Ints = NDArray[np.int64]
+
+Rule = Literal[
+    "fcfs", "round-robin", "two-queue", "least-attained", "shortest-remaining",
+    "earliest-deadline", "kind-priority", "reserved",
+]  # fmt: skip
+#: In the order of `PolicyKind`.
+_RULES = get_args(Rule)
+#: Longer than any run: never.
+NEVER_NS = 2**62
+
+
+class Scheduling(msgspec.Struct, frozen=True):
+    """What the simulator is told of a policy.
+
+    Attributes:
+        quantum_ns: After which a request may be cut.
+        hard_quantum_ns: After which cut requests cut one another (`two-queue`).
+        patience_ns: After which a cut request goes before new ones (`two-queue`).
+        reserved: Workers that run kind 0 alone (`reserved`).
+    """
+
+    rule: Rule
+    quantum_ns: int = NEVER_NS
+    hard_quantum_ns: int = 500_000
+    patience_ns: int = NEVER_NS
+    reserved: int = 0
+
+
+class Mechanism(msgspec.Struct, frozen=True, eq=False):
+    """How a request is cut.
+
+    Attributes:
+        cost_ns: What a worker loses each time.
+        dispatch_ns: What it loses when it takes a request up.
+        late_ns: How late it stops: samples, which are drawn from.
+    """
+
+    cost_ns: int = 0
+    dispatch_ns: int = 0
+    late_ns: tuple[int, ...] = ()
+
+
+class CoreRequests(msgspec.Struct, frozen=True, eq=False):
+    """Requests in order of arrival.
+
+    Attributes:
+        kind: Of each, from 0 on: GET, SCAN.
+        hint_ns: How long each should take, for policies that know.
+        deadline_ns: Of each.
+    """
+
+    arrival_ns: Ints
+    service_ns: Ints
+    kind: NDArray[np.int32] | None = None
+    hint_ns: Ints | None = None
+    deadline_ns: Ints | None = None
+
+    def __len__(self) -> int:
+        return len(self.arrival_ns)
+
+
+class CoreRun(msgspec.Struct, frozen=True, eq=False):
+    """What came of requests.
+
+    Attributes:
+        latency_ns: From arrival to end.
+        preemptions: Of each.
+        end_ns: Of the last one.
+        lost_ns: By all workers, to preemptions and dispatch.
+        asked: Ends of slices at which the policy was asked whether to preempt.
+    """
+
+    latency_ns: Ints
+    preemptions: NDArray[np.int32]
+    end_ns: int
+    lost_ns: int
+    asked: int
+
+
+def run_cores(
+    requests: CoreRequests, scheduling: Scheduling, *, workers: int = 1,
+    mechanism: Mechanism | None = None, seed: int = 0,
+) -> CoreRun:  # fmt: skip
+    """Plays requests on workers under a policy.
+
+    >>> both = CoreRequests(np.array([0, 10]), np.array([100, 5]))
+    >>> run_cores(both, Scheduling("fcfs")).latency_ns.tolist()
+    [100, 95]
+    >>> run_cores(both, Scheduling("round-robin", quantum_ns=20)).latency_ns.tolist()
+    [105, 15]
+    """
+    how = mechanism or Mechanism()
+    try:
+        made = _core.CoreRequests(
+            arrival=_times(requests.arrival_ns), service=_times(requests.service_ns),
+            kind=None if requests.kind is None else np.ascontiguousarray(requests.kind, np.int32),
+            hint=None if requests.hint_ns is None else _times(requests.hint_ns),
+            deadline=None if requests.deadline_ns is None else _times(requests.deadline_ns),
+        )  # fmt: skip
+        found = _core.run_cores(
+            requests=made, workers=workers, policy=_RULES.index(scheduling.rule),
+            mechanism=_core.Mechanism(
+                cost_ns=how.cost_ns, dispatch_ns=how.dispatch_ns,
+                late_ns=np.array(how.late_ns, np.int64),
+            ),
+            quantum=scheduling.quantum_ns, hard_quantum=scheduling.hard_quantum_ns,
+            patience=scheduling.patience_ns, reserved=scheduling.reserved, seed=seed,
+        )  # fmt: skip
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    return CoreRun(
+        found.take_latency(), found.take_preemptions(), found.end, found.lost, found.asked
+    )
+
+
+def _times(values: ArrayLike) -> Ints:
+    return np.ascontiguousarray(values, np.int64)
