@@ -1,0 +1,1 @@
+"""A file an idea; the registry finds them."""
