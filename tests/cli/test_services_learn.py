@@ -97,8 +97,8 @@ def test_a_model_is_tuned(learned, capsys, tmp_path):
     [
         (["train", "none", "-o", "m"], "no data files there"),
         (["train", "DATA", "-o", "m", "--epochs", "0"], "epochs"),
-        (["collect", "APP", "-o", "d", "--hours", "0"], "over 0 hours"),
-        (["collect", "APP", "-o", "d", "--hours", "nan"], "over 0 hours"),
+        (["collect", "APP", "-o", "d", "--hours", "0"], "over 0, at most"),
+        (["collect", "APP", "-o", "d", "--hours", "nan"], "over 0, at most"),
         (["collect", "APP", "-o", "d", "--seed", "-1"], "seed"),
         (["collect", "APP", "-o", "d", "--html", "none/x.html"], "none"),
         (["collect", "bundled:nothing", "-o", "d"], "nothing"),

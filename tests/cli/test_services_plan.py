@@ -61,6 +61,12 @@ def test_an_sla_that_cannot_be_met_is_a_no(explored, capsys, tmp_path):
         (["plan", "APP", "APP"], "is not an exploration"),
         (["plan", "bundled:starter", "FOUND"], "was not explored"),
         (["plan", "APP", "FOUND", "--rps", "0"], "--rps 0"),
+        (["plan", "SLOWER", "FOUND"], "db changed since"),
+        (["plan", "NO_SLA", "FOUND"], "no class has an SLA"),
+        (["explore", "bundled:starter", "-o", "FOUND"], "is of two, not of starter"),
+        (["simulate", "APP", "--manager", "ursa?explored="], "explored is empty"),
+        (["simulate", "bundled:starter", "--manager", "ursa?explored=FOUND"], "was not explored"),
+        (["simulate", "APP", "--manager", "ursa?rise=nan"], "rise is nan"),
         (["plan", "APP", "FOUND", "--traces", "none.json"], "none.json"),
         (["explore", "APP", "-o", "/nonexistent/x.json"], "/nonexistent"),
         (["explore", "APP", "-o", "y.json", "--levels", "0,x"], "--levels"),
@@ -71,9 +77,21 @@ def test_an_sla_that_cannot_be_met_is_a_no(explored, capsys, tmp_path):
 )
 def test_wrong_input_gets_one_line(explored, capsys, args, says, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    names = {"APP": str(explored / "two.yaml"), "FOUND": str(explored / "x.json")}
+    names = {"APP": str(explored / "two.yaml"), "FOUND": str(explored / "x.json"),
+             "SLOWER": str(explored / "slower.yaml"), "NO_SLA": str(explored / "no-sla.yaml")}  # fmt: skip
+    two = TWO.replace("BOUND", "150")
+    (explored / "slower.yaml").write_text(two.replace("cpu_ms: 2", "cpu_ms: 3"))
+    (explored / "no-sla.yaml").write_text(two.replace("sla: {bound_ms: 150}", "share: 1"))
+    args = [one.replace("=FOUND", f"={names['FOUND']}") for one in args]
     error = refused(capsys, "services", *(names.get(one, one) for one in args))
     assert says in error
+
+
+def test_a_wrapped_manager_is_prepared_too(capsys, monkeypatch, tmp_path, explored):
+    monkeypatch.setenv("GNOMON_CACHE", str(tmp_path / "cache"))
+    got = answer(capsys, "services", "simulate", explored / "two.yaml", "--manager", "relax?zone=DE:ursa",
+                 "--duration", "60s")  # fmt: skip
+    assert got["managers"]["relax?zone=DE:ursa"]["constant"]["cpu_mean"] < 1.5  # of a cap of 2
 
 
 def test_ursa_explores_by_itself_once(capsys, monkeypatch, tmp_path, explored):

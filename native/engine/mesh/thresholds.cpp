@@ -91,8 +91,7 @@ std::vector<double> load_ahead(std::span<const double> rates, std::size_t classe
         std::size_t next = 0;
         for (std::size_t back = 1; back <= windows; ++back) {
             sum += rates[(windows - back) * classes + c];
-            const bool is_last = back == windows;
-            if (next == spans.size() || (back < spans[next] && !is_last)) continue;
+            if (next == spans.size() || back < spans[next]) continue;
             ++next;
             const auto count = static_cast<double>(back);
             const double mean = sum / count;

@@ -28,6 +28,7 @@ from gnomon.decide.services import (
     service_policies,
 )
 from gnomon.decide.services.policies.static import Static
+from gnomon.decide.services.policy import is_violated
 from gnomon.errors import InputError
 from gnomon.graph.application import Application, Call, RequestClass, Service, Sla
 from gnomon.sim.mesh import poisson_requests
@@ -44,7 +45,7 @@ def window(now_s=1.0, p99_ms=10.0, **changes):
         usage=np.array([0.5, 0.2]), usage_samples=np.full((10, 2), 0.3), throttled=np.zeros(2),
         throttled_samples=np.zeros((10, 2)), queue=np.zeros(2), rate=np.full(2, 100.0),
         service_ms=np.full((len(PERCENTILES), 2), 2.0), class_rate=np.array([100.0]),
-        class_ms=np.full((len(PERCENTILES), 1), p99_ms), class_errors=np.zeros(1), class_violations=np.zeros(1),
+        class_ms=np.full((len(PERCENTILES), 1), p99_ms), class_errors=np.zeros(1), class_violations=np.array([0.5 if p99_ms > 100 else 0.0]),
     )  # fmt: skip
     return Window(**(fields | changes))
 
@@ -130,6 +131,15 @@ def test_after_a_cap_what_the_manager_leaves_alone_is_as_before():
     assert limits[0] == [2.0, 4.0]  # half at most in one step
     assert limits[-1] == [1.0, 2.0]
     assert high["replicas"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(("late", "is_so"), [(0.15, False), (0.3, True), (math.nan, True)])
+def test_late_requests_decide_at_percentiles_that_are_not_measured(late, is_so):
+    get = RequestClass(Call("web", cpu_ms=2.0), sla=Sla(100.0, percentile=75.0))
+    app = msgspec.structs.replace(APP, classes={"get": get})
+    seen = window(class_ms=np.array([[50.0], [150], [150], [150], [150], [150]]),
+                  class_violations=np.array([late]))  # fmt: skip
+    assert is_violated(app, seen) == is_so
 
 
 def test_long_violations_go_to_cap_and_cost_trust():

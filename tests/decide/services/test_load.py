@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnomon.decide.services.load import appended, greatest_rise, ready_for
+from gnomon.decide.services.load import GREATEST_RISE, appended, greatest_rise, ready_for
 
 RATES = st.lists(st.lists(st.floats(0, 1e4), min_size=2, max_size=2), min_size=1, max_size=40)
 
@@ -63,3 +63,9 @@ def test_only_so_many_windows_are_kept():
         rates = appended(rates, np.array([float(i)]), 4)
     assert rates.ravel().tolist() == [6, 7, 8, 9]
     assert appended(rates, np.array([1.0]), 1).tolist() == [[1.0]]
+
+
+def test_a_jump_from_hardly_any_load_is_no_lesson_for_full_load():
+    night = np.full((29, 1), 5.0)
+    assert greatest_rise(1.0, night, np.array([150.0]), 1.0, 1800.0) == GREATEST_RISE
+    assert greatest_rise(3.0, night, np.array([150.0]), 1.0, 1800.0) > 2.9  # what was given stays

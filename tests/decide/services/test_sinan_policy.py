@@ -162,8 +162,8 @@ def test_every_candidate_has_room_for_the_greatest_rise_seen(stub):
     memory = decide(Sinan(model="m"), room["none"], usage=0.2, rate=3000.0).memory
     for _ in range(9):
         memory = decide(Sinan(model="m"), memory, usage=0.2).memory
-    assert 1.7 < memory.rise < 2.0
-    assert np.all(model.asked[-1] >= 0.2 * 2.7 / 0.85)
+    assert 1.4 < memory.rise < 1.5  # more than that is not learned
+    assert np.all(model.asked[-1] >= 0.2 * 2.4 / 0.85)
 
 
 def test_an_unexpected_violation_lifts_all_and_costs_trust(stub):

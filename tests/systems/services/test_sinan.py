@@ -1,5 +1,7 @@
 """Sinan: features, the bandit, data files, training, explanation, and all of it end to end."""
 
+import shutil
+
 import msgspec
 import numpy as np
 import pytest
@@ -251,7 +253,7 @@ class TestCollect:
         with pytest.raises(InputError, match="no class has an SLA"):
             plan_runs(silent, hours=1)
         for hours in (0.0, -1.0, float("nan")):
-            with pytest.raises(InputError, match="over 0 hours"):
+            with pytest.raises(InputError, match="over 0, at most"):
                 plan_runs(CHAIN, hours=hours)
 
 
@@ -304,9 +306,10 @@ class TestDataset:
             with pytest.raises(InputError, match=what):
                 read_dataset(tmp_path)
         (tmp_path / "x.parquet").write_bytes(good.read_bytes())
-        collect(CHAIN, plan_runs(CHAIN, hours=0.01, run_s=40.0), tmp_path)
+        collect(CHAIN, plan_runs(CHAIN, hours=0.01, run_s=40.0), tmp_path / "other")
+        other = next((tmp_path / "other").iterdir())
         with pytest.raises(InputError, match="is for other services"):
-            read_dataset(tmp_path)
+            read_dataset([other, tmp_path / "x.parquet"])
 
 
 class TestTraining:
@@ -424,6 +427,22 @@ class TestEndToEnd:
         assert run.decisions[-1].reason == "no model has seen class new: all at their cap"
         most = [one.cpu_max for one in grown.services.values()]
         assert run.decisions[-1].window.cpu_limit.tolist() == most
+
+    def test_a_broken_model_is_refused_before_the_run(self, folder, tmp_path):
+        shutil.copytree(folder / "model", tmp_path / "model")
+        (tmp_path / "model" / "trees.txt").write_text("")
+        with pytest.raises(InputError):
+            manage(target_of(STARTER, 50.0, 3), f"sinan?model={tmp_path / 'model'}", duration_s=3)
+
+    def test_a_run_that_was_cut_short_is_collected_again(self, tmp_path):
+        plans = plan_runs(STARTER, hours=0.04, seed=1, run_s=60.0)
+        files = collect(STARTER, plans, tmp_path)
+        whole = files[0].read_bytes()
+        files[0].write_bytes(whole[:100])
+        collect(STARTER, plans, tmp_path)
+        assert files[0].read_bytes() == whole
+        with pytest.raises(InputError, match="another application"):
+            collect(CHAIN, plan_runs(CHAIN, hours=0.04, seed=1, run_s=60.0), tmp_path)
 
     def test_prepare_goes_on_where_it_stopped(self, tmp_path):
         first = sinan.prepare(STARTER, tmp_path, seed=2, hours=0.4, epochs=1)

@@ -9,10 +9,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from gnomon.decide.services import PERCENTILES, Allocation, SimTarget, manage
+from gnomon.decide.services import PERCENTILES, Allocation, ServiceState, SimTarget, manage
 from gnomon.decide.services.guard import Guard, decision_rng
 from gnomon.decide.services.policies.ursa import Ursa
 from gnomon.decide.services.ursa import Exploration, make_plan
+from gnomon.errors import InputError
 from gnomon.graph.application import Application, Call, RequestClass, Service, Sla, Work
 from gnomon.ingest.services.application_file import read_application
 from gnomon.sim.mesh import Arrivals, poisson_requests
@@ -209,6 +210,89 @@ def test_a_class_that_was_never_explored_gets_the_cap(known):
     last = run.decisions[-1]
     assert "new was never explored" in last.reason
     assert last.window.cpu_limit.tolist() == [2.0, 2.0]
+
+
+def states(app, rates, **columns):
+    """Windows of the simulator with rates of our own."""
+    window = target_of(app, 50.0, 2).observe(1.0)
+    memory = None
+    for second, rate in enumerate(rates):
+        seen = msgspec.structs.replace(
+            window, now_s=float(second + 1), class_rate=np.array(rate, float), **columns
+        )
+        answer = yield seen, memory
+        memory = answer.memory
+
+
+def decisions(policy, app, rates, **columns):
+    found, steps = [], states(app, rates, **columns)
+    seen, memory = next(steps)
+    while True:
+        found.append(policy.decide(ServiceState(app, seen, memory), np.random.default_rng(0)))
+        try:
+            seen, memory = steps.send(found[-1])
+        except StopIteration:
+            return found
+
+
+def test_a_plan_that_cannot_be_is_the_cap_until_there_is_one(known):
+    tight = {**small().classes}
+    tight["heavy"] = msgspec.structs.replace(tight["heavy"], sla=Sla(5.0))
+    app = msgspec.structs.replace(small(), classes=tight)
+    found = decisions(Ursa(explored=str(known)), app, [(75, 25)] * 40)
+    for one in found:
+        assert "keep the SLA of heavy" in one.reason
+        assert one.cpu_limit.tolist() == [2.0, 2.0]
+
+
+def test_quiet_classes_are_planned_for(known):
+    policy = Ursa(explored=str(known))
+    for rates in ([(100, 0)] * 3, [(0, 0)] * 3):
+        plan = decisions(policy, small(), rates)[-1].memory.plan
+        assert set(plan.classes) == {"light", "heavy"}
+
+
+def test_rates_that_cannot_be_measured_are_those_before(known):
+    nothing = (math.nan, math.nan)
+    found = decisions(Ursa(explored=str(known)), small(), [(75, 25)] * 40 + [nothing] * 5)
+    np.testing.assert_allclose(found[-1].cpu_limit, found[39].cpu_limit, rtol=0.01)
+
+
+def test_a_jump_from_hardly_any_load_costs_little_for_long(known):
+    rate = Rate("night", np.array([4.0] * 120 + [100.0] * 600))
+    ours = simulate(Setup(small()), f"ursa?explored={known}", rate)
+    steady = simulate(Setup(small()), f"ursa?explored={known}", Rate("day", np.full(720, 100.0)))
+    assert ours.score.violation_pct < 1
+    assert ours.series.allocated[-60:].mean() < 1.5 * steady.series.allocated[-60:].mean()
+
+
+def test_what_cannot_be_managed_is_refused_before_the_run(known, tmp_path):
+    other = msgspec.structs.replace(small(), services={**small().services, "new": Service()},
+        classes={"get": RequestClass(Call("new", cpu_ms=1.0), sla=Sla(50.0))})  # fmt: skip
+    for manager in (f"ursa?explored={known}", f"relax?zone=DE:ursa?explored={known}"):
+        with pytest.raises(InputError, match="new of small was not explored"):
+            simulate(Setup(other), manager, Rate("flat", np.full(5, 10.0)))
+
+
+def test_calls_that_are_never_made_do_not_matter(known):
+    below = (Call("logic", cpu_ms=2.0), Call("never", cpu_ms=1.0, probability=0.0))
+    app = Application(
+        "never", {**small().services, "never": Service()},
+        {"get": RequestClass(Call("web", cpu_ms=1.0, then=(below,)), sla=Sla(100.0))},
+    )  # fmt: skip
+    found = explore(app, in_simulator(1), pace=QUICK, rate=50.0)
+    assert make_plan(app, found, {"get": 50.0}).cores > 0
+
+
+def test_points_above_the_greatest_limit_are_not_used(known):
+    less = {
+        name: msgspec.structs.replace(one, cpu_max=0.3) for name, one in small().services.items()
+    }
+    app, found = msgspec.structs.replace(small(), services=less), Exploration.read(known)
+    plan = make_plan(app, found, {"light": 30.0, "heavy": 10.0})
+    assert all(one.option.cpu_limit <= 0.3 for one in plan.services.values())
+    assert set(found.changed(app)) == {"web", "logic"}
+    assert found.changed(small()) == []
 
 
 def test_a_new_mix_gets_a_new_plan(known):

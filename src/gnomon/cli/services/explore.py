@@ -69,6 +69,9 @@ def explore(
               file=sys.stderr, flush=True)  # fmt: skip
 
     known = Exploration.read(out) if out.exists() else None
+    if known is not None and known.application != app.name:
+        raise InputError(f"{out} is of {known.application}, not of {app.name}",
+                         hint="give another -o")  # fmt: skip
     found = run(
         app, in_lab(seed) if lab else in_simulator(seed), rate=rps, levels=_levels(levels),
         pace=LAB_PACE if lab else Pace(), known=known, only=again, on_service=report_service,
@@ -77,7 +80,7 @@ def explore(
     print(f"wrote {out}", file=sys.stderr)
     result = explored_to_result(
         app, found, where="lab" if lab else "simulator", command=typed_command(),
-        sources=files_of(application), seed=seed, out=str(out),
+        sources=files_of(application), seed=seed, application=application, out=str(out),
     )  # fmt: skip
     show(result, output)
     return 0 if all(one.options for one in found.services.values()) else 3
@@ -113,11 +116,17 @@ def plan(
     rate = app.rate if rps is None else rps
     if not 0 < rate <= 1e7:
         raise InputError(f"--rps {rate:g}: requests per second, over 0 and at most ten million")
+    known = Exploration.read(explored)
+    if all(one.sla is None for one in app.classes.values()):
+        raise InputError(f"{application}: no class has an SLA",
+                         hint="add `sla: {bound_ms: 100}` to a class")  # fmt: skip
+    known.check(app)
+    if changed := known.changed(app):
+        raise InputError(f"{', '.join(changed[:3])} changed since {explored} was made",
+                         hint=f"gnomon services explore {application} -o {explored}")  # fmt: skip
     ranks, notes = ({}, []) if traces is None else _ranks(app, traces)
     class_rate = {name: rate * share for name, share in app.shares().items()}
-    made = make_plan(
-        app, Exploration.read(explored), class_rate, decomposition=decomposition, ranks=ranks
-    )
+    made = make_plan(app, known, class_rate, decomposition=decomposition, ranks=ranks)
     result = plan_to_result(
         app, made, command=typed_command(), sources=files_of(application, str(explored)),
         notes=notes,

@@ -91,6 +91,7 @@ class Guard:
     def __init__(
         self, app: Application, policy: ServicePolicy, rng: Generator, rails: Rails = BARE
     ) -> None:
+        policy.check(app)
         self.app, self.policy, self.rails, self._rng = app, policy, rails, rng
         self._bounds = bounds(app)
         self._watched = np.array([one.sla is not None for one in app.classes.values()], bool)

@@ -13,14 +13,18 @@ from gnomon.decide.services.state import Floats, Window
 _CHANCE = 1.5
 #: However steady load has been, it may rise by this share.
 LEAST_RISE = 0.15
+#: What one jump from hardly any load teaches must not be paid for at full load.
+GREATEST_RISE = 1.5
 #: Windows until a mean is worth comparing with.
 _SETTLED = 5
 
 
-def class_rates(window: Window) -> Floats:
-    """Requests per second of each class; 0 where nothing was measured."""
+def class_rates(window: Window, past: Floats | None = None) -> Floats:
+    """Requests per second of each class; where nothing was measured, what was last known, or 0."""
     rate = window.class_rate
-    return rate if np.isfinite(rate.sum()) else np.where(np.isfinite(rate), rate, 0.0)
+    if np.isfinite(rate.sum()):
+        return rate
+    return np.where(np.isfinite(rate), rate, 0.0 if past is None else past[-1])
 
 
 def appended(rates: Floats | None, now: Floats, most: int) -> Floats:
@@ -44,6 +48,8 @@ def greatest_rise(
 ) -> float:
     """The greatest rise seen, as a share of the load before it; forgotten by halves.
 
+    A rise that is seen counts up to GREATEST_RISE.
+
     Args:
         before: The greatest one until now.
         past: Rates of the windows before, a row each.
@@ -55,4 +61,5 @@ def greatest_rise(
     mean, after = float(past.sum()) / len(past), float(now.sum())
     if mean <= 0:
         return kept
-    return max(kept, (after - _CHANCE * math.sqrt(after / window_s)) / mean - 1.0)
+    seen = (after - _CHANCE * math.sqrt(after / window_s)) / mean - 1.0
+    return max(kept, min(seen, GREATEST_RISE))

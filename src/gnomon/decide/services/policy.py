@@ -18,7 +18,7 @@ from gnomon.decide.services.state import (
     Window,
 )
 from gnomon.errors import InputError
-from gnomon.graph.application import Application
+from gnomon.graph.application import Application, Sla
 from gnomon.registry import Registry
 
 
@@ -28,6 +28,14 @@ class ServicePolicy(Policy, frozen=True):
     A manager keeps nothing in itself: what it wants to remember is the `memory` of its answer,
     which comes back with the next state. So a decision can be replayed from its log.
     """
+
+    def check(self, app: Application) -> None:
+        """Before a run: raises an InputError if it cannot manage this application.
+
+        Wrappers pass it on.
+        """
+        if self.wrapped is not None:
+            self.wrapped.check(app)
 
     def decide(self, state: ServiceState, rng: Generator) -> Allocation:
         """What to allocate now."""
@@ -97,22 +105,30 @@ def worst_sla_ratio(app: Application, window: Window) -> float:
     for c, one in enumerate(app.classes.values()):
         if one.sla is None:
             continue
-        at = min(bisect_left(PERCENTILES, one.sla.percentile), len(PERCENTILES) - 1)
-        ratio = float(window.class_ms[at, c]) / one.sla.bound_ms
+        ratio = float(window.class_ms[_measured(one.sla), c]) / one.sla.bound_ms
         if ratio > worst or math.isnan(worst):
             worst = ratio
     return worst
 
 
 def is_violated(app: Application, window: Window) -> bool:
-    """Whether an SLA was missed: by latency, by late requests, or because nothing was answered."""
-    if worst_sla_ratio(app, window) > 1.0:
-        return True
+    """Whether an SLA was missed: by late requests, or because nothing was answered.
+
+    Where nobody counted late requests, by the nearest percentile that is not below the SLA's.
+    """
     for c, one in enumerate(app.classes.values()):
         if one.sla is None:
             continue
-        late = window.class_violations[c] > 1.0 - one.sla.percentile / 100.0 + 1e-9
-        silent = window.class_errors[c] > 0 and np.isnan(window.class_ms[:, c]).all()
-        if late or silent:
+        late = window.class_violations[c]
+        if late > 1.0 - one.sla.percentile / 100.0 + 1e-9:
+            return True
+        if math.isnan(late) and window.class_ms[_measured(one.sla), c] > one.sla.bound_ms:
+            return True
+        if window.class_errors[c] > 0 and np.isnan(window.class_ms[:, c]).all():
             return True
     return False
+
+
+def _measured(sla: Sla) -> int:
+    """The place of the nearest measured percentile that is not below the SLA's."""
+    return min(bisect_left(PERCENTILES, sla.percentile), len(PERCENTILES) - 1)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gnomon.decide.services.ursa.exploration import digest
+from gnomon.errors import InputError
 from gnomon.graph.application import Application
 from gnomon.ingest.cache import cache_folder
 
@@ -32,8 +33,11 @@ def prepare_managers(
     """
     found = {}
     for manager in managers:
-        name, _, given = manager.partition("?")
+        wrappers, colon, innermost = manager.rpartition(":")
+        name, _, given = innermost.partition("?")
         need = NEEDED.get(name)
+        if need is not None and f"{need}=" in given.split("&"):
+            raise InputError(f"{manager}: {need} is empty", hint="leave it out, or name a file")
         if need is None or f"{need}=" in given:
             continue
         place = _place(app, name, seed)
@@ -41,7 +45,8 @@ def prepare_managers(
             _explored(app, place, seed, say) if name == "ursa" else _model(app, place, seed, say)
         )
         quoted = str(path).replace("%", "%25").replace("&", "%26").replace(":", "%3A")
-        found[manager] = f"{name}?{need}={quoted}" + (f"&{given}" if given else "")
+        ready = f"{name}?{need}={quoted}" + (f"&{given}" if given else "")
+        found[manager] = f"{wrappers}{colon}{ready}"
     return found
 
 

@@ -28,6 +28,7 @@ from gnomon.decide.services.sinan_model import (
     read_card,
 )
 from gnomon.decide.services.state import Allocation, Floats, ServiceState
+from gnomon.graph.application import Application
 
 #: Factors on limits: of one tier or all, up; of one, some or all, down.
 _UP, _DOWN = (1.1, 1.3, 1.6), (0.9, 0.7)
@@ -107,6 +108,13 @@ class Sinan(ServicePolicy, frozen=True):
         if self.model:
             read_card(self.model)
 
+    def check(self, app: Application) -> None:
+        """That the model can be read and is for these services and SLAs."""
+        if self.model:
+            subject, model = Subject.of(app), load_model(self.model)
+            if not subject.new_classes(model.card.subject):
+                subject.check(model.card.subject, self.model)
+
     def decide(self, state: ServiceState, rng: Generator) -> Allocation:
         most = bounds(state.app)[1]
         if not self.model:
@@ -121,7 +129,8 @@ class Sinan(ServicePolicy, frozen=True):
             return _allocate(most, "the first windows run at the cap", _Memory(seen, self.rise))
         memory: _Memory = state.memory
         rise = greatest_rise(
-            memory.rise, memory.history.class_rate, class_rates(state.window),
+            memory.rise, memory.history.class_rate,
+            class_rates(state.window, memory.history.class_rate),
             state.window.duration_s, self.rise_s,
         )  # fmt: skip
         memory = msgspec.structs.replace(

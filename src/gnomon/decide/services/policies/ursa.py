@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 
 import msgspec
@@ -17,10 +18,12 @@ from gnomon.decide.services.load import (
     ready_for,
 )
 from gnomon.decide.services.policy import (
+    LONGEST_S,
     ServicePolicy,
     at_cap,
+    check_range,
+    is_violated,
     service_policies,
-    worst_sla_ratio,
 )
 from gnomon.decide.services.state import PERCENTILES, Allocation, Floats, ServiceState, Window
 from gnomon.decide.services.ursa.exploration import Exploration
@@ -31,6 +34,8 @@ from gnomon.graph.application import Application
 
 #: A mix is another one if a class's share of the load has moved by more than this factor.
 _MIX = 1.5
+#: What a class without requests is planned with, of its usual share.
+_QUIET = 0.01
 #: Windows with an SLA missed, out of the last ten, after which a service is explored again.
 _PERSISTENT = 5
 _P99 = PERCENTILES.index(99.0)
@@ -45,7 +50,8 @@ class _Memory(msgspec.Struct, frozen=True, eq=False):
         misses: Whether an SLA was missed, window by window.
         plan: In force; `allowed` are its thresholds.
         explored: Classes that were explored.
-        solved_s: When the plan was made.
+        solved_s: When the plan was made, or there was none.
+        lacks: Why there is no plan.
         doubted: By service: since when, and how many of its options are trusted.
     """
 
@@ -55,7 +61,8 @@ class _Memory(msgspec.Struct, frozen=True, eq=False):
     plan: Plan | None = None
     allowed: Thresholds | None = None
     explored: frozenset[str] = frozenset()
-    solved_s: float = 0.0
+    solved_s: float = -math.inf
+    lacks: str = ""
     doubted: dict[str, tuple[float, int]] = {}
 
 
@@ -85,10 +92,16 @@ class Ursa(ServicePolicy, frozen=True):
         if self.decomposition not in ("joint", "union"):
             raise InputError(f"ursa: decomposition {self.decomposition!r} is not known",
                              hint="joint or union")  # fmt: skip
-        if not 0 < self.memory_s <= 86400 or not self.rise_s > 0 or not 0 <= self.rise <= 100:
-            raise InputError("ursa: memory_s and rise_s are positive, rise is 0 to 100")
+        check_range("ursa: memory_s", self.memory_s, 0.1, 86400)
+        check_range("ursa: rise_s", self.rise_s, 1, LONGEST_S)
+        check_range("ursa: rise", self.rise, 0, 100)
         if self.explored:
             _exploration(self.explored)
+
+    def check(self, app: Application) -> None:
+        """That every service was explored."""
+        if self.explored:
+            _exploration(self.explored).check(app)
 
     def decide(self, state: ServiceState, rng: Generator) -> Allocation:
         app, window = state.app, state.window
@@ -116,9 +129,9 @@ class Ursa(ServicePolicy, frozen=True):
     def _remember(self, state: ServiceState) -> _Memory:
         window = state.window
         memory: _Memory = state.memory or _Memory(self.rise)
-        now = class_rates(window)
+        now = class_rates(window, memory.rates)
         rise = greatest_rise(memory.rise, memory.rates, now, window.duration_s, self.rise_s)
-        missed = worst_sla_ratio(state.app, window) > 1.0
+        missed = is_violated(state.app, window)
         return msgspec.structs.replace(
             memory, rise=max(rise, min(self.rise, LEAST_RISE)),
             rates=appended(memory.rates, now, max(round(self.memory_s / window.duration_s), 1)),
@@ -131,23 +144,26 @@ class Ursa(ServicePolicy, frozen=True):
         """The plan in force; a new one at the start and when the mix has moved."""
         load = dict(zip(app.classes, level.tolist()))
         reason = ""
+        if memory.plan is not None and not _has_moved(memory.plan.class_rate, load):
+            return memory, ""
+        if now_s - memory.solved_s < self.memory_s:  # let the mix settle
+            return memory, memory.lacks
         if memory.plan is not None:
-            is_new = _has_moved(memory.plan.class_rate, load)
-            if not is_new or now_s - memory.solved_s < self.memory_s:  # let the mix settle
-                return memory, ""
             reason = "the mix of classes has moved: a new plan"
         exploration = _exploration(self.explored)
         memory = msgspec.structs.replace(memory, solved_s=now_s, explored=_classes(exploration))
         if any(rate > 0 and name not in memory.explored for name, rate in load.items()):
-            return memory, ""
+            return msgspec.structs.replace(memory, solved_s=-math.inf), ""
         try:
             plan = make_plan(
-                app, exploration, load, explain=False,
+                app, exploration, _with_quiet(app, memory.explored, load), explain=False,
                 decomposition="union" if self.decomposition == "union" else "joint",
             )  # fmt: skip
         except (Infeasible, InputError) as error:
-            return memory, f"{error}: all at their cap"
-        return msgspec.structs.replace(memory, plan=plan, allowed=Thresholds.of(app, plan)), reason
+            lacks = f"{error}: all at their cap"
+            return msgspec.structs.replace(memory, plan=None, allowed=None, lacks=lacks), lacks
+        allowed = Thresholds.of(app, plan)
+        return msgspec.structs.replace(memory, plan=plan, allowed=allowed, lacks=""), reason
 
     def _doubt(
         self, app: Application, memory: _Memory, plan: Plan, window: Window
@@ -196,6 +212,15 @@ def _classes(exploration: Exploration) -> frozenset[str]:
     """Those that were explored."""
     options = (option for one in exploration.services.values() for option in one.options)
     return frozenset(name for option in options for name in option.load)
+
+
+def _with_quiet(
+    app: Application, explored: frozenset[str], load: dict[str, float]
+) -> dict[str, float]:
+    """The load to plan for: classes that are quiet now have a little, so that their SLAs count."""
+    total = sum(load.values()) or app.rate
+    shares = {name: share for name, share in app.shares().items() if name in explored}
+    return {name: max(load[name], _QUIET * total * share) for name, share in shares.items()}
 
 
 def _has_moved(planned: dict[str, float], load: dict[str, float]) -> bool:

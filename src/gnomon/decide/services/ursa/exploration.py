@@ -117,6 +117,11 @@ class Exploration(msgspec.Struct, frozen=True):
             raise InputError(f"{', '.join(lacking[:3])} of {app.name} was not explored",
                              hint="`gnomon services explore` adds what is missing")  # fmt: skip
 
+    def changed(self, app: Application) -> list[str]:
+        """Services that are not what they were when they were explored."""
+        return [name for name in app.services if name in self.services
+                and self.services[name].fingerprint != fingerprint(app, name)]  # fmt: skip
+
 
 def fingerprint(app: Application, service: str) -> str:
     """Of all that makes a service fast or slow: itself and the calls to it."""
@@ -190,7 +195,7 @@ def size_for(
     """
     about = app.services[service]
     needed = times_explored(option, load)
-    if math.isinf(needed):
+    if math.isinf(needed) or option.cpu_limit > about.cpu_max * (1 + 1e-9):
         return None
     # A single thread cannot use more than a core, whatever its limit.
     most = max(min(about.cpu_max, float(about.workers)), option.cpu_limit)

@@ -64,7 +64,7 @@ class Paths(msgspec.Struct, frozen=True):
             number = len(found)
             found.append(Step(call.service, call.probability, visits, call.mode == "queue", ()))
             stages = tuple(
-                tuple(add(below, visits * below.probability) for below in stage)
+                tuple(add(b, visits * b.probability) for b in stage if b.probability > 0)
                 for stage in call.then
             )
             found[number] = msgspec.structs.replace(found[number], stages=stages)

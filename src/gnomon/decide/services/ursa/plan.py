@@ -166,10 +166,13 @@ def _choices(app: Application, exploration: Exploration, class_rate: dict[str, f
         sizes = [size_for(app, name, one, load, app.services[name].replicas) for one in known]
         fits = [(one, size.cores) for one, size in zip(known, sizes) if size is not None]
         if not fits:
+            seen = {known for one in known for known in one.load}
+            new = [which for which, calls in load.items() if calls > 0 and which not in seen]
             raise Infeasible(
+                f"{name} was never explored with class {new[0]}" if new else
                 f"{name}: no explored operating point carries this load within its cpu_max and "
                 "replicas_max"
-            )
+            )  # fmt: skip
         options[name], cores[name] = [one for one, _ in fits], [cost for _, cost in fits]
     targets = [
         Target(Paths.of(app, name), one.sla.bound_ms, one.sla.percentile)
@@ -257,12 +260,16 @@ def _expect(
     one: Sampled, choices: _Choices, chosen: dict[str, int], saved_per_ms: float
 ) -> ClassPlan:
     target = one.target
-    parts, _ = one.parts(chosen)
+    parts, rest = one.parts(chosen)
     options = {name: mine[chosen[name]] for name, mine in choices.options.items()}
     shares = {name: mine[chosen[name]] for name, mine in parts.items()}
+    expected = one.percentile_ms(chosen)
+    # Parts are means of the requests around the percentile, of which those above are the slower.
+    scale = expected / max(sum(shares.values()) + rest, 1e-9)
+    shares = {name: ms * scale for name, ms in shares.items()}
     ordered = dict(sorted(shares.items(), key=lambda item: -item[1]))
     return ClassPlan(
-        target.bound_ms, target.percentile, one.percentile_ms(chosen), _union_ms(target, options),
+        target.bound_ms, target.percentile, expected, _union_ms(target, options),
         ordered, saved_per_ms,
     )  # fmt: skip
 

@@ -33,6 +33,7 @@ class Thresholds(msgspec.Struct, frozen=True, eq=False):
         for name, about in app.services.items():
             given = plan.services.get(name)
             mine = () if given is None else (given.option, *given.also)
+            mine = tuple(one for one in mine if one.cpu_limit <= about.cpu_max * (1 + 1e-9))
             order = sorted(range(len(mine)), key=lambda k: mine[k].utilisation)
             rank += [order.index(k) for k in range(len(mine))]
             for one in mine:

@@ -68,8 +68,10 @@ def plan_runs(
     """
     if all(one.sla is None for one in app.classes.values()):
         raise InputError(f"{app.name}: no class has an SLA to look for the border of")
-    if not 30 <= run_s <= 86_400 or not 0 < hours <= 10_000 or not loads:
-        raise InputError("data is collected in runs of 30 s to a day, in over 0 hours")
+    if not 0 < hours <= 10_000:
+        raise InputError(f"{hours:g} hours of data", hint="over 0, at most 10,000")
+    if not 30 <= run_s <= 86_400 or not loads:
+        raise InputError("data is collected in runs of 30 s to a day")
     digest = hashlib.sha256(msgspec.json.encode(app)).hexdigest()[:8]
     plans = []
     for i in range(max(1, round(hours * 3600 / run_s))):
@@ -98,11 +100,12 @@ def collect(
     place = make_folder(folder)
     opener = open_target or (lambda plan: _simulated(app, plan))
     files = []
+    _check_same(app, place)
     for done, plan in enumerate(plans):
         if progress is not None:
             progress.update(done, len(plans))
         path = place / f"{plan.name}.parquet"
-        if not path.exists():
+        if not _is_whole(path):
             with opener(plan) as target:
                 history = explore(target, plan)
             write_run(path, RunHead(app.name, Subject.of(app), plan.load, plan.seed, 1.0, source),
@@ -111,6 +114,34 @@ def collect(
     if progress is not None:
         progress.update(len(plans), len(plans))
     return files
+
+
+def _check_same(app: Application, folder: Path) -> None:
+    """Refuses a folder with runs of another application; damaged ones do not matter here."""
+    from gnomon.systems.services.sinan.dataset import read_run
+
+    for path in sorted(folder.glob("*.parquet")):
+        with contextlib.suppress(InputError):
+            subject = read_run(path)[0].subject
+            if subject != Subject.of(app):
+                break
+    else:
+        return
+    raise InputError("holds runs of another application, or of other SLAs", where=str(folder),
+                     hint="give another -o")  # fmt: skip
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a run is there and can be read: one that was cut short is made again."""
+    from gnomon.systems.services.sinan.dataset import read_run
+
+    if not path.exists():
+        return False
+    try:
+        read_run(path)
+    except InputError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ from gnomon.decide.services.ursa.plan import make_plan
 from gnomon.decide.services.ursa.thresholds import Thresholds
 from gnomon.errors import Infeasible
 from gnomon.graph.application import Application
-from gnomon.systems.services.ursa.backpressure import backpressure_threshold
+from gnomon.systems.services.ursa.backpressure import FREE, backpressure_threshold
 from gnomon.systems.services.ursa.stage import Stage
 
 Ints = NDArray[np.int64]
@@ -43,6 +43,8 @@ LEVELS = (0.5, 1.25)
 #: Correlations that are tried until the measured latency is explained.
 _CORRELATIONS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 _TRIALS = 3
+#: A service that is hardly used may get so many times the load that was measured.
+_MOST_SPARE = 10.0
 #: Of steps that somebody else disturbed: so many are not counted as tries.
 _DISTURBED = 6
 #: A class with fewer calls than this has no distribution of its own.
@@ -170,7 +172,7 @@ class _Steps:
         tried: tuple[int, float] | None = None
         for utilisation in LADDER:
             if utilisation > self._threshold:
-                return f"callers begin to wait at {self._threshold:.0%}"
+                return self._at_threshold()
             size = self._size(usage / utilisation)
             if size == tried:
                 continue
@@ -179,9 +181,14 @@ class _Steps:
             if isinstance(sample, str):
                 return sample
             if sample.utilisation > self._threshold and self.options:
-                return f"callers begin to wait at {self._threshold:.0%}"
+                return self._at_threshold()
             self.options.append(sample)
         return "the end of the ladder"
+
+    def _at_threshold(self) -> str:
+        if self._threshold >= FREE:
+            return f"{FREE:.0%} is the most that is explored"
+        return f"callers begin to wait at {self._threshold:.0%}"
 
     def _try(self, size: tuple[int, float]) -> Option | str:
         """An operating point; what was taken is given back at once when an SLA is at risk."""
@@ -258,11 +265,23 @@ class _Steps:
             which: mine if mine.sum() >= _FEWEST else counts.sum(axis=0)
             for which, mine in seen.items()
         }
+        utilisation = used / seconds / (replicas * limit)
+        spare = self._spare(limit, utilisation)
         return Option(
-            limit, {which: round(calls / replicas, 4) for which, calls in load.items()},
-            round(used / seconds / (replicas * limit), 4),
+            limit, {which: round(spare * calls / replicas, 4) for which, calls in load.items()},
+            round(spare * utilisation, 4),
             {which: Latencies.of(mine, after.edges_ms) for which, mine in known.items()},
         )  # fmt: skip
+
+    def _spare(self, limit: float, utilisation: float) -> float:
+        """How much more load the least limit carries where it is hardly used.
+
+        Under the first step of the ladder latency is not due to load: what would use as much as
+        that step is no slower.
+        """
+        if limit > self._about.cpu_min * (1 + 1e-9) or utilisation <= 0:
+            return 1.0
+        return min(max(LADDER[0] / utilisation, 1.0), _MOST_SPARE)
 
 
 class SlaWatch:

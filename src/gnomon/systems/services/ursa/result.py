@@ -16,7 +16,8 @@ _SHOWN = 8
 
 def explored_to_result(
     app: Application, found: Exploration, *, where: str, command: str = "",
-    sources: Sequence[str] = (), seed: int = 0, out: str = "",
+    sources: Sequence[str] = (), seed: int = 0, application: str = "app.yaml",
+    out: str = "explored.json",
 ) -> Result:  # fmt: skip
     """What was explored, service by service."""
     rows = []
@@ -38,8 +39,7 @@ def explored_to_result(
             f"{', '.join(lacking)}: no operating point, an SLA was at risk with plenty of CPU. "
             "Run the command again when the application keeps its SLAs: only they are explored."
         )
-    notes.append(f"Next: `gnomon services plan {app.name} {out or 'explored.json'}`, with your "
-                 "application file.")  # fmt: skip
+    notes.append(f"Next: gnomon services plan {application} {out}")
     return Result(
         "services", "explore", f"{app.name}: operating points of {len(found.services)} services",
         "How much load can a replica carry, and how fast is it then?",
@@ -92,9 +92,10 @@ def plan_to_result(
         one = plan.classes[binding]
         remarks.append(
             f"The SLA of {binding} has the least room: p{one.percentile:g} "
-            f"{one.expected_ms:.0f} of {one.bound_ms:g} ms. One more millisecond would save "
-            f"{1e3 * one.saved_per_ms:.2f} millicores."
-        )
+            f"{one.expected_ms:.0f} of {one.bound_ms:g} ms. "
+            + (f"One more millisecond would save {1e3 * one.saved_per_ms:.2f} millicores."
+               if one.saved_per_ms > 0 else "A looser bound would save nothing.")
+        )  # fmt: skip
     tables = []
     if classes:
         tables.append(Table.from_rows("classes", classes, units={
