@@ -275,10 +275,11 @@ def test_what_cannot_be_managed_is_refused_before_the_run(known, tmp_path):
 
 
 def test_calls_that_are_never_made_do_not_matter(known):
-    below = (Call("logic", cpu_ms=2.0), Call("never", cpu_ms=1.0, probability=0.0))
+    never = Call("never", cpu_ms=1.0, probability=0.0)
+    below = (Call("logic", cpu_ms=2.0), never)
     app = Application(
         "never", {**small().services, "never": Service()},
-        {"get": RequestClass(Call("web", cpu_ms=1.0, then=(below,)), sla=Sla(100.0))},
+        {"get": RequestClass(Call("web", cpu_ms=1.0, then=(below, (never,))), sla=Sla(100.0))},
     )  # fmt: skip
     found = explore(app, in_simulator(1), pace=QUICK, rate=50.0)
     assert make_plan(app, found, {"get": 50.0}).cores > 0

@@ -63,9 +63,9 @@ class Paths(msgspec.Struct, frozen=True):
         def add(call: Call, visits: float) -> int:
             number = len(found)
             found.append(Step(call.service, call.probability, visits, call.mode == "queue", ()))
+            made = ([b for b in stage if b.probability > 0] for stage in call.then)
             stages = tuple(
-                tuple(add(b, visits * b.probability) for b in stage if b.probability > 0)
-                for stage in call.then
+                tuple(add(b, visits * b.probability) for b in stage) for stage in made if stage
             )
             found[number] = msgspec.structs.replace(found[number], stages=stages)
             return number
