@@ -220,7 +220,7 @@ def transfer(options: argparse.Namespace) -> None:
         for point in learning_curve(model, data, sizes):
             one = point.metrics
             print(f"  after {point.samples:6,}: RMSE {100 * one.rmse:5.1f} %, accuracy "
-                  f"{one.accuracy_pct:.1f} % (majority {one.majority_pct:.1f} %)")  # fmt: skip
+                  f"{one.accuracy_pct:.1f} % (majority {one.majority_pct:.1f} %), AUC {one.auc:.2f}")  # fmt: skip
 
 
 def in_lab(app: Any, options: argparse.Namespace) -> Path:
