@@ -38,7 +38,7 @@ void bind_cores(nb::module_& m) {
     bind_input(m, "Mechanism", "What preempting costs, and how late it is.", &check_mechanism,
                optional("cost_ns", &Mechanism::cost_ns), optional("dispatch_ns", &Mechanism::dispatch_ns),
                optional("late_ns", &Mechanism::late_ns));
-    bind_result<CoreRun>(m, "CoreRun", "What came of each request, and what was lost.",
+    bind_result<CoreRun>(m, "CoreRun", "Latency of each request, and what was lost.",
                          Taken{"take_latency", &CoreRun::latency}, Taken{"take_preemptions", &CoreRun::preemptions},
                          Value{"end", &CoreRun::end}, Value{"lost", &CoreRun::lost}, Value{"asked", &CoreRun::asked});
     m.def(

@@ -117,7 +117,7 @@ class Mechanism:
     def __init__(self, *, cost_ns: int = 0, dispatch_ns: int = 0, late_ns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None: ...
 
 class CoreRun:
-    """What came of each request, and what was lost."""
+    """Latency of each request, and what was lost."""
 
     def take_latency(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
 

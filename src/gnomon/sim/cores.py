@@ -28,7 +28,7 @@ NEVER_NS = 2**62
 
 
 class Scheduling(msgspec.Struct, frozen=True):
-    """What the simulator is told of a policy.
+    """A policy as the simulator runs it.
 
     Attributes:
         quantum_ns: After which a request may be cut.
@@ -78,7 +78,7 @@ class CoreRequests(msgspec.Struct, frozen=True, eq=False):
 
 
 class CoreRun(msgspec.Struct, frozen=True, eq=False):
-    """What came of requests.
+    """Requests that were played.
 
     Attributes:
         latency_ns: From arrival to end.
