@@ -116,6 +116,7 @@ def plan(
     rate = app.rate if rps is None else rps
     if not 0 < rate <= 1e7:
         raise InputError(f"--rps {rate:g}: requests per second, over 0 and at most ten million")
+    ranks, notes = ({}, []) if traces is None else _ranks(app, traces)
     known = Exploration.read(explored)
     if all(one.sla is None for one in app.classes.values()):
         raise InputError(f"{application}: no class has an SLA",
@@ -124,7 +125,6 @@ def plan(
     if changed := known.changed(app):
         raise InputError(f"{', '.join(changed[:3])} changed since {explored} was made",
                          hint=f"gnomon services explore {application} -o {explored}")  # fmt: skip
-    ranks, notes = ({}, []) if traces is None else _ranks(app, traces)
     class_rate = {name: rate * share for name, share in app.shares().items()}
     made = make_plan(app, known, class_rate, decomposition=decomposition, ranks=ranks)
     result = plan_to_result(
