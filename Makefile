@@ -87,6 +87,7 @@ native-test: install
 	@PATH="$(abspath $(BIN)):$$PATH" cmake --build build/sanitized > build/sanitized.log || \
 	  { cat build/sanitized.log; exit 1; }
 	@build/sanitized/engine_test
+	@for kind in threads threads_asan threads_tsan; do build/sanitized/native/threads/tests/$${kind}_test || exit 1; done
 
 unit: install
 	@echo "==> tests"

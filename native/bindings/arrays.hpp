@@ -82,6 +82,7 @@ void bind_queueing(nb::module_& m);
 void bind_perfetto(nb::module_& m);
 void bind_trace(nb::module_& m);
 void bind_cores(nb::module_& m);
+void bind_threads(nb::module_& m);
 void bind_mesh(nb::module_& m);
 void bind_thresholds(nb::module_& m);
 

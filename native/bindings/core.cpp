@@ -8,6 +8,7 @@ NB_MODULE(_core, m) {
     gnomon::bindings::bind_replay(m);
     gnomon::bindings::bind_queueing(m);
     gnomon::bindings::bind_cores(m);
+    gnomon::bindings::bind_threads(m);
     gnomon::bindings::bind_mesh(m);
     gnomon::bindings::bind_thresholds(m);
     gnomon::bindings::bind_placement(m);

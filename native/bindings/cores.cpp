@@ -1,12 +1,10 @@
 #include "engine/cores/cores.hpp"
 
-#include "bindings/structs.hpp"
+#include "bindings/scheduling.hpp"
+#include "engine/cores/quantum.hpp"
 
 namespace gnomon::bindings {
 namespace {
-
-using threads::PolicyKind;
-using threads::PolicySettings;
 
 /// So that sums of a run's times fit.
 constexpr std::int64_t longest = std::int64_t{1} << 60;
@@ -28,6 +26,13 @@ void check_mechanism(const Mechanism& mechanism) {
             "costs and lateness are not below zero");
 }
 
+void check_scheduling(const Scheduling& scheduling) {
+    require(scheduling.rule <= static_cast<std::uint8_t>(threads::last_policy), "no such policy");
+    require(scheduling.quantum >= 1 && scheduling.hard_quantum >= 1 && scheduling.patience >= 1,
+            "a quantum is a nanosecond at least");
+    require(scheduling.share >= 0.0 && scheduling.share <= 1.0, "a share is 0 to 1");
+}
+
 }  // namespace
 
 void bind_cores(nb::module_& m) {
@@ -38,26 +43,50 @@ void bind_cores(nb::module_& m) {
     bind_input(m, "Mechanism", "What preempting costs, and how late it is.", &check_mechanism,
                optional("cost_ns", &Mechanism::cost_ns), optional("dispatch_ns", &Mechanism::dispatch_ns),
                optional("late_ns", &Mechanism::late_ns));
+    bind_input(m, "Scheduling", "A scheduling policy.", &check_scheduling, required("rule", &Scheduling::rule),
+               optional("quantum", &Scheduling::quantum), optional("hard_quantum", &Scheduling::hard_quantum),
+               optional("patience", &Scheduling::patience), optional("reserved", &Scheduling::reserved),
+               optional("share", &Scheduling::share));
     bind_result<CoreRun>(m, "CoreRun", "Latency of each request, and what was lost.",
                          Taken{"take_latency", &CoreRun::latency}, Taken{"take_preemptions", &CoreRun::preemptions},
-                         Value{"end", &CoreRun::end}, Value{"lost", &CoreRun::lost}, Value{"asked", &CoreRun::asked});
+                         Value{"end", &CoreRun::end}, Value{"lost", &CoreRun::lost}, Value{"asked", &CoreRun::asked},
+                         Taken{"take_quanta", &CoreRun::quanta});
+    using threads::QuantumController;
+    nb::class_<QuantumController>(m, "QuantumController", "Chooses a quantum by what it is told of the last requests.")
+        .def(
+            "__init__",
+            [](QuantumController* self, bool is_paper, const Passed<Scheduling>& scheduling,
+               const Passed<Mechanism>& mechanism) {
+                new (self) QuantumController(is_paper, scheduling.settings(), mechanism);
+            },
+            nb::kw_only(), nb::arg("is_paper"), nb::arg("scheduling"), nb::arg("mechanism"))
+        .def(
+            "decide",
+            [](QuantumController& self, std::int64_t period, std::uint64_t arrivals, std::uint64_t in_hand,
+               std::size_t workers, const In<std::int64_t>& service) {
+                require(workers >= 1 && workers <= 4096 && all_within(view(service), 0, longest), "no such requests");
+                const auto choice = self.decide({period, arrivals, in_hand, workers, view(service)});
+                return nb::make_tuple(choice.quantum, choice.load, choice.why);
+            },
+            nb::kw_only(), nb::arg("period"), nb::arg("arrivals"), nb::arg("in_hand"), nb::arg("workers"),
+            nb::arg("service").noconvert());
     m.def(
         "run_cores",
-        [](const Passed<CoreRequests>& requests, const Passed<Mechanism>& mechanism, std::size_t workers,
-           std::uint8_t policy, std::int64_t quantum, std::int64_t hard_quantum, std::int64_t patience,
-           std::size_t reserved, std::uint64_t seed) {
-            require(workers >= 1 && workers <= 4096, "1 to 4096 workers");
-            require(policy <= static_cast<std::uint8_t>(PolicyKind::reserved), "no such policy");
-            require(quantum >= 1 && hard_quantum >= 1 && patience >= 1, "a quantum is a nanosecond at least");
-            require(reserved < workers || policy != static_cast<std::uint8_t>(PolicyKind::reserved),
-                    "a worker has to be left for other requests");
-            const auto made =
-                threads::make_policy({static_cast<PolicyKind>(policy), quantum, hard_quantum, patience, reserved});
+        [](const Passed<CoreRequests>& requests, const Passed<Mechanism>& mechanism,
+           const Passed<Scheduling>& scheduling, std::size_t workers, bool is_shared, std::uint8_t control,
+           std::int64_t control_period, std::uint64_t seed) {
+            check_workers(scheduling, workers);
+            require(control <= 2 && control_period >= 1000, "a control period is a microsecond at least");
+            std::vector<std::unique_ptr<threads::Policy>> policies;
+            for (std::size_t i = 0; i < (is_shared ? 1 : workers); ++i)
+                policies.push_back(threads::make_policy(scheduling.settings()));
+            threads::QuantumController controller(control == 1, scheduling.settings(), mechanism);
             nb::gil_scoped_release release;
-            return run_cores(requests, workers, *made, mechanism, seed);
+            return run_cores(requests, workers, policies, mechanism, seed,
+                             {control == 0 ? nullptr : &controller, control_period});
         },
-        nb::kw_only(), nb::arg("requests"), nb::arg("mechanism"), nb::arg("workers"), nb::arg("policy"),
-        nb::arg("quantum"), nb::arg("hard_quantum"), nb::arg("patience"), nb::arg("reserved"), nb::arg("seed"),
+        nb::kw_only(), nb::arg("requests"), nb::arg("mechanism"), nb::arg("scheduling"), nb::arg("workers"),
+        nb::arg("is_shared"), nb::arg("control"), nb::arg("control_period"), nb::arg("seed"),
         "Requests on workers under a scheduling policy.");
 }
 

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "cell/clock.hpp"
 #include "cell/http.hpp"
+#include "clock.hpp"
 
 namespace gnomon::cell {
 

@@ -10,9 +10,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "cell/clock.hpp"
 #include "cell/loop.hpp"
 #include "cell/wire.hpp"
+#include "clock.hpp"
 
 namespace gnomon::cell {
 

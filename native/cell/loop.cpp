@@ -13,8 +13,8 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "cell/clock.hpp"
 #include "cell/http.hpp"
+#include "clock.hpp"
 
 namespace gnomon::cell {
 

@@ -1,7 +1,7 @@
 #include <cstdio>
 
-#include "cell/clock.hpp"
 #include "cell/stats.hpp"
+#include "clock.hpp"
 
 namespace gnomon::cell {
 namespace {

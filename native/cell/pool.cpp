@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "cell/clock.hpp"
 #include "cell/http.hpp"
 #include "cell/store.hpp"
+#include "clock.hpp"
 
 namespace gnomon::cell {
 namespace {

@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <stdexcept>
 
-#include "cell/clock.hpp"
 #include "cell/http.hpp"
+#include "clock.hpp"
 
 namespace gnomon::cell {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <stdexcept>
 
-#include "cell/clock.hpp"
+#include "clock.hpp"
 
 namespace gnomon::cell {
 namespace {

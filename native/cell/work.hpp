@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cell/clock.hpp"
+#include "clock.hpp"
 #include "engine/draw.hpp"
 #include "engine/rng.hpp"
 

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "cell/clock.hpp"
 #include "cell/work.hpp"
+#include "clock.hpp"
 
 namespace gnomon::cell {
 

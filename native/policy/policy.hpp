@@ -27,11 +27,28 @@ public:
                                                    [[maybe_unused]] Nanoseconds now) const {
         return false;
     }
+    /// Whether `must_make_room` is ever true.
+    [[nodiscard]] virtual bool reacts_to_arrivals() const { return false; }
     /// Asked on an arrival that finds every worker busy: must this one make room at once?
     [[nodiscard]] virtual bool must_make_room([[maybe_unused]] const Task& running,
                                               [[maybe_unused]] const Task& arrived) const {
         return false;
     }
+    /// With a queue for each worker: may the task go to that of this one?
+    [[nodiscard]] virtual bool accepts([[maybe_unused]] std::size_t worker, [[maybe_unused]] const Task& task) const {
+        return true;
+    }
+    /// A task that has not begun, for a worker that has none in its own queue; null if there is none.
+    virtual Task* steal(std::size_t thief) = 0;
+
+    /// For policies that have one; `unlimited`: nobody is cut.
+    void set_quantum(Nanoseconds quantum) { quantum_ = quantum; }
+
+protected:
+    explicit Policy(Nanoseconds quantum = unlimited) : quantum_(quantum) {}
+    static bool is_new(const Task& task) { return !task.has_begun; }
+
+    Nanoseconds quantum_;
 };
 
 /// In order of arrival, each to its end.
@@ -40,6 +57,7 @@ public:
     void arrive(Task& task, Nanoseconds) override { waiting_.push(task); }
     void preempted(Task& task, Nanoseconds) override { waiting_.push(task); }
     Task* pick(std::size_t, Nanoseconds) override { return waiting_.pop(); }
+    Task* steal(std::size_t) override { return waiting_.pop_if(is_new); }
 
 private:
     Fifo waiting_;
@@ -48,15 +66,15 @@ private:
 /// A quantum each in turn: with a short quantum, processor sharing. Nobody is cut while nobody waits.
 class RoundRobin final : public Policy {
 public:
-    explicit RoundRobin(Nanoseconds quantum) : quantum_(quantum) {}
+    explicit RoundRobin(Nanoseconds quantum) : Policy(quantum) {}
     void arrive(Task& task, Nanoseconds) override { waiting_.push(task); }
     void preempted(Task& task, Nanoseconds) override { waiting_.push(task); }
     Task* pick(std::size_t, Nanoseconds) override { return waiting_.pop(); }
+    Task* steal(std::size_t) override { return waiting_.pop_if(is_new); }
     [[nodiscard]] Nanoseconds slice(const Task&) const override { return quantum_; }
     [[nodiscard]] bool is_worth_preempting(const Task&, Nanoseconds) const override { return !waiting_.empty(); }
 
 private:
-    Nanoseconds quantum_;
     Fifo waiting_;
 };
 
@@ -65,7 +83,7 @@ private:
 class TwoQueue final : public Policy {
 public:
     TwoQueue(Nanoseconds quantum, Nanoseconds hard_quantum, Nanoseconds patience)
-        : quantum_(quantum), hard_quantum_(hard_quantum), patience_(patience) {}
+        : Policy(quantum), hard_quantum_(hard_quantum), patience_(patience) {}
 
     void arrive(Task& task, Nanoseconds) override { new_.push(task); }
     void preempted(Task& task, Nanoseconds now) override {
@@ -76,34 +94,36 @@ public:
         const bool is_due = !cut_.empty() && now - cut_.front()->key >= patience_;
         return new_.empty() || is_due ? (cut_.empty() ? new_.pop() : cut_.pop()) : new_.pop();
     }
+    Task* steal(std::size_t) override { return new_.pop(); }
     [[nodiscard]] Nanoseconds slice(const Task&) const override { return quantum_; }
     [[nodiscard]] bool is_worth_preempting(const Task& running, Nanoseconds now) const override {
         return !new_.empty() || (!cut_.empty() && now - running.started >= hard_quantum_);
     }
 
 private:
-    Nanoseconds quantum_, hard_quantum_, patience_;
+    Nanoseconds hard_quantum_, patience_;
     Fifo new_, cut_;
 };
 
 /// Whoever has had the least service: good for requests of unknown, heavy-tailed length.
 class LeastAttained final : public Policy {
 public:
-    explicit LeastAttained(Nanoseconds quantum) : quantum_(quantum) {}
+    explicit LeastAttained(Nanoseconds quantum) : Policy(quantum) {}
     void reserve(std::size_t tasks) override { waiting_.reserve(tasks); }
     void arrive(Task& task, Nanoseconds) override { waiting_.push(task, task.attained); }
     void preempted(Task& task, Nanoseconds) override { waiting_.push(task, task.attained); }
     Task* pick(std::size_t, Nanoseconds) override { return waiting_.pop(); }
+    Task* steal(std::size_t) override { return waiting_.pop_if(is_new); }
     [[nodiscard]] Nanoseconds slice(const Task&) const override { return quantum_; }
     [[nodiscard]] bool is_worth_preempting(const Task& running, Nanoseconds) const override {
         return !waiting_.empty() && waiting_.front()->attained <= running.attained;
     }
+    [[nodiscard]] bool reacts_to_arrivals() const override { return true; }
     [[nodiscard]] bool must_make_room(const Task& running, const Task& arrived) const override {
-        return running.attained > arrived.attained + quantum_;
+        return running.attained - arrived.attained > quantum_;
     }
 
 private:
-    Nanoseconds quantum_;
     Ranked waiting_;
 };
 
@@ -114,6 +134,8 @@ public:
     void arrive(Task& task, Nanoseconds) override { waiting_.push(task, left(task)); }
     void preempted(Task& task, Nanoseconds) override { waiting_.push(task, left(task)); }
     Task* pick(std::size_t, Nanoseconds) override { return waiting_.pop(); }
+    Task* steal(std::size_t) override { return waiting_.pop_if(is_new); }
+    [[nodiscard]] bool reacts_to_arrivals() const override { return true; }
     [[nodiscard]] bool must_make_room(const Task& running, const Task& arrived) const override {
         return left(arrived) < left(running);
     }
@@ -134,6 +156,8 @@ public:
     void arrive(Task& task, Nanoseconds) override { waiting_.push(task, task.deadline); }
     void preempted(Task& task, Nanoseconds) override { waiting_.push(task, task.deadline); }
     Task* pick(std::size_t, Nanoseconds) override { return waiting_.pop(); }
+    Task* steal(std::size_t) override { return waiting_.pop_if(is_new); }
+    [[nodiscard]] bool reacts_to_arrivals() const override { return true; }
     [[nodiscard]] bool must_make_room(const Task& running, const Task& arrived) const override {
         return arrived.deadline < running.deadline;
     }
@@ -146,12 +170,18 @@ private:
 /// cuts a less important one at once.
 class KindPriority final : public Policy {
 public:
-    explicit KindPriority(Nanoseconds quantum) : quantum_(quantum) {}
+    explicit KindPriority(Nanoseconds quantum) : Policy(quantum) {}
     void arrive(Task& task, Nanoseconds) override { queue(task).push(task); }
     void preempted(Task& task, Nanoseconds) override { queue(task).push(task); }
     Task* pick(std::size_t, Nanoseconds) override {
         for (auto& one : waiting_) {
             if (!one.empty()) return one.pop();
+        }
+        return nullptr;
+    }
+    Task* steal(std::size_t) override {
+        for (auto& one : waiting_) {
+            if (Task* found = one.pop_if(is_new); found != nullptr) return found;
         }
         return nullptr;
     }
@@ -162,6 +192,7 @@ public:
         }
         return false;
     }
+    [[nodiscard]] bool reacts_to_arrivals() const override { return true; }
     [[nodiscard]] bool must_make_room(const Task& running, const Task& arrived) const override {
         return level(arrived) < level(running);
     }
@@ -171,7 +202,6 @@ private:
     static std::size_t level(const Task& task) { return std::min(static_cast<std::size_t>(task.kind), levels - 1); }
     Fifo& queue(const Task& task) { return waiting_[level(task)]; }
 
-    Nanoseconds quantum_;
     std::array<Fifo, levels> waiting_;
 };
 
@@ -188,10 +218,67 @@ public:
             !short_.empty() && (other_.empty() || short_.front()->arrival <= other_.front()->arrival);
         return short_first ? short_.pop() : other_.pop();
     }
+    Task* steal(std::size_t thief) override { return thief < workers_ ? short_.pop() : pick(thief, 0); }
+    [[nodiscard]] bool accepts(std::size_t worker, const Task& task) const override {
+        return worker >= workers_ || task.kind == 0;
+    }
 
 private:
     std::size_t workers_;
     Fifo short_, other_;
+};
+
+/// Requests of kind 0 as under two queues; others, the best effort, in the time that is left, and in a share of all
+/// time while they wait. A request of kind 0 cuts them at once, unless they have that share to get.
+class BestEffort final : public Policy {
+public:
+    BestEffort(Nanoseconds quantum, Nanoseconds hard_quantum, double share)
+        : Policy(quantum), hard_quantum_(hard_quantum), share_(share) {}
+
+    void arrive(Task& task, Nanoseconds now) override {
+        if (task.kind > 0 && others_.empty()) since_ = now;
+        (task.kind == 0 ? new_ : others_).push(task);
+    }
+    void preempted(Task& task, Nanoseconds now) override {
+        if (task.kind == 0) cut_.push(task);
+        else arrive(task, now);
+    }
+    Task* pick(std::size_t, Nanoseconds now) override {
+        const bool is_due = is_owed(now);
+        if (!is_due && !new_.empty()) return new_.pop();
+        if (!is_due && !cut_.empty()) return cut_.pop();
+        if (others_.empty()) return nullptr;
+        // A slice is paid for when it is given, from what has come in while somebody waited.
+        owed_ = std::max(owed(now) - static_cast<double>(turn()), 0.0);
+        since_ = now;
+        Task* task = others_.pop();
+        task->key = is_due ? 1 : 0;
+        return task;
+    }
+    Task* steal(std::size_t) override { return new_.empty() ? others_.pop_if(is_new) : new_.pop(); }
+    [[nodiscard]] Nanoseconds slice(const Task& task) const override { return task.kind == 0 ? quantum_ : turn(); }
+    [[nodiscard]] bool is_worth_preempting(const Task& running, Nanoseconds now) const override {
+        if (running.kind > 0) return !new_.empty() || !cut_.empty() || !others_.empty();
+        return !new_.empty() || is_owed(now) || (!cut_.empty() && now - running.started >= hard_quantum_);
+    }
+    [[nodiscard]] bool reacts_to_arrivals() const override { return true; }
+    [[nodiscard]] bool must_make_room(const Task& running, const Task& arrived) const override {
+        return arrived.kind == 0 && running.kind > 0 && running.key == 0;
+    }
+
+private:
+    /// Of best effort, also where others are never cut.
+    [[nodiscard]] Nanoseconds turn() const { return std::min(quantum_, hard_quantum_); }
+    [[nodiscard]] double owed(Nanoseconds now) const { return owed_ + share_ * static_cast<double>(now - since_); }
+    [[nodiscard]] bool is_owed(Nanoseconds now) const {
+        return !others_.empty() && share_ > 0.0 && owed(now) >= static_cast<double>(turn());
+    }
+
+    Nanoseconds hard_quantum_;
+    double share_;
+    double owed_ = 0.0;      // ns that the best effort has to get
+    Nanoseconds since_ = 0;  // as of when
+    Fifo new_, cut_, others_;
 };
 
 enum class PolicyKind : std::uint8_t {
@@ -203,7 +290,10 @@ enum class PolicyKind : std::uint8_t {
     earliest_deadline,
     kind_priority,
     reserved,
+    best_effort,
 };
+
+inline constexpr auto last_policy = PolicyKind::best_effort;
 
 struct PolicySettings {
     PolicyKind kind = PolicyKind::two_queue;
@@ -211,6 +301,7 @@ struct PolicySettings {
     Nanoseconds hard_quantum = 500'000;
     Nanoseconds patience = unlimited;
     std::size_t reserved = 1;
+    double share = 0.05;  // of the best effort
 };
 
 inline std::unique_ptr<Policy> make_policy(const PolicySettings& settings) {
@@ -224,6 +315,8 @@ inline std::unique_ptr<Policy> make_policy(const PolicySettings& settings) {
         case PolicyKind::earliest_deadline: return std::make_unique<EarliestDeadline>();
         case PolicyKind::kind_priority: return std::make_unique<KindPriority>(settings.quantum);
         case PolicyKind::reserved: return std::make_unique<Reserved>(settings.reserved);
+        case PolicyKind::best_effort:
+            return std::make_unique<BestEffort>(settings.quantum, settings.hard_quantum, settings.share);
     }
     throw std::invalid_argument("no such policy");
 }

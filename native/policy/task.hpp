@@ -23,7 +23,7 @@ struct Task {
     Nanoseconds started = 0;       // when it was last given a worker
     std::int32_t kind = 0;         // of request, such as GET or SCAN
     std::int32_t preemptions = 0;
-    void* owner = nullptr;  // of whoever drives the policy
+    bool has_begun = false;  // then it stays on its worker
 
     // Of the queue that holds it.
     Task* next = nullptr;
@@ -53,6 +53,20 @@ public:
         return task;
     }
 
+    /// The first one that passes a test.
+    template <typename Test>
+    Task* pop_if(Test&& test) {
+        Task* before = nullptr;
+        for (Task* task = first_; task != nullptr; before = task, task = task->next) {
+            if (!test(*task)) continue;
+            (before == nullptr ? first_ : before->next) = task->next;
+            if (last_ == task) last_ = before;
+            --size_;
+            return task;
+        }
+        return nullptr;
+    }
+
 private:
     Task* first_ = nullptr;
     Task* last_ = nullptr;
@@ -72,28 +86,43 @@ public:
         task.order = ++pushed_;
         std::size_t at = heap_.size();
         heap_.push_back(&task);
+        rise(at, task);
+    }
+
+    Task* pop() { return heap_.empty() ? nullptr : take(0); }
+
+    /// Of those that pass a test the first.
+    template <typename Test>
+    Task* pop_if(Test&& test) {
+        std::size_t found = heap_.size();
+        for (std::size_t i = 0; i < heap_.size(); ++i) {
+            if (test(*heap_[i]) && (found == heap_.size() || is_before(*heap_[i], *heap_[found]))) found = i;
+        }
+        return found == heap_.size() ? nullptr : take(found);
+    }
+
+private:
+    static bool is_before(const Task& a, const Task& b) { return a.key != b.key ? a.key < b.key : a.order < b.order; }
+
+    void rise(std::size_t at, Task& task) {
         for (std::size_t up = 0; at > 0 && is_before(task, *heap_[up = (at - 1) / 2]); at = up) heap_[at] = heap_[up];
         heap_[at] = &task;
     }
 
-    Task* pop() {
-        if (heap_.empty()) return nullptr;
-        Task* least = heap_.front();
+    Task* take(std::size_t at) {
+        Task* taken = heap_[at];
         Task* moved = heap_.back();
         heap_.pop_back();
-        std::size_t at = 0;
-        for (std::size_t below = 1; below < heap_.size(); below = 2 * at + 1) {
+        if (at == heap_.size()) return taken;
+        for (std::size_t below = 2 * at + 1; below < heap_.size(); below = 2 * at + 1) {
             if (below + 1 < heap_.size() && is_before(*heap_[below + 1], *heap_[below])) ++below;
             if (!is_before(*heap_[below], *moved)) break;
             heap_[at] = heap_[below];
             at = below;
         }
-        if (!heap_.empty()) heap_[at] = moved;
-        return least;
+        rise(at, *moved);
+        return taken;
     }
-
-private:
-    static bool is_before(const Task& a, const Task& b) { return a.key != b.key ? a.key < b.key : a.order < b.order; }
 
     std::vector<Task*> heap_;
     std::uint64_t pushed_ = 0;

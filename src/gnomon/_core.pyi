@@ -116,6 +116,11 @@ class Mechanism:
 
     def __init__(self, *, cost_ns: int = 0, dispatch_ns: int = 0, late_ns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None: ...
 
+class Scheduling:
+    """A scheduling policy."""
+
+    def __init__(self, *, rule: int, quantum: int = 9223372036854775807, hard_quantum: int = 500000, patience: int = 9223372036854775807, reserved: int = 0, share: float = 0.0) -> None: ...
+
 class CoreRun:
     """Latency of each request, and what was lost."""
 
@@ -132,8 +137,151 @@ class CoreRun:
     @property
     def asked(self) -> int: ...
 
-def run_cores(*, requests: CoreRequests, mechanism: Mechanism, workers: int, policy: int, quantum: int, hard_quantum: int, patience: int, reserved: int, seed: int) -> CoreRun:
+    def take_quanta(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+class QuantumController:
+    """Chooses a quantum by what it is told of the last requests."""
+
+    def __init__(self, *, is_paper: bool, scheduling: Scheduling, mechanism: Mechanism) -> None: ...
+
+    def decide(self, *, period: int, arrivals: int, in_hand: int, workers: int, service: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> tuple: ...
+
+def run_cores(*, requests: CoreRequests, mechanism: Mechanism, scheduling: Scheduling, workers: int, is_shared: bool, control: int, control_period: int, seed: int) -> CoreRun:
     """Requests on workers under a scheduling policy."""
+
+def thread_sources() -> list:
+    """
+    Preemption sources: name, what it does, whether functions poll, whether a core is burnt, why it cannot be had.
+    """
+
+def thread_clock_ns() -> int:
+    """The clock of deadlines."""
+
+class Calibration:
+    """What a preemption source costs here."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def why_not(self) -> str: ...
+
+    @property
+    def cost_ns(self) -> int: ...
+
+    @property
+    def cost_runs(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def late_ns(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def per_s(self) -> float: ...
+
+    @property
+    def slowdown(self) -> float: ...
+
+    @property
+    def quantum_ns(self) -> int: ...
+
+    @property
+    def has_priority(self) -> bool: ...
+
+def calibrate_source(*, name: str, worker_cpu: int, timer_cpu: int, realtime: int, quantum: int, duration: int, repeats: int) -> Calibration:
+    """Measures a preemption source."""
+
+def choose_source(polls: bool) -> tuple:
+    """The cheapest source here, and why."""
+
+def measure_switch_ns(*, cpu: int, realtime: int) -> float:
+    """A switch between two stacks, in ns."""
+
+class Interruptions:
+    """Times in which a thread did not run."""
+
+    @property
+    def watched_ns(self) -> int: ...
+
+    @property
+    def length_ns(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+def measure_interruptions(*, cpu: int, realtime: int, duration: int) -> Interruptions:
+    """How often a thread is interrupted."""
+
+class Burst:
+    """Requests that ran on real threads."""
+
+    def take_latency(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    def take_preemptions(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    def take_attained(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def longest_gap(self) -> int: ...
+
+    @property
+    def longest_stall(self) -> int: ...
+
+    @property
+    def outside(self) -> int: ...
+
+    @property
+    def stolen(self) -> int: ...
+
+    @property
+    def no_realtime(self) -> int: ...
+
+def run_burst(*, source: str, requests: CoreRequests, scheduling: Scheduling, workers: int, cpus: Sequence[int], timer_cpu: int, realtime: int) -> Burst:
+    """Plays requests on real threads."""
+
+class EndedTasks:
+    """Tasks that ended."""
+
+    @property
+    def task(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]: ...
+
+    @property
+    def status(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def result(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def arrival(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def begun(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def ended(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def attained(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def preemptions(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+class ThreadPool:
+    """Workers that run native functions, preemptively."""
+
+    def __init__(self, *, scheduling: Scheduling, workers: int, source: str, polls: bool, max_tasks: int, stack_bytes: int, control: int, cpus: Sequence[int], timer_cpu: int, realtime: int) -> None: ...
+
+    def submit(self, *, function: int, argument: int, kind: int, hint: int, deadline: int) -> int: ...
+
+    def cancel(self, task: int) -> bool: ...
+
+    def stop(self, drain: bool) -> None: ...
+
+    def take_ended(self) -> EndedTasks: ...
+
+    def stats(self) -> dict: ...
+
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def why(self) -> str: ...
 
 class MeshInput:
     """An application as columns."""

@@ -31,6 +31,66 @@ def test_a_page_has_a_chart_for_each_class(tmp_path, capsys):
     assert "p99 of long" in text
 
 
+@pytest.fixture
+def times(tmp_path):
+    path = tmp_path / "times.csv"
+    rows = ["GET,0.005"] * 1990 + ["SCAN,0.5"] * 10
+    path.write_text("op,service_ms\n" + "\n".join(rows) + "\n")
+    return path
+
+
+def test_samples_answer_whether_preemption_would_help(capsys, times):
+    got = answer(capsys, "threads", "simulate", "--samples", times, *QUICK)
+    assert got["figures"]["answer"] == "yes"
+    assert {one["load"] for one in got["cells"]} == {0.5, 0.7, 0.9}
+    assert {one["quantum_us"] for one in got["cells"]} == {None, 6.5, 16, 40, 100, 250}
+    assert set(got["cells"][0]["classes"]) == {"GET", "SCAN"}
+    assert got["samples"]["count"] == 2000
+    assert got["samples"]["classes"] == ["GET", "SCAN"]
+    assert got["samples"]["is_latency"] is False
+    assert any("p99.9" in note for note in got["samples"]["notes"])
+    assert got["advice"][1]["price"]["SCAN"] > got["advice"][1]["price"]["GET"]
+
+
+def test_the_sentence_of_the_answer(capsys, monkeypatch, times):
+    monkeypatch.setenv("COLUMNS", "300")
+    assert main(["threads", "simulate", "--samples", str(times), "--load", "0.7", *QUICK]) == 0
+    out = capsys.readouterr().out
+    assert "Would preemption help this service" in out
+    line = next(line for line in out.splitlines() if line.startswith("Preempt?"))
+    assert "yes" in line
+    assert "takes the p99 of all requests from" in line
+    assert "and the p99 of SCAN from" in line
+
+
+def test_what_is_given_goes_before_what_is_derived(capsys, times):
+    got = answer(capsys, "threads", "simulate", "--samples", times, "--unit", "us", "--load", "0.6",
+                 "--quantum", "1,2", *QUICK)  # fmt: skip
+    assert {one["load"] for one in got["cells"]} == {0.6}
+    assert {one["quantum_us"] for one in got["cells"]} == {None, 1, 2}
+    assert got["cells"][0]["classes"]["SCAN"]["p50_us"] < 10  # half a microsecond now
+
+
+def test_samples_and_their_options(capsys, times, tmp_path):
+    assert "two workloads" in refused(
+        capsys, "threads", "simulate", "--samples", times, "--workload", "A2"
+    )
+    assert "--unit us without --samples" in refused(capsys, "threads", "simulate", "--unit", "us")
+    assert "--service web without" in refused(capsys, "threads", "simulate", "--service", "web")
+    assert "check the path" in refused(capsys, "threads", "simulate", "--samples", tmp_path / "no")
+    assert "no --service" in refused(
+        capsys, "threads", "simulate", "--samples", times, "--service", "web"
+    )
+    (tmp_path / "bare").write_text("5\n6\n")
+    assert "--unit ns, us, ms or s" in refused(
+        capsys, "threads", "simulate", "--samples", tmp_path / "bare"
+    )
+    (tmp_path / "slow.csv").write_text("service_s\n50000\n60000\n")
+    assert "--requests 10000" in refused(
+        capsys, "threads", "simulate", "--samples", tmp_path / "slow.csv", "--on", "serial"
+    )
+
+
 def test_policies_are_listed(capsys):
     assert main(["threads", "policies"]) == 0
     assert "two-queue" in capsys.readouterr().out

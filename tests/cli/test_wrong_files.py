@@ -56,6 +56,7 @@ WORDS = {
     "services collect": "services collect FILE -o made",
     "services control --app": "services control --app FILE --prometheus http://127.0.0.1:9",
     "services decisions --app": "services decisions FILE --app FILE",
+    "threads simulate --samples": "threads simulate --samples FILE",
     "carbon buy --fleet": "carbon buy --fleet FILE --candidate x --zone DE",
     "carbon buy --candidate": "carbon buy --fleet bundled:mit-740 --candidate FILE --zone DE",
 }

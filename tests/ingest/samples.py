@@ -12,6 +12,7 @@ import pytest
 
 from gnomon.graph import WorkGraph
 from gnomon.sim import replay
+from tests.ingest.service_samples.encode import as_log
 
 __all__ = ["FILES", "FOLDERS", "otlp", "otlp_protobuf", "write_sample"]
 
@@ -203,6 +204,17 @@ TEXTS = {
     "  - {machine: Silver-4216, count: 59, bought: 2020}\n"
     "  - {name: own, count: 10, cores: 64, threads: 128, idle_w: 120, peak_w: [400, 450, 520],\n"
     "     embodied_kg: [900, 1300, 2000], life_years: 6}\n",
+    "hdr-log": as_log(("GET", {5_000: 995, 5_200: 40}), ("SCAN", {500_000: 5})),
+    "percentiles": "       Value   Percentile   TotalCount 1/(1-Percentile)\n\n"
+    "       1.000     0.000000            1         1.00\n"
+    "       2.000     0.500000           50         2.00\n"
+    "      50.000     1.000000          100          inf\n"
+    "#[Mean    =       25.990, StdDeviation   =       24.000]\n"
+    "#[Max     =       50.000, Total count    =          100]\n",
+    "load-test": "timeStamp,elapsed,label,responseCode,success,Latency\n"
+    "1662749136019,170,get page,200,true,162\n1662749136237,43,post,500,false,43\n"
+    "1662749136281,12,post,200,true,12\n",
+    "sample-table": "class,service_us,size\nGET,5,1\nSCAN,400,2\nGET,5.5,1\n",
     "json": '{"answer": 42}\n',
     "csv": "left,right\nup,down\n",
 }

@@ -2,6 +2,7 @@
 
 #include <deque>
 
+#include "engine/cores/quantum.hpp"
 #include "engine/rng.hpp"
 
 namespace gnomon {
@@ -23,13 +24,50 @@ struct Worker {
     Nanoseconds since = 0;  // `attained` is as of then
     Nanoseconds at = unlimited;
     Next next = Next::idle;
+    std::size_t in_hand = 0;  // waiting in its own queue, or running
+};
+
+/// What a controller is told: the service times of the last requests that ended, and how many came.
+class Watch {
+public:
+    explicit Watch(const Control& control)
+        : control_(control), at_(control.controller ? control.period_ns : unlimited) {}
+
+    [[nodiscard]] Nanoseconds at() const { return at_; }
+    void arrived() { ++arrivals_; }
+    void ended(Nanoseconds service) {
+        if (control_.controller == nullptr) return;
+        if (service_.size() < last) service_.push_back(service);
+        else service_[ended_++ % last] = service;
+    }
+    Nanoseconds decide(std::uint64_t in_hand, std::size_t workers) {
+        const auto choice =
+            control_.controller->decide({control_.period_ns, std::exchange(arrivals_, 0), in_hand, workers, service_});
+        at_ += control_.period_ns;
+        return choice.quantum;
+    }
+
+private:
+    static constexpr std::size_t last = 2048;
+    Control control_;
+    Nanoseconds at_;
+    std::uint64_t arrivals_ = 0;
+    std::size_t ended_ = 0;
+    std::vector<std::int64_t> service_;
 };
 
 class Simulation {
 public:
-    Simulation(const CoreRequests& requests, std::size_t workers, threads::Policy& policy, const Mechanism& mechanism,
-               std::uint64_t seed)
-        : requests_(requests), policy_(policy), mechanism_(mechanism), workers_(workers), rng_(seed) {
+    Simulation(const CoreRequests& requests, std::size_t workers,
+               std::span<const std::unique_ptr<threads::Policy>> policies, const Mechanism& mechanism,
+               std::uint64_t seed, const Control& control)
+        : requests_(requests),
+          policies_(policies),
+          is_shared_(policies.size() == 1),
+          mechanism_(mechanism),
+          workers_(workers),
+          rng_(seed),
+          watch_(control) {
         result_.latency.resize(requests.arrival.size());
         result_.preemptions.resize(requests.arrival.size());
     }
@@ -39,7 +77,9 @@ public:
         for (;;) {
             const Nanoseconds arrival = arrived < requests_.arrival.size() ? requests_.arrival[arrived] : unlimited;
             const std::size_t w = earliest();
-            if (workers_[w].at <= arrival) {
+            if (watch_.at() < std::min(workers_[w].at, arrival) && arrival != unlimited) {
+                control();
+            } else if (workers_[w].at <= arrival) {
                 if (workers_[w].next == Next::idle) break;
                 act(w);
             } else {
@@ -50,6 +90,14 @@ public:
     }
 
 private:
+    threads::Policy& policy(std::size_t w) { return *policies_[is_shared_ ? 0 : w]; }
+
+    void control() {
+        const auto in_hand = made_.size() - free_.size();
+        result_.quanta.push_back(watch_.decide(in_hand, workers_.size()));
+        for (const auto& one : policies_) one->set_quantum(result_.quanta.back());
+    }
+
     [[nodiscard]] std::size_t earliest() const {
         std::size_t found = 0;
         for (std::size_t w = 1; w < workers_.size(); ++w) {
@@ -74,9 +122,10 @@ private:
     }
 
     /// Its end, or the end of its slice, whichever comes first.
-    void plan(Worker& worker) {
+    void plan(std::size_t w) {
+        Worker& worker = workers_[w];
         const Nanoseconds end = worker.since + worker.running->service - worker.running->attained;
-        const Nanoseconds slice_end = later(worker.since, policy_.slice(*worker.running));
+        const Nanoseconds slice_end = later(worker.since, policy(w).slice(*worker.running));
         worker.next = end <= slice_end ? Next::complete : Next::ask;
         worker.at = std::min(end, slice_end);
     }
@@ -90,7 +139,8 @@ private:
 
     void take(std::size_t w, Nanoseconds now) {
         Worker& worker = workers_[w];
-        worker.running = static_cast<Request*>(policy_.pick(w, now));
+        worker.running = static_cast<Request*>(policy(w).pick(w, now));
+        if (worker.running == nullptr && steal(w, now)) worker.running = static_cast<Request*>(policy(w).pick(w, now));
         if (worker.running == nullptr) {
             worker.next = Next::idle;
             worker.at = unlimited;
@@ -99,7 +149,22 @@ private:
         result_.lost += mechanism_.dispatch_ns;
         worker.since = now + mechanism_.dispatch_ns;
         worker.running->started = worker.since;
-        plan(worker);
+        worker.running->has_begun = true;
+        plan(w);
+    }
+
+    bool steal(std::size_t thief, Nanoseconds now) {
+        if (is_shared_) return false;
+        for (std::size_t w = 0; w < workers_.size(); ++w) {
+            if (w == thief || workers_[w].in_hand == 0) continue;
+            Task* stolen = policies_[w]->steal(thief);
+            if (stolen == nullptr) continue;
+            --workers_[w].in_hand;
+            ++workers_[thief].in_hand;
+            policies_[thief]->arrive(*stolen, now);
+            return true;
+        }
+        return false;
     }
 
     void act(std::size_t w) {
@@ -110,13 +175,13 @@ private:
             case Next::complete: return complete(w, now);
             case Next::ask:
                 ++result_.asked;
-                if (policy_.is_worth_preempting(*worker.running, now)) stop_later(worker, now);
-                else plan(worker);
+                if (policy(w).is_worth_preempting(*worker.running, now)) stop_later(worker, now);
+                else plan(w);
                 return;
             case Next::stop:
                 ++worker.running->preemptions;
                 result_.lost += mechanism_.cost_ns;
-                policy_.preempted(*worker.running, now);
+                policy(w).preempted(*worker.running, now);
                 worker.running = nullptr;
                 worker.next = Next::take;
                 worker.at = now + mechanism_.cost_ns;
@@ -131,6 +196,8 @@ private:
         result_.latency[done.number] = now - done.arrival;
         result_.preemptions[done.number] = done.preemptions;
         result_.end = std::max(result_.end, now);
+        watch_.ended(done.service);
+        if (!is_shared_) --workers_[w].in_hand;
         free_.push_back(&done);
         take(w, now);
     }
@@ -144,7 +211,13 @@ private:
         if (!requests_.kind.empty()) made.kind = requests_.kind[number];
         if (!requests_.hint.empty()) made.hint = requests_.hint[number];
         if (!requests_.deadline.empty()) made.deadline = requests_.deadline[number];
-        policy_.arrive(made, made.arrival);
+        watch_.arrived();
+        is_shared_ ? share(made) : give(made);
+    }
+
+    /// Into the queue of all workers.
+    void share(Request& made) {
+        policies_[0]->arrive(made, made.arrival);
         for (std::size_t w = 0; w < workers_.size(); ++w) {
             if (workers_[w].next != Next::idle) continue;
             take(w, made.arrival);
@@ -152,13 +225,31 @@ private:
         }
         Worker* victim = nullptr;
         for (auto& worker : workers_) {
-            if (worker.running == nullptr || worker.next == Next::stop) continue;
-            settle(worker, made.arrival);
-            if (!policy_.must_make_room(*worker.running, made)) continue;
+            if (!can_make_room(worker, *policies_[0], made)) continue;
             // Of two the one that would make room for the other.
-            if (victim == nullptr || policy_.must_make_room(*worker.running, *victim->running)) victim = &worker;
+            if (victim == nullptr || policies_[0]->must_make_room(*worker.running, *victim->running)) victim = &worker;
         }
         if (victim != nullptr) stop_later(*victim, made.arrival);
+    }
+
+    /// Into the queue of the worker with the least to do.
+    void give(Request& made) {
+        std::size_t least = workers_.size();
+        for (std::size_t w = 0; w < workers_.size(); ++w) {
+            const bool is_less = least == workers_.size() || workers_[w].in_hand < workers_[least].in_hand;
+            if (is_less && policies_[w]->accepts(w, made)) least = w;
+        }
+        Worker& worker = workers_[least];
+        ++worker.in_hand;
+        policies_[least]->arrive(made, made.arrival);
+        if (worker.next == Next::idle) take(least, made.arrival);
+        else if (can_make_room(worker, *policies_[least], made)) stop_later(worker, made.arrival);
+    }
+
+    bool can_make_room(Worker& worker, const threads::Policy& policy, const Request& made) {
+        if (worker.running == nullptr || worker.next == Next::stop) return false;
+        settle(worker, made.arrival);
+        return policy.must_make_room(*worker.running, made);
     }
 
     Request& fresh() {
@@ -169,20 +260,23 @@ private:
     }
 
     const CoreRequests& requests_;
-    threads::Policy& policy_;
+    std::span<const std::unique_ptr<threads::Policy>> policies_;
+    bool is_shared_;
     const Mechanism& mechanism_;
     std::vector<Worker> workers_;
     std::deque<Request> made_;  // addresses stay
     std::vector<Request*> free_;
     Rng rng_;
+    Watch watch_;
     CoreRun result_;
 };
 
 }  // namespace
 
-CoreRun run_cores(const CoreRequests& requests, std::size_t workers, threads::Policy& policy,
-                  const Mechanism& mechanism, std::uint64_t seed) {
-    return Simulation(requests, workers, policy, mechanism, seed).run();
+CoreRun run_cores(const CoreRequests& requests, std::size_t workers,
+                  std::span<const std::unique_ptr<threads::Policy>> policies, const Mechanism& mechanism,
+                  std::uint64_t seed, const Control& control) {
+    return Simulation(requests, workers, policies, mechanism, seed, control).run();
 }
 
 }  // namespace gnomon

@@ -6,9 +6,13 @@
 //    and loses `cost_ns`. A request that ends before is not cut. Otherwise a new slice begins.
 //  - An arrival that finds every worker busy may make one of them stop at once, with the same lateness
 //    and cost.
+//  - With one policy object all workers share a queue. With one each, a request goes to the worker with the
+//    least to do, and a worker without work takes requests that have not begun from others.
 #pragma once
 
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "policy/policy.hpp"
 
@@ -28,15 +32,28 @@ struct Mechanism {
     std::span<const std::int64_t> late_ns;  // samples, drawn one after the other; empty: never late
 };
 
+namespace threads {
+class QuantumController;
+}
+
+/// A controller that sets the quantum of all policies again and again.
+struct Control {
+    threads::QuantumController* controller = nullptr;
+    std::int64_t period_ns = 100'000'000;
+};
+
 struct CoreRun {
     std::vector<std::int64_t> latency;  // of each request
     std::vector<std::int32_t> preemptions;
-    std::int64_t end = 0;    // of the last request
-    std::int64_t lost = 0;   // to preemptions and dispatch, of all workers
-    std::int64_t asked = 0;  // ends of slices at which the policy was asked
+    std::int64_t end = 0;              // of the last request
+    std::int64_t lost = 0;             // to preemptions and dispatch, of all workers
+    std::int64_t asked = 0;            // ends of slices at which the policy was asked
+    std::vector<std::int64_t> quanta;  // that the controller chose, one a period
 };
 
-CoreRun run_cores(const CoreRequests& requests, std::size_t workers, threads::Policy& policy,
-                  const Mechanism& mechanism, std::uint64_t seed);
+/// One policy, or one for each worker.
+CoreRun run_cores(const CoreRequests& requests, std::size_t workers,
+                  std::span<const std::unique_ptr<threads::Policy>> policies, const Mechanism& mechanism,
+                  std::uint64_t seed, const Control& control = {});
 
 }  // namespace gnomon

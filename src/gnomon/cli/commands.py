@@ -15,7 +15,7 @@ NOUNS = {
     "aibench": "Hand over an AI workload without the model: benchmarks from execution traces.",
     "batch": "When should which stage run, given the grid? Spark jobs, PCAPS and CAP.",
     "services": "How little CPU meets this SLA? Microservices: simulator, process lab, managers.",
-    "threads": "Which policy and quantum keep the short requests short? Preemption, simulated.",
+    "threads": "Which policy and quantum keep short requests short? Simulator and C library.",
     "carbon": "What does it emit, and which number should I minimise? Grids, accounts, placement.",
 }
 VERBS = {

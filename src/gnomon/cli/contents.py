@@ -181,6 +181,22 @@ def _spans(spans: Any) -> Contents:
     ]
 
 
+def _samples(samples: Any) -> Facts:
+    import numpy as np
+
+    from gnomon.units import format_duration
+
+    order = np.argsort(samples.time_ns)
+    reached = np.cumsum(samples.counts[order]) / len(samples)
+    facts: Facts = {"samples": len(samples)}
+    for name, share in (("p50", 0.5), ("p99", 0.99), ("longest", 1.0)):
+        at = min(int(np.searchsorted(reached, share)), len(order) - 1)
+        facts[name] = format_duration(int(samples.time_ns[order[at]]))
+    if len(samples.kinds) > 1:
+        facts["classes"] = ", ".join(samples.kinds)
+    return facts | {"notes": " ".join(samples.notes)}
+
+
 def _application(app: Any) -> Facts:
     calls = sum(1 for one in app.classes.values() for _ in one.call.walk())
     return {
@@ -235,6 +251,7 @@ def _left_out(counts: Any) -> dict[str, str]:
 _FACTS: dict[str, Callable[[Any], Facts]] = {
     **dict.fromkeys(("jax-trace", "viztracer", "chrome-trace"), _chrome),
     **dict.fromkeys(("intensity-json", "intensity-csv"), _intensity),
+    **dict.fromkeys(("hdr-log", "percentiles", "load-test", "sample-table"), _samples),
     "execution-trace": lambda trace: {
         "schema": trace.schema, "nodes": len(trace.nodes), "groups": len(trace.groups),
     },
@@ -255,4 +272,5 @@ _TABLES: dict[str, Callable[[Any], Contents]] = {
 }  # fmt: skip
 _PARTLY_READ = (
     "sacct", "job-table", "power-series", "intensity-json", "intensity-csv", "signal-csv",
+    "hdr-log", "percentiles", "load-test", "sample-table",
 )  # fmt: skip

@@ -75,11 +75,13 @@ _GRID = ("carbon signal --file", "carbon account --signal", "carbon place --sign
 _FLEET = ("carbon place --fleet", "carbon account --machines", "carbon buy --fleet",
           "carbon buy --candidate")  # fmt: skip
 _ARROW = ("report", "compare", "export", "carbon account")
-_SERVICES = ("services import", "services plan --traces")
+_TIMES = ("threads simulate --samples",)
+_SERVICES = ("services import", "services plan --traces", *_TIMES)
 _APPLICATION = ("services simulate", "services compare", "services lab", "services explore",
                 "services plan", "services collect", "services control --app",
                 "services decisions --app")  # fmt: skip
 _SPANS = f"{_INGEST}spans."
+_SAMPLES = f"{_INGEST}samples."
 
 #: In the order in which they are tried; of two that fit, the first counts.
 FORMATS: tuple[Format, ...] = (
@@ -135,6 +137,20 @@ FORMATS: tuple[Format, ...] = (
         f"{_INGEST}intensity.answers:looks_like_intensity",
         f"{_INGEST}intensity.files:read_intensity", _GRID,
         "*.json of Electricity Maps, WattTime, Great Britain, Carbon Aware SDK",
+    ),
+    Format(
+        "hdr-log", "HdrHistogram log", f"{_SAMPLES}hdr_log:is_hdr_log",
+        f"{_SAMPLES}read:read_samples", _TIMES, "*.hlog of jHiccup, YCSB, cassandra-stress",
+    ),
+    Format(
+        "percentiles", "HdrHistogram percentile distribution",
+        f"{_SAMPLES}percentiles:is_percentiles", f"{_SAMPLES}read:read_samples", _TIMES,
+        "*.hgrm, the output of wrk2 --latency",
+    ),
+    Format(
+        "load-test", "table of a load test", f"{_SAMPLES}table:is_load_test",
+        f"{_SAMPLES}read:read_samples", _TIMES,
+        "*.jtl of JMeter, *.csv of k6, hey and vegeta, ab -g",
     ),
     Format(
         "fleet", "fleet of machines (YAML)", "",
@@ -245,6 +261,11 @@ FORMATS: tuple[Format, ...] = (
         is_vague=True,
     ),
     Format("json", "JSON file of no known kind", "", is_vague=True),
+    Format(
+        "sample-table", "table of measured times (CSV)", f"{_SAMPLES}table:looks_like_samples",
+        f"{_SAMPLES}read:read_samples", _TIMES, "*.csv with a column such as service_us",
+        is_vague=True,
+    ),
     Format("csv", "table of no known kind (CSV)", "", is_vague=True),
 )  # fmt: skip
 _UNKNOWN = Format("unknown", "file of no known kind", "", is_vague=True)
@@ -310,7 +331,8 @@ def check_input(path: str | os.PathLike[str] | None, command: str) -> None:
     if kind.is_vague or command in kind.commands:
         return
     # A table may pass for two kinds: one that the command takes is enough.
-    if not any(_recognises(one, place) for one in with_command(command)):
+    clear = (one for one in with_command(command) if not one.is_vague)
+    if not any(_recognises(one, place) for one in clear):
         raise InputError(f"this is {kind.about}", where=str(path), hint=kind.used_by)
 
 

@@ -93,8 +93,39 @@ def test_measured_samples_are_drawn_from_again():
         Workload.from_samples("server", np.array([5, 0]))
 
 
+def test_counts_are_as_good_as_samples():
+    """A histogram of 10^8 requests is drawn from like the requests themselves."""
+    values, counts = np.array([5_000, 400_000]), np.array([99 * 10**6, 10**6])
+    workload = Workload.from_samples("server", values, counts=counts)
+    assert [(kind.name, kind.share) for kind in workload.phases[0]] == [
+        ("long", 0.01),
+        ("short", 0.99),
+    ]
+    requests = workload.requests(0.5, count=100_000)
+    assert np.mean(requests.service_ns == 400_000) == pytest.approx(0.01, abs=0.002)
+    one = Workload.from_samples("server", values, np.array(["x", "x"]), counts)
+    assert np.mean(one.requests(0.5, count=100_000).service_ns) == pytest.approx(8_950, rel=0.05)
+    assert one.phases[0][0].mean_us == pytest.approx(8.95)
+
+
+def test_runs_of_centuries_are_refused():
+    slow = Workload.from_samples("server", np.array([10**13, 2 * 10**13]))
+    with pytest.raises(InputError, match="centuries; simulate fewer"):
+        slow.requests(0.5, count=1_000_000)
+    assert slow.requests(0.5, count=10_000).arrival_ns[-1] > 0
+
+
 @pytest.mark.parametrize("spec", ["rr?quantum_us=0", "rr?quantum_us=nan", "two-queue?patience_us=-1",
                                   "reserved?workers=0", "rr?quantum=5", "fifo"])  # fmt: skip
 def test_wrong_policies_get_a_line(spec):
     with pytest.raises(InputError):
         thread_policies.create(spec)
+
+
+def test_a_hard_quantum_does_not_hide_the_quantum():
+    from gnomon.systems.threads.study import with_quanta
+
+    assert with_quanta("two-queue?hard_quantum_us=100", [5.0]) == [
+        "two-queue?hard_quantum_us=100&quantum_us=5"
+    ]
+    assert with_quanta("rr?quantum_us=7", [5.0]) == ["rr?quantum_us=7"]

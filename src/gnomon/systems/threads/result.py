@@ -7,24 +7,35 @@ from typing import Any
 
 import msgspec
 
+from gnomon.ingest.samples.samples import Samples
 from gnomon.report import Chart, Figure, Line, LineChart, Manifest, Result
+from gnomon.systems.threads.measured import best_for_short, caveats_of
 from gnomon.systems.threads.study import Advice, Cell, Setting
 from gnomon.table import Table
+from gnomon.units import format_duration
 
 _US = {"p50_us": "us", "p99_us": "us", "p999_us": "us", "quantum_us": "us", "lost_pct": "%"}
+#: Of loads at which preemption is worth it, the answer is about the one next to this.
+_USUAL_LOAD = 0.7
 
 
 def to_result(
     setting: Setting, source: str, cells: Sequence[Cell], advice: Sequence[Advice], *,
-    command: str = "", sources: Sequence[str] = (),
+    command: str = "", sources: Sequence[str] = (), samples: Samples | None = None,
 ) -> Result:  # fmt: skip
-    """Latencies of every policy, and what to choose at each load."""
+    """Latencies of every policy, and what to choose at each load.
+
+    Args:
+        samples: What the workload is made of, where it was measured.
+    """
     workload, how = setting.workload, setting.mechanism
     late_us = sum(how.late_ns) / max(len(how.late_ns), 1) / 1e3
     return Result(
         "threads", "simulate", f"{workload.name} on {_count(setting.workers, 'worker')}",
-        "Which policy and quantum keep the short requests short?",
-        figures=[_figure(one) for one in advice],
+        "Which policy and quantum keep the short requests short?" if samples is None else
+        "Would preemption help this service, and what would it cost the long requests?",
+        figures=[*([] if samples is None else [_answer(cells, advice)]),
+                 *(_figure(one) for one in advice)],
         tables=[_cell_table(cells), _class_table(cells)],
         charts=_charts(workload.kinds, cells),
         how=[
@@ -33,15 +44,28 @@ def to_result(
             f"A preemption ({source}) costs a worker {how.cost_ns / 1e3:g} us and is "
             f"{late_us:g} us late.",
             "Not worth it: no policy has a p99 of all requests that is better by a fifth.",
+            *([] if samples is None else
+              [f"Service times are drawn from {len(samples):,} samples, one by one."]),
         ],
-        notes=_notes(cells, advice),
+        notes=[*_notes(cells, advice), *measured_notes(samples)],
         manifest=Manifest.of(command, sources, seed=setting.seed),
     )  # fmt: skip
 
 
-def to_script(cells: Sequence[Cell], advice: Sequence[Advice], source: str) -> dict[str, Any]:
+def measured_notes(samples: Samples | None) -> list[str]:
+    """What was read, and what it does not support."""
+    return [] if samples is None else [*samples.notes, *caveats_of(samples)]
+
+
+def to_script(
+    cells: Sequence[Cell], advice: Sequence[Advice], source: str, samples: Samples | None = None
+) -> dict[str, Any]:
     """What `--json` promises."""
-    return {
+    measured = {} if samples is None else {
+        "samples": {"count": len(samples), "classes": list(samples.kinds),
+                    "is_latency": samples.is_latency, "notes": measured_notes(samples)},
+    }  # fmt: skip
+    return measured | {
         "cells": [_flat(one) | {"source": source} for one in cells],
         "advice": [
             {"load": one.load, "policy": one.best.policy, "quantum_us": one.best.quantum_us,
@@ -63,6 +87,40 @@ def _count(number: int, noun: str) -> str:
 
 def _choice(cell: Cell) -> str:
     return cell.policy if cell.quantum_us is None else f"{cell.policy}, {cell.quantum_us:g} us"
+
+
+def _answer(cells: Sequence[Cell], advice: Sequence[Advice]) -> Figure:
+    """Whether to preempt this service, in one sentence."""
+    worth = [one for one in advice if one.is_worth_it]
+    one = min(worth or advice, key=lambda one: abs(one.load - _USUAL_LOAD))
+    kinds = list(one.base.classes)  # shortest first
+    if worth:
+        note = _change(one.base, one.best, ["", *kinds[-1:]] if len(kinds) > 1 else [""])
+        if len(worth) < len(advice):
+            note += f"; worth it at load {', '.join(f'{one.load:g}' for one in worth)}"
+        return Figure("answer", "Preempt?", "yes", note=note)
+    note = "no policy and quantum tried makes the p99 of all requests better by a fifth"
+    # Where more than one in a hundred is long, that p99 is theirs.
+    best = best_for_short(cells, one.base) if len(kinds) > 1 else None
+    if best is None:
+        return Figure("answer", "Preempt?", "no", note=note)
+    note += f"; but {_change(one.base, best, [kinds[0], kinds[-1]])}"
+    return Figure("answer", "Preempt?", f"for {kinds[0]} alone", note=note)
+
+
+def _change(base: Cell, best: Cell, kinds: Sequence[str]) -> str:
+    """What becomes of the p99 of all requests (of no name) or of a class."""
+    quantum = f" with a quantum of {_time(best.quantum_us)}" if best.quantum_us else ""
+    changes = []
+    for kind in kinds:
+        before, after = (one.classes[kind] if kind else one.overall for one in (base, best))
+        changes.append(f"the p99 of {kind or 'all requests'} from {_time(before.p99_us)} to "
+                       f"{_time(after.p99_us)}")  # fmt: skip
+    return f"at load {best.load:g}, {best.policy}{quantum} takes {' and '.join(changes)}"
+
+
+def _time(time_us: float) -> str:
+    return format_duration(1e3 * time_us)
 
 
 def _name(one: Advice) -> str:

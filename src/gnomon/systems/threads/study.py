@@ -19,14 +19,16 @@ _WARM_UP = 0.1
 #: An improvement of the p99 below this factor is not worth a changed server.
 _WORTH = 1.25
 #: No policy without preemption is better with more of its time lost.
-_BASE = "fcfs"
+BASE = "fcfs"
 
 #: Cost and lateness of ways to preempt, in ns, as measured on a virtual machine with two cores:
 #: a flag that the request polls, a signal from a spinning thread, a timer of the kernel.
 SOURCES = {
     "none": Mechanism(),
     "safepoint": Mechanism(cost_ns=250, late_ns=(200,)),
+    "clock": Mechanism(cost_ns=100, late_ns=(40,)),
     "signal": Mechanism(cost_ns=11_000, late_ns=(15_000,)),
+    "sleeper": Mechanism(cost_ns=12_000, late_ns=(35_000,)),
     "posix_timer": Mechanism(cost_ns=26_000, late_ns=(16_000,)),
 }
 
@@ -97,7 +99,7 @@ def sweep(
     *, on: str | None = None, progress: Progress | None = None,
 ) -> list[Cell]:  # fmt: skip
     """Every policy at every load, those that have a quantum with each of them; same requests."""
-    specs = [spec for name in policies for spec in _with_quanta(name, quanta_us)]
+    specs = [spec for name in policies for spec in with_quanta(name, quanta_us)]
     items = [(load, tuple(specs)) for load in loads]
     where = on or ("serial" if len(items) == 1 else "local")
     found = pmap(functools.partial(_column, setting), items, on=where, progress=progress)
@@ -109,9 +111,9 @@ def advise(cells: Sequence[Cell]) -> list[Advice]:
     advice = []
     for load in dict.fromkeys(cell.load for cell in cells):
         mine = [cell for cell in cells if cell.load == load]
-        base = next((cell for cell in mine if cell.policy == _BASE), None)
+        base = next((cell for cell in mine if cell.policy == BASE), None)
         if base is None:
-            raise InputError("nothing to compare with", hint=f"add {_BASE} to the policies")
+            raise InputError("nothing to compare with", hint=f"add {BASE} to the policies")
         stable = [cell for cell in mine if cell.is_stable] or [base]
         best = min(stable, key=lambda cell: cell.overall.p99_us)
         if base.overall.p99_us < _WORTH * best.overall.p99_us:
@@ -124,9 +126,11 @@ def advise(cells: Sequence[Cell]) -> list[Advice]:
     return advice
 
 
-def _with_quanta(name: str, quanta_us: Sequence[float]) -> list[str]:
+def with_quanta(name: str, quanta_us: Sequence[float]) -> list[str]:
+    """A policy with each quantum, if it has one and names none."""
     policy = thread_policies.create(name)
-    if not policy.has_quantum or "quantum_us=" in name or not quanta_us:
+    given = {one.partition("=")[0] for one in name.partition("?")[2].split("&")}
+    if not policy.has_quantum or "quantum_us" in given or not quanta_us:
         return [name]
     return [f"{name}{'&' if '?' in name else '?'}quantum_us={one:g}" for one in quanta_us]
 
@@ -143,13 +147,13 @@ def _cell(setting: Setting, requests: CoreRequests, load: float, spec: str) -> C
     policy = thread_policies.create(spec)
     run = run_cores(
         requests, policy.native(None), workers=setting.workers, mechanism=setting.mechanism,
-        seed=setting.seed,
+        is_shared=False, seed=setting.seed,
     )  # fmt: skip
     assert requests.kind is not None
     counted = slice(int(_WARM_UP * len(requests)), None)
     kind, latency = requests.kind[counted], run.latency_ns[counted]
     classes = {
-        name: _latency(latency[kind == k])
+        name: latency_of(latency[kind == k])
         for k, name in enumerate(setting.workload.kinds)
         if np.any(kind == k)
     }
@@ -159,7 +163,7 @@ def _cell(setting: Setting, requests: CoreRequests, load: float, spec: str) -> C
     others = "&".join(one for one in given.split("&") if one and "quantum_us=" not in one[:11])
     return Cell(
         name + (f"?{others}" if others else ""), getattr(policy, "quantum_us", None), load,
-        _latency(latency), classes, float(run.preemptions.mean()), _lost_pct(run, room),
+        latency_of(latency), classes, float(run.preemptions.mean()), _lost_pct(run, room),
         offered < room,
     )  # fmt: skip
 
@@ -168,6 +172,7 @@ def _lost_pct(run: CoreRun, room_ns: int) -> float:
     return 100.0 * run.lost_ns / max(room_ns, 1)
 
 
-def _latency(values_ns: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Latency:
+def latency_of(values_ns: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Latency:
+    """Percentiles of latencies."""
     p50, p99, p999 = np.percentile(values_ns, [50, 99, 99.9]) / 1e3
     return Latency(len(values_ns), float(p50), float(p99), float(p999))

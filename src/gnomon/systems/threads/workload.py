@@ -18,6 +18,8 @@ Ints = NDArray[np.int64]
 _SLACK = 10.0
 #: In samples without classes: a request is long from so many times the median on.
 _LONG = 10.0
+#: Of a run, so that its nanoseconds fit into 63 bits with room for queues.
+_LONGEST_US = 2**59 / 1e3
 
 
 class RequestKind(msgspec.Struct, frozen=True):
@@ -27,6 +29,7 @@ class RequestKind(msgspec.Struct, frozen=True):
         share: Of all requests.
         mean_us: Of its service times.
         shape: How they are spread; `samples` draws from those that were measured.
+        counts: How often each of the samples was seen; empty where each was seen once.
     """
 
     name: str
@@ -34,13 +37,15 @@ class RequestKind(msgspec.Struct, frozen=True):
     mean_us: float
     shape: Literal["constant", "exponential", "samples"] = "constant"
     samples_ns: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
 
     def draw(self, count: int, rng: Generator) -> NDArray[np.float64]:
         if self.shape == "constant":
             return np.full(count, self.mean_us * 1e3)
         if self.shape == "exponential":
             return rng.exponential(self.mean_us * 1e3, count)
-        return rng.choice(np.array(self.samples_ns, float), count)
+        shares = np.array(self.counts) / sum(self.counts) if self.counts else None
+        return rng.choice(np.array(self.samples_ns, float), count, p=shares)
 
 
 class Workload(msgspec.Struct, frozen=True):
@@ -58,6 +63,15 @@ class Workload(msgspec.Struct, frozen=True):
                 means[one.name] = min(one.mean_us, means.get(one.name, np.inf))
         return sorted(means, key=lambda name: means[name])
 
+    @property
+    def mean_us(self) -> float:
+        """Of all service times."""
+        means = [
+            sum(one.share * one.mean_us for one in phase) / sum(one.share for one in phase)
+            for phase in self.phases
+        ]
+        return sum(means) / len(means)
+
     def requests(
         self, load: float, *, count: int, workers: int = 1, seed: int = 0
     ) -> CoreRequests:
@@ -67,6 +81,10 @@ class Workload(msgspec.Struct, frozen=True):
         """
         if not 0 < load < 100 or not 1 <= count <= 10**9 or workers < 1:
             raise InputError(f"a load of {load:g} by {count:,} requests on {workers} workers")
+        mean_us = max(sum(one.share * one.mean_us for one in phase) for phase in self.phases)
+        if count * mean_us / min(load * workers, 1.0) > _LONGEST_US:
+            what = f"{count:,} requests of {mean_us / 1e6:.3g} s last for centuries"
+            raise InputError(what, where=self.name, hint="simulate fewer: --requests 10000")
         rng = np.random.default_rng([seed, 0x7452])
         kinds = self.kinds
         service, kind, gap, mean = [], [], [], []
@@ -90,24 +108,44 @@ class Workload(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_samples(
-        cls, name: str, service_ns: Ints, kinds: NDArray[np.str_] | None = None
-    ) -> Workload:
+        cls, name: str, service_ns: Ints, kinds: NDArray[np.str_] | None = None,
+        counts: Ints | None = None,
+    ) -> Workload:  # fmt: skip
         """What was measured: drawn from again, class by class.
 
         Without classes, requests that take over ten times the median are `long`.
+
+        Args:
+            counts: How often each was seen, once unless given.
         """
-        if len(service_ns) < 2 or np.any(service_ns <= 0):
+        if len(service_ns) < 1 + (counts is None) or np.any(service_ns <= 0):
             raise InputError("service times are positive, two at least", where=name)
+        weights = np.ones(len(service_ns)) if counts is None else counts.astype(float)
         if kinds is None:
-            is_long = service_ns > _LONG * np.median(service_ns)
+            is_long = service_ns > _LONG * weighted_quantile(service_ns, weights, 0.5)
             kinds = np.where(is_long, "long", "short")
-        made = [
-            RequestKind(str(one), float(np.mean(kinds == one)),
-                        float(service_ns[kinds == one].mean()) / 1e3, "samples",
-                        tuple(service_ns[kinds == one].tolist()))
-            for one in np.unique(kinds)
-        ]  # fmt: skip
+        made = []
+        for one in np.unique(kinds):
+            mine = kinds == one
+            seen = () if counts is None else tuple(counts[mine].tolist())
+            mean_us = float(np.average(service_ns[mine], weights=weights[mine])) / 1e3
+            made.append(
+                RequestKind(str(one), float(weights[mine].sum() / weights.sum()), mean_us,
+                            "samples", tuple(service_ns[mine].tolist()), seen)
+            )  # fmt: skip
         return cls(name, (tuple(made),))
+
+
+def weighted_quantile(values: Ints, weights: NDArray[np.float64], share: float) -> float:
+    """The least value that so much of the weight is at or below.
+
+    >>> weighted_quantile(np.array([30, 10, 20]), np.array([1.0, 8.0, 1.0]), 0.85)
+    20.0
+    """
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order])
+    at = int(np.searchsorted(reached, share * reached[-1]))
+    return float(values[order[min(at, len(order) - 1)]])
 
 
 def _bimodal(short_us: float) -> tuple[RequestKind, ...]:

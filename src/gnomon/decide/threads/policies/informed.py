@@ -48,3 +48,29 @@ class Reserved(ThreadPolicy, frozen=True):
 
     def native(self, setting: object = None) -> Scheduling:
         return Scheduling("reserved", reserved=self.workers)
+
+
+@thread_policies.register("best-effort")
+class BestEffort(ThreadPolicy, frozen=True):
+    """The first class as under `two-queue`, the others in the time that is left.
+
+    Attributes:
+        quantum_us: After which a request of the first class makes way for new ones of it.
+        hard_quantum_us: After which one that was cut makes way for another.
+        share: Of the time that the others get while they wait, however busy the first class is.
+    """
+
+    quantum_us: float = 10.0
+    hard_quantum_us: float = 500.0
+    share: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise InputError(f"best-effort: share is {self.share:g}", hint="0 to 1")
+        self.native()
+
+    def native(self, setting: object = None) -> Scheduling:
+        return Scheduling(
+            "best-effort", to_ns("best-effort: quantum_us", self.quantum_us),
+            to_ns("best-effort: hard_quantum_us", self.hard_quantum_us), share=self.share,
+        )  # fmt: skip

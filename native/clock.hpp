@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <ctime>
 
-namespace gnomon::cell {
+namespace gnomon {
 
 inline std::int64_t read_clock_ns(clockid_t clock) {
     timespec now{};
@@ -14,4 +14,4 @@ inline std::int64_t read_clock_ns(clockid_t clock) {
 
 inline std::int64_t now_ns() { return read_clock_ns(CLOCK_MONOTONIC); }
 
-}  // namespace gnomon::cell
+}  // namespace gnomon

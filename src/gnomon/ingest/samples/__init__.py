@@ -1,0 +1,1 @@
+"""Measured times of requests: tables, load testers' logs, HdrHistograms, spans."""
