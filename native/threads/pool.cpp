@@ -47,7 +47,7 @@ void Worker::loop() {
     pool_.note_start(has_priority);
     Nanoseconds before = now_ns(), idle_since = before;
     while (true) {
-        Nanoseconds now = now_ns();
+        Nanoseconds now = 0;
         if (Slot* slot = next(now); slot != nullptr) {
             run(*slot, now);
             before = idle_since = now_ns();
@@ -70,11 +70,8 @@ void Worker::loop() {
 Slot* Worker::next(Nanoseconds& now) {
     Slot* found = nullptr;
     if (waiting.load(std::memory_order_acquire) > 0) {
-        if (!lock.try_lock()) {
-            lock.lock();
-            now = now_ns();  // what is found may have come while we waited
-        }
-        const std::lock_guard locked(lock, std::adopt_lock);
+        const std::lock_guard locked(lock);
+        now = now_ns();  // not before: whoever is found has come by now, however long this thread was held up
         found = static_cast<Slot*>(policy->pick(index_, now));
         if (found != nullptr) {
             waiting.fetch_sub(1, std::memory_order_relaxed);
@@ -88,6 +85,7 @@ Slot* Worker::next(Nanoseconds& now) {
         }
     }
     if (found != nullptr) return found;
+    now = now_ns();
     for (auto& other : pool_.workers()) {
         if (other.get() == this || other->waiting.load(std::memory_order_relaxed) == 0) continue;
         if (Slot* stolen_one = other->give(index_); stolen_one != nullptr) {

@@ -211,14 +211,14 @@ bool Placement::apply() const {
 
 const std::vector<Kind>& kinds() {
     static const std::vector<Kind> all{
-        {"none", "nothing is preempted", false, false, false, &always, &make<None>},
-        {"safepoint", "a spinning thread raises a flag that functions poll", true, true, false, &why_no_spare_core,
+        {"none", "nothing is preempted", false, false, &always, &make<None>},
+        {"safepoint", "a spinning thread raises a flag that functions poll", true, true, &why_no_spare_core,
          &make<Safepoint>},
-        {"clock", "functions poll the clock", true, false, false, &always, &make<Clock>},
-        {"signal", "a spinning thread sends a signal", false, true, true, &why_no_spare_core, &make<Signal>},
-        {"sleeper", "a sleeping thread sends a signal", false, false, true, &always, &make<Sleeper>},
-        {"posix_timer", "a timer of the kernel sends a signal", false, false, true, &always, &make<PosixTimer>},
-        {"uintr", "a spinning thread sends a user interrupt", false, true, false, &why_no_uintr, &make_uintr},
+        {"clock", "functions poll the clock", true, false, &always, &make<Clock>},
+        {"signal", "a spinning thread sends a signal", false, true, &why_no_spare_core, &make<Signal>},
+        {"sleeper", "a sleeping thread sends a signal", false, false, &always, &make<Sleeper>},
+        {"posix_timer", "a timer of the kernel sends a signal", false, false, &always, &make<PosixTimer>},
+        {"uintr", "a spinning thread sends a user interrupt", false, true, &why_no_uintr, &make_uintr},
     };
     return all;
 }

@@ -52,7 +52,7 @@ public:
 struct Kind {
     const char* name;
     const char* what;
-    bool is_polled, burns_core, cuts_anywhere;
+    bool is_polled, burns_core;
     std::string (*why_not)();  // empty: it can be had
     std::unique_ptr<Source> (*make)();
 };

@@ -138,17 +138,19 @@ void registers_are_kept(const std::string& source) {
     const Session session(source);
     double cut[2][3] = {{400'000, 0.5, 0}, {400'000, 0.25, 0}};
     gnt_context* contexts[2] = {gnt_context_new(0), gnt_context_new(0)};
-    int running = 2, preemptions = 0;
-    for (int i = 0; i < 2; ++i) gnt_launch(contexts[i], &compute, cut[i], 0);
-    while (running > 0) {
-        for (auto* context : contexts) {
-            if (gnt_completed(context)) continue;
-            const int status = gnt_resume(context, 30'000);
-            running -= status == GNT_COMPLETED;
-            preemptions += status == GNT_PREEMPTED;
+    int preemptions = 0;
+    while (preemptions == 0) {  // a timer may be held up for as long as this takes
+        for (int i = 0; i < 2; ++i) gnt_launch(contexts[i], &compute, cut[i], 0);
+        for (int running = 2; running > 0;) {
+            for (auto* context : contexts) {
+                if (gnt_completed(context)) continue;
+                const int status = gnt_resume(context, 30'000);
+                running -= status == GNT_COMPLETED;
+                preemptions += status == GNT_PREEMPTED;
+            }
         }
     }
-    expect(preemptions > 0 && cut[0][2] == plain[0][2] && cut[1][2] == plain[1][2], source + ": registers are kept");
+    expect(cut[0][2] == plain[0][2] && cut[1][2] == plain[1][2], source + ": registers are kept");
     for (auto* context : contexts) gnt_context_free(context);
 }
 

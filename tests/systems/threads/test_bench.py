@@ -72,7 +72,7 @@ def test_every_policy_runs_every_request(policy, source):
     assert len(latency) == len(requests)
     assert np.all(latency > 0)
     assert np.all(attained > 0)
-    assert np.all(latency >= attained - 1000)  # from when it was due, so at least its time
+    assert np.all(latency >= attained)  # from when it was due, so at least its time
 
 
 def test_bench_reports_what_it_promises(machine, monkeypatch):
