@@ -14,6 +14,9 @@ from gnomon.sim.cores import CoreRequests, Mechanism, Scheduling
 
 #: SCHED_FIFO priority of measured threads: above everything that is not real time.
 _PRIORITY = 10
+#: A measurement of a source, and how many turns their repeats are split into.
+_RUN_NS = 10_000_000
+_TURNS = 3
 #: Samples of lateness that are kept: quantiles of those that were measured.
 _SAMPLES = 200
 #: Longer ones are stalls of the machine: a burst that has one is dropped, not modelled.
@@ -143,38 +146,53 @@ def source_names() -> list[str]:
 
 
 def measure_source(
-    name: str,
-    cores: Cores,
-    *,
-    quantum_us: float = 0.0,
-    duration_ms: float = 10.0,
-    repeats: int = 9,
+    name: str, cores: Cores, *, quantum_us: float = 0.0, repeats: int = 9
 ) -> SourceCost:
     """Cost and lateness of one source, median of repeats."""
+    return measure_sources([name], cores, quantum_us=quantum_us, repeats=repeats)[0]
+
+
+def measure_sources(
+    names: Sequence[str], cores: Cores, *, quantum_us: float = 0.0, repeats: int = 9
+) -> tuple[SourceCost, ...]:
+    """Cost and lateness of sources, medians of repeats.
+
+    They take turns, so that a moment in which the machine is busy does not fall on one of them.
+    """
     known = {str(one[0]): one for one in _core.thread_sources()}
-    if name not in known:
-        raise InputError(f"there is no preemption source {name!r}", hint=", ".join(known))
-    _, what, is_polled, burns_core, why_not = known[name]
-    plain = SourceCost(name, what, is_polled, burns_core, why_not)
-    if why_not or name == "none":
+    for name in names:
+        if name not in known:
+            raise InputError(f"there is no preemption source {name!r}", hint=", ".join(known))
+    runs: dict[str, list[_core.Calibration]] = {name: [] for name in names}
+    for turn in range(_TURNS):
+        share = (repeats + turn) // _TURNS
+        for name in names if share else ():
+            runs[name].append(_core.calibrate_source(
+                name=name, worker_cpu=cores.workers[0] if cores.workers else -1,
+                timer_cpu=cores.timer, realtime=cores.realtime, quantum=round(1e3 * quantum_us),
+                duration=_RUN_NS, repeats=share,
+            ))  # fmt: skip
+    return tuple(_cost(SourceCost(*known[name]), runs[name]) for name in names)
+
+
+def _cost(plain: SourceCost, runs: Sequence[_core.Calibration]) -> SourceCost:
+    if plain.why_not or plain.name == "none":
         return plain
-    found = _core.calibrate_source(
-        name=name, worker_cpu=cores.workers[0] if cores.workers else -1, timer_cpu=cores.timer,
-        realtime=cores.realtime, quantum=round(1e3 * quantum_us),
-        duration=round(1e6 * duration_ms), repeats=repeats,
-    )  # fmt: skip
-    if found.why_not:
-        return msgspec.structs.replace(plain, why_not=found.why_not)
-    late = np.sort(np.maximum(found.late_ns, 0))
+    good = [one for one in runs if not one.why_not]
+    if not good:
+        return msgspec.structs.replace(plain, why_not=runs[0].why_not)
+    late = np.sort(np.maximum(np.concatenate([one.late_ns for one in good]), 0))
     late = late[late < STALL_NS] if np.any(late < STALL_NS) else late
     at = np.linspace(0, len(late) - 1, min(_SAMPLES, len(late))).astype(np.int64)
-    cost = np.sort(found.cost_runs) / 1e3
+    cost = np.sort(np.concatenate([one.cost_runs for one in good])) / 1e3
     return msgspec.structs.replace(
-        plain, quantum_us=found.quantum_ns / 1e3, cost_us=max(float(np.median(cost)), 0.0),
+        plain, quantum_us=good[0].quantum_ns / 1e3, cost_us=max(float(np.median(cost)), 0.0),
         cost_low_us=float(cost[0]), cost_high_us=float(cost[-1]),
         late_p50_us=float(np.percentile(late, 50)) / 1e3,
-        late_p99_us=float(np.percentile(late, 99)) / 1e3, per_s=found.per_s,
-        slowdown_pct=100 * found.slowdown, late_ns=tuple(late[at].tolist()),
+        late_p99_us=float(np.percentile(late, 99)) / 1e3,
+        per_s=float(np.median([one.per_s for one in good])),
+        slowdown_pct=100 * float(np.median([one.slowdown for one in good])),
+        late_ns=tuple(late[at].tolist()),
     )  # fmt: skip
 
 
@@ -210,7 +228,7 @@ def measure_dispatch_ns(cores: Cores, *, repeats: int = 7) -> float:
 def calibrate(names: Sequence[str] = (), *, repeats: int = 9) -> Machine:
     """Every source of this machine, or those that are named."""
     cores = Cores.choose()
-    found = tuple(measure_source(one, cores, repeats=repeats) for one in names or source_names())
+    found = measure_sources(names or source_names(), cores, repeats=repeats)
     switch_ns = _core.measure_switch_ns(
         cpu=cores.workers[0] if cores.workers else -1, realtime=cores.realtime
     )
