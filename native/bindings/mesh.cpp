@@ -1,6 +1,7 @@
 #include "engine/mesh/mesh.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 #include "bindings/structs.hpp"
 #include "engine/mesh/histogram.hpp"
@@ -57,6 +58,8 @@ void check_mesh(const Input& in) {
 }  // namespace
 
 void bind_mesh(nb::module_& m) {
+    m.attr("MESH_PERCENTILES") =
+        std::apply([](auto... share) { return nb::make_tuple(100 * share...); }, mesh::percentiles);
     bind_input<Input>(
         m, "MeshInput", "An application as columns.", check_mesh,
         required("service_replicas", &Input::service_replicas), required("service_workers", &Input::service_workers),

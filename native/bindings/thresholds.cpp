@@ -52,13 +52,13 @@ void bind_thresholds(nb::module_& m) {
         nb::arg("points"), nb::arg("now"), "The smallest size of every service for a load.");
     m.def(
         "load_ahead",
-        [](In<double> rates, std::size_t classes, double rise, double window_s) {
+        [](In<double> rates, std::size_t classes, double rise, double window_s, double chance) {
             require(classes > 0 && rates.size() >= classes && rates.size() % classes == 0 && window_s > 0,
                     "rates are windows x classes, one window at least");
-            return to_numpy(load_ahead(view(rates), classes, rise, window_s));
+            return to_numpy(load_ahead(view(rates), classes, rise, window_s, chance));
         },
-        nb::arg("rates").noconvert(), nb::arg("classes"), nb::arg("rise"), nb::arg("window_s"),
-        "Requests per second of each class to be ready for.");
+        nb::arg("rates").noconvert(), nb::arg("classes"), nb::arg("rise"), nb::arg("window_s"), nb::kw_only(),
+        nb::arg("chance"), "Requests per second of each class to be ready for.");
 }
 
 }  // namespace gnomon::bindings

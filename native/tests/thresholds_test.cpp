@@ -61,10 +61,11 @@ void sizes_stay_in_bounds() {
 void load_rises_quickly_and_falls_slowly() {
     std::vector<double> rates(60, 100.0);  // 30 windows of two classes
     rates[58] = 1000, rates[59] = 1;
-    const auto ahead = load_ahead(rates, 2, 0.5, 1.0);
+    const auto ahead = load_ahead(rates, 2, 0.5, 1.0, 1.5);
     expect(ahead[0] > 1.5 * 900 && ahead[0] < 1.5 * 1000, "a jump counts at once");
     expect(ahead[1] > 1.5 * 95, "a drop does not");
-    expect(load_ahead({rates.data(), 2}, 2, 0.0, 1.0) == std::vector<double>({100.0, 100.0}), "one window is its mean");
+    expect(load_ahead({rates.data(), 2}, 2, 0.0, 1.0, 1.5) == std::vector<double>({100.0, 100.0}),
+           "one window is its mean");
 }
 
 }  // namespace

@@ -283,6 +283,8 @@ class ThreadPool:
     @property
     def why(self) -> str: ...
 
+MESH_PERCENTILES: tuple = (50.0, 90.0, 95.0, 98.0, 99.0, 99.9)
+
 class MeshInput:
     """An application as columns."""
 
@@ -419,7 +421,7 @@ class ServiceSizes:
 def sizes_for(points: OperatingPoints, now: ServiceLoad) -> ServiceSizes:
     """The smallest size of every service for a load."""
 
-def load_ahead(rates: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], classes: int, rise: float, window_s: float) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]:
+def load_ahead(rates: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], classes: int, rise: float, window_s: float, *, chance: float) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]:
     """Requests per second of each class to be ready for."""
 
 class ServerGroups:

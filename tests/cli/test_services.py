@@ -115,6 +115,8 @@ def test_spans_become_an_application_that_runs(capsys):
     assert abs(got["figures"]["error_pct"]) < 5
     app = read_application("app.yaml")
     assert set(app.services) == {"web", "db"}
+    assert all(one.cpu_limit == 0.1 for one in app.services.values())
+    assert not any("no CPU limit" in note for note in got["notes"])
     assert answer(capsys, "services", "simulate", "app.yaml", *SHORT)["managers"]["static"][
         "constant"
     ]["p99_ms"]

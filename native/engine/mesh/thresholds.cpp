@@ -13,8 +13,6 @@ namespace {
 constexpr double infinite = std::numeric_limits<double>::infinity();
 constexpr double slack = 1e-9;  // of counts that rounding made a little too large
 constexpr double drain_s = 1.0;
-/// Standard deviations of a Poisson count that a short mean may be above a long one by chance.
-constexpr double chance = 1.5;
 constexpr std::array<std::size_t, 5> spans{1, 2, 4, 8, 16};
 
 struct Size {
@@ -83,7 +81,8 @@ ServiceSizes sizes_for(const OperatingPoints& points, const ServiceLoad& now) {
     return found;
 }
 
-std::vector<double> load_ahead(std::span<const double> rates, std::size_t classes, double rise, double window_s) {
+std::vector<double> load_ahead(std::span<const double> rates, std::size_t classes, double rise, double window_s,
+                               double chance) {
     const std::size_t windows = rates.size() / classes;
     std::vector<double> ahead(classes);
     for (std::size_t c = 0; c < classes; ++c) {

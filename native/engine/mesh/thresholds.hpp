@@ -48,7 +48,8 @@ ServiceSizes sizes_for(const OperatingPoints& points, const ServiceLoad& now);
 /// Requests per second of each class to be ready for: the greatest mean over the last 1, 2, 4, 8, 16 and
 /// all windows, each but the last less what chance explains, and a rise on top. So load rises
 /// quickly and falls slowly.
-/// `rates` is windows x classes, oldest first.
-std::vector<double> load_ahead(std::span<const double> rates, std::size_t classes, double rise, double window_s);
+/// `rates` is windows x classes, oldest first; `chance` is in standard deviations of a Poisson count.
+std::vector<double> load_ahead(std::span<const double> rates, std::size_t classes, double rise, double window_s,
+                               double chance);
 
 }  // namespace gnomon

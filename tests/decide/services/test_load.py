@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gnomon import _core
+from gnomon.decide.services import PERCENTILES, load
 from gnomon.decide.services.load import GREATEST_RISE, appended, greatest_rise, ready_for
 
 RATES = st.lists(st.lists(st.floats(0, 1e4), min_size=2, max_size=2), min_size=1, max_size=40)
@@ -34,6 +36,19 @@ def test_prop_load_to_be_ready_for_is_the_slow_loop(rates, rise, window_s):
     got = ready_for(np.array(rates), rise, window_s)
     np.testing.assert_allclose(got, slow_ready_for(rates, rise, window_s), rtol=1e-9, atol=1e-9)
     assert np.all(got >= np.mean(rates, axis=0) * (1 - 1e-9))
+
+
+def test_what_chance_explains_is_one_number(monkeypatch):
+    """Python and the native loop have the same constant, and both follow it."""
+    jump = np.vstack([np.full((30, 1), 100.0), [[1000.0]]])
+    monkeypatch.setattr(load, "_CHANCE", 0.0)
+    assert ready_for(jump, 0.0, 1.0)[0] == 1000.0
+    assert greatest_rise(0.0, jump[:30], np.array([110.0]), 1.0, 1800.0) == pytest.approx(0.1)
+
+
+def test_windows_have_the_percentiles_that_the_simulator_counts():
+    assert PERCENTILES is _core.MESH_PERCENTILES
+    assert PERCENTILES == (50.0, 90.0, 95.0, 98.0, 99.0, 99.9)
 
 
 def test_it_rises_at_once_and_falls_slowly():

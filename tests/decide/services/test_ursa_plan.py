@@ -18,6 +18,7 @@ from gnomon.decide.services.ursa import (
     Latencies,
     Option,
     branch,
+    joint,
     make_plan,
 )
 from gnomon.decide.services.ursa.exploration import Size, fingerprint, service_loads, size_for
@@ -402,6 +403,107 @@ def test_what_cannot_be_met_says_by_how_much():
         make_plan(app, found, {"get": 100.0})
     with pytest.raises(Infeasible, match="carries this load"):
         make_plan(chain(3, bound_ms=50.0), found, {"get": 1e6})
+
+
+def two_levels(rng, services=3, steps=6):
+    """Cores and latencies of options, numbered level by level of load as exploration does."""
+    utilisations = np.sort(rng.uniform(0.1, 0.92, steps))
+    cores, options = {}, {}
+    for i in range(services):
+        cost, mean_ms = rng.uniform(0.05, 1), rng.uniform(0.5, 4)
+        cores[f"s{i}"], options[f"s{i}"] = [], []
+        for slow in (rng.uniform(0.7, 1.3), 1.0):
+            for u in utilisations * rng.uniform(0.95, 1.0):
+                times_ms = rng.exponential(mean_ms * slow / (1 - u), 3000)
+                cores[f"s{i}"].append(cost / u)
+                options[f"s{i}"].append(Latencies.from_samples(times_ms))
+    return cores, options
+
+
+def test_halfway_between_options_is_by_cost_across_levels_of_load():
+    # 0 to 2 are one level of load, 3 to 5 the next: the number halfway is cheaper than both ends.
+    cores = {"s0": [4.0, 2.0, 1.0, 3.9, 1.9, 1.5]}
+    halfway = joint._between(cores, {"s0": 0}, {"s0": 5})["s0"]
+    assert 1.5 < cores["s0"][halfway] < 4.0
+    assert joint._between(cores, {"s0": 4}, {"s0": 4}) == {"s0": 4}
+
+
+def cheapest_that_keeps(cores, one):
+    names = list(cores)
+    choices = [dict(zip(names, picks)) for picks in itertools.product(
+        *(range(len(cores[name])) for name in names))]  # fmt: skip
+    for chosen in sorted(choices, key=lambda chosen: joint._cost(cores, chosen)):
+        if one.percentile_ms(chosen) <= one.target.bound_ms:
+            return joint._cost(cores, chosen)
+    return math.inf
+
+
+@pytest.mark.parametrize(("seed", "looseness"), [(4, 3.2), (13, 2.2), (43, 1.3), (46, 1.3)])
+def test_the_search_across_levels_of_load_is_near_the_best(seed, looseness):
+    cores, options = two_levels(np.random.default_rng(seed))
+    paths = Paths.of(chain(3, bound_ms=1.0), "get")
+    ranks = draw_ranks(paths, 0.2, samples=2000)
+    any_bound = Sampled.of(Target(paths, 1e6, 99.0), ranks, options)
+    start = joint.fastest(cores, [any_bound])
+    bound_ms = looseness * any_bound.percentile_ms(start)
+    one = Sampled.of(Target(paths, bound_ms, 99.0), ranks, options)
+    found = joint.search(cores, [one], start)
+    assert joint.keeps([one], found)
+    assert joint._cost(cores, found) <= 1.03 * cheapest_that_keeps(cores, one)
+
+
+def test_a_plan_starts_from_what_is_fastest_not_least_utilised():
+    """At a lower level of load the same utilisation is a smaller replica: it may be slower."""
+    app = chain(1, bound_ms=10.0)
+    # Too few samples for the union bound: the search begins without an answer.
+    small, large = (Latencies.from_samples(np.full(100, ms)) for ms in (20.0, 5.0))
+    options = (Option(0.5, {"get": 50.0}, 0.10, {"get": small}),
+               Option(1.25, {"get": 125.0}, 0.11, {"get": large}))  # fmt: skip
+    found = Exploration(app.name, {"s0": Explored(fingerprint(app, "s0"), 0.9, options, 2, 60.0)})
+    plan = make_plan(app, found, {"get": 100.0})
+    assert math.isinf(plan.union_cores)
+    assert plan.services["s0"].option is options[1]
+
+
+def without_times(exploration, service, *places):
+    """Operating points of a service at which nobody was timed."""
+    one = exploration.services[service]
+    options = [
+        msgspec.structs.replace(option, latencies={"get": Latencies()}) if k in places else option
+        for k, option in enumerate(one.options)
+    ]
+    changed = msgspec.structs.replace(one, options=tuple(options))
+    return msgspec.structs.replace(
+        exploration, services={**exploration.services, service: changed}
+    )
+
+
+@pytest.mark.parametrize("decomposition", ["joint", "union"])
+def test_what_was_never_timed_does_not_take_no_time(decomposition):
+    app = chain(2, bound_ms=60.0)
+    found = explored(app, np.random.default_rng(1))
+    # The cheapest point of s1 is of no use, whatever it costs.
+    plan = make_plan(app, without_times(found, "s1", 3), {"get": 100.0},
+                     decomposition=decomposition)  # fmt: skip
+    assert plan.services["s1"].option.latencies["get"].count
+    assert plan.classes["get"].expected_ms <= 60.0
+    with pytest.raises(Infeasible, match=r"get \(its calls to s1 were never timed"):
+        make_plan(app, without_times(found, "s1", 0, 1, 2, 3), {"get": 100.0},
+                  decomposition=decomposition)  # fmt: skip
+
+
+@pytest.mark.parametrize("decomposition", ["joint", "union"])
+def test_a_call_that_is_rarer_than_an_sla_misses_need_not_be_timed(decomposition):
+    def plan(probability):
+        call = Call("s0", then=((Call("s1", probability=probability),),))
+        app = Application("chain", {name: Service(cpu_max=4.0) for name in ("s0", "s1")},
+                          {"get": RequestClass(call, sla=Sla(60.0))})  # fmt: skip
+        found = without_times(explored(app, np.random.default_rng(1)), "s1", 0, 1, 2, 3)
+        return make_plan(app, found, {"get": 100.0}, decomposition=decomposition)
+
+    assert plan(0.001).classes["get"].expected_ms <= 60.0
+    with pytest.raises(Infeasible, match="never timed"):
+        plan(0.05)
 
 
 # --- sizes and files -----------------------------------------------------------------------------

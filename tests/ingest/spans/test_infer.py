@@ -140,6 +140,9 @@ def test_cpu_time_comes_from_cores_or_a_share():
 
 def test_sampling_scales_the_rate():
     assert infer_application(record(), sampling=0.1).app.rate == pytest.approx(500.0, rel=0.01)
+    # The cores were used by all requests, traced or not.
+    known = infer_application(record(), cores={"auth": 0.02}, sampling=0.1)
+    assert known.app.cpu_demand("auth") == pytest.approx(0.02, rel=0.01)
     with pytest.raises(InputError, match=r"sampling is 0; it is 1e-09 to 1"):
         infer_application(record(), sampling=0.0)
 

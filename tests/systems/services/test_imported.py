@@ -11,7 +11,7 @@ from gnomon.ingest.spans.infer import Inferred, infer_application
 from gnomon.ingest.spans.read import read_spans
 from gnomon.sim.mesh import MeshSim, poisson_requests
 from gnomon.systems.services.import_result import to_result
-from gnomon.systems.services.imported import assumptions, play_back
+from gnomon.systems.services.imported import assumptions, play_back, with_limits
 from gnomon.units import SECOND_NS
 
 APP = Application(
@@ -64,6 +64,32 @@ def test_the_next_step_is_in_the_answer():
     ):
         assert key in note
     assert "-o app.yaml" in to_result(inferred().app, [], []).notes[0]
+
+
+def test_limits_are_suggested_where_cpu_time_is_known():
+    assert with_limits(inferred()) == (inferred().app, [])  # nothing is known
+    assert with_limits(inferred(recorded=3, cpu_ms=2.0))[1] == []  # no rate
+
+    def limited(**about):
+        app, (note,) = with_limits(inferred(**about))
+        assert "suggested, not recorded" in note
+        return app.services["web"]
+
+    assert limited(cpu_ms=4.0).cpu_limit == pytest.approx(0.4)  # twice 50/s of 4 ms
+    assert limited(cpu_ms=0.1).cpu_limit == 0.1  # the least that there is
+    # A call of 30 ms ends within one period of 100 ms, one of 3 s computes without a pause.
+    assert limited(rate=0.1, cpu_ms=30.0).cpu_limit == pytest.approx(0.3)
+    assert limited(rate=0.1, cpu_ms=3000.0).cpu_limit == pytest.approx(1.0)
+    busy = limited(rate=10_000.0, cpu_ms=2.0)
+    assert (busy.cpu_limit, busy.cpu_max) == (40.0, 80.0)  # managers may go up
+
+
+def test_a_service_that_only_waits_has_no_limit_and_one_without_time_the_least():
+    below = (Call("db", wait_ms=3.0), Call("cache"))
+    kind = {"get": RequestClass(Call("web", cpu_ms=4.0, then=(below,)))}
+    app = Application("shop", {name: Service() for name in ("web", "db", "cache")}, kind)
+    limited, _ = with_limits(Inferred(app, (), {"get": np.full(100, 7.0)}, {}, {}))
+    assert [one.cpu_limit for one in limited.services.values()] == [0.8, None, 0.1]
 
 
 def test_correlation_widens_the_distribution():

@@ -11,8 +11,8 @@ import pytest
 
 from gnomon.decide.services import PERCENTILES, Allocation, ServiceState, SimTarget, manage
 from gnomon.decide.services.guard import Guard, decision_rng
-from gnomon.decide.services.policies.ursa import Ursa
-from gnomon.decide.services.ursa import Exploration, make_plan
+from gnomon.decide.services.policies.ursa import Ursa, _slower_than_explored
+from gnomon.decide.services.ursa import Exploration, Latencies, make_plan
 from gnomon.errors import InputError
 from gnomon.graph.application import Application, Call, RequestClass, Service, Sla, Work
 from gnomon.ingest.services.application_file import read_application
@@ -364,6 +364,20 @@ def test_a_plan_is_shown_where_the_union_bound_has_no_answer(known):
     shown = {one.name: one.value for one in plan_to_result(small(), lacking).figures}
     assert shown["union_cores"] == "no answer"
     assert plan_to_script(lacking)["union_cores"] is None
+
+
+def test_a_class_that_was_never_timed_is_named_and_hides_no_slow_service(known):
+    app = small()
+    plan = make_plan(app, Exploration.read(known), {"light": 75.0, "heavy": 25.0})
+    given = plan.services["logic"]
+    seen = {"light": Latencies(), "heavy": given.option.latencies["heavy"]}
+    option = msgspec.structs.replace(given.option, latencies=seen)
+    given = msgspec.structs.replace(given, option=option)
+    plan = msgspec.structs.replace(plan, services={**plan.services, "logic": given})
+    assert any("light to logic were never timed" in n for n in plan_to_result(app, plan).notes)
+    window = target_of(app, 50.0, 3).observe(1.0)
+    slow = msgspec.structs.replace(window, service_ms=np.full_like(window.service_ms, 1e4))
+    assert set(_slower_than_explored(app, plan, slow)) == {"web", "logic"}
 
 
 @pytest.mark.slow

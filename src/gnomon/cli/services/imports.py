@@ -28,7 +28,8 @@ def import_(
 
     `gnomon services import traces.json -o app.yaml`. Reads spans of Jaeger, Zipkin and
     OpenTelemetry (JSON and protobuf), and muBench work models. Who calls whom, in sequence or in
-    parallel, how often, own times, errors and the mix of classes are inferred.
+    parallel, how often, own times, errors and the mix of classes are inferred; CPU limits are
+    suggested where CPU times are known.
 
     Args:
         traces: Files, folders or patterns.
@@ -44,7 +45,7 @@ def import_(
     from gnomon.ingest.formats import check_input, identify
     from gnomon.ingest.services.application_file import write_application
     from gnomon.systems.services.import_result import to_result
-    from gnomon.systems.services.imported import assumptions, play_back
+    from gnomon.systems.services.imported import assumptions, play_back, with_limits
     from gnomon.systems.services.trial import check_seed
 
     if not traces:
@@ -71,7 +72,8 @@ def import_(
             read_spans(list(traces)), name=title, cpu_share=cpu_share, cores=cores,
             sampling=sampling,
         )  # fmt: skip
-        app, notes = inferred.app, [*inferred.notes, *assumptions(inferred)]
+        app, limits = with_limits(inferred)
+        notes = [*inferred.notes, *assumptions(inferred), *limits]
         played = play_back(inferred, seed=seed)
     if out is not None:
         write_application(app, out)

@@ -9,7 +9,7 @@ import numpy as np
 from gnomon import _core
 from gnomon.decide.services.state import Floats, Window
 
-#: Standard deviations of a Poisson count that a rise in load must exceed.
+#: Standard deviations of a Poisson count: what a rise or a short mean has more is no chance.
 _CHANCE = 1.5
 #: However steady load has been, it may rise by this share.
 LEAST_RISE = 0.15
@@ -40,7 +40,7 @@ def ready_for(rates: Floats, rise: float, window_s: float) -> Floats:
     So load rises quickly and falls slowly. A short mean is noisy: it counts as far as it is above
     what chance explains.
     """
-    return _core.load_ahead(rates.ravel(), rates.shape[1], rise, window_s)
+    return _core.load_ahead(rates.ravel(), rates.shape[1], rise, window_s, chance=_CHANCE)
 
 
 def greatest_rise(

@@ -8,12 +8,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gnomon import _core
 from gnomon.graph.application import Application
 
 Floats = NDArray[np.float64]
 
-#: Percentiles of end-to-end latency in every window, for each class.
-PERCENTILES = (50.0, 90.0, 95.0, 98.0, 99.0, 99.9)
+#: Percentiles of latency in every window, by class and by service: what the simulator counts.
+PERCENTILES: tuple[float, ...] = _core.MESH_PERCENTILES
 
 
 class Window(msgspec.Struct, frozen=True, eq=False, kw_only=True):

@@ -118,7 +118,7 @@ def infer_application(
     tops = [found.visits[i].start_ns for of in classes.values() for i in of]
     rate, pauses = _rate(tops)
     network_ms = _network(found.visits)
-    shares, notes = _cpu_shares(trees, cores or {}, cpu_share, rate / requests)
+    shares, notes = _cpu_shares(trees, cores or {}, cpu_share, rate / sampling / requests)
     maker = _CallMaker(shares, cpu_share, network_ms, rare, counts)
     made, joint_ms = {}, {}
     for one, tree in trees.items():

@@ -242,7 +242,8 @@ def _slower_than_explored(app: Application, plan: Plan, window: Window) -> dict[
         if name in plan.services:
             seen = float(window.service_ms[_P99, s])
             latencies = plan.services[name].option.latencies.values()
-            expected = max(one.quantile_ms(99.0) for one in latencies)
+            timed = (one.quantile_ms(99.0) for one in latencies if one.count)
+            expected = max(timed, default=math.inf)
             if seen > 1.2 * expected:
                 excess[name] = seen / expected
     return excess

@@ -36,6 +36,10 @@ _ROUNDS = 8
 _SURE = 4.0
 #: Requests around the percentile, as a share of all.
 _AROUND = 0.02
+#: A choice that comes again and keeps every SLA may be too careful: so much more is tried.
+_LOOSER = 1.05
+#: A call that was never timed takes so many times the bound: its request is late in any case.
+_LATE = 2.0
 
 
 class Ranks(msgspec.Struct, frozen=True, eq=False):
@@ -84,7 +88,7 @@ class Sampled(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         options: By service: the latencies of this class under each of its options.
-        times: By call and option: the time in every request.
+        times: By call and option: the time in every request; over the bound where none is known.
     """
 
     target: Target
@@ -96,7 +100,7 @@ class Sampled(msgspec.Struct, frozen=True, eq=False):
     def of(cls, target: Target, ranks: Ranks, options: dict[str, list[Latencies]]) -> Sampled:
         times = [
             [
-                seen.at(rank) if seen.count else np.zeros(len(rank))
+                seen.at(rank) if seen.count else np.full(len(rank), _LATE * target.bound_ms)
                 for seen in options[step.service]
             ]
             for step, rank in zip(target.paths.steps, ranks.ranks)
@@ -112,6 +116,17 @@ class Sampled(msgspec.Struct, frozen=True, eq=False):
         """End to end at the SLA's percentile, with a margin for how few samples there are."""
         total = (timing or self.timing(chosen)).total_ms
         return float(np.quantile(total, self._share(chosen)))
+
+    def part_of_bound(self, service: str, option: int) -> float:
+        """A call's time at the SLA's percentile, as a share of the bound."""
+        seen, target = self.options[service][option], self.target
+        return seen.quantile_ms(target.percentile) / target.bound_ms if seen.count else math.inf
+
+    def untimed(self) -> list[str]:
+        """Services whose calls count and that have no option with a time for them."""
+        steps = (self.target.paths.steps[at].service for at in self.target.paths.counted())
+        return [name for name in dict.fromkeys(steps)
+                if not any(seen.count for seen in self.options[name])]  # fmt: skip
 
     def _share(self, chosen: dict[str, int]) -> float:
         share = self.target.percentile / 100.0
@@ -153,16 +168,32 @@ def search(
         if proposed is None:
             break
         over = [one.percentile_ms(proposed) / one.target.bound_ms for one in classes]
-        if max(over, default=0.0) <= 1.0 and _cost(cores, proposed) < cost:
-            best, cost = proposed, _cost(cores, proposed)
         key = tuple(proposed.values())
-        if key in tried:  # it goes round: be stricter where it fails
+        is_kept = max(over, default=0.0) <= 1.0
+        if key in tried:  # it goes round: be stricter where it fails, or less strict everywhere
             scale = [
-                s * min(0.99, 1.0 / max(o, 1e-9)) if o > 1.0 else s for s, o in zip(scale, over)
+                s * min(0.99, 1.0 / o) if o > 1.0 else s * (_LOOSER if is_kept else 1.0)
+                for s, o in zip(scale, over)
             ]
         tried.add(key)
-        point = proposed if max(over, default=0.0) <= 1.2 else _between(point, proposed)
+        point = proposed if is_kept else _between(cores, point, proposed)
+        if _cost(cores, point) < cost and (is_kept or keeps(classes, point)):
+            best, cost = point, _cost(cores, point)
     return _polish(cores, classes, best)
+
+
+def fastest(cores: dict[str, list[float]], classes: Sequence[Sampled]) -> dict[str, int]:
+    """Of each service the option whose times are the least part of the bounds.
+
+    Not the least utilised: at a lower level of load that is a smaller replica, and may be slower.
+    """
+
+    def part(name: str, k: int) -> float:
+        return max((one.part_of_bound(name, k) for one in classes if name in one.options),
+                   default=0.0)  # fmt: skip
+
+    return {name: min(range(len(costs)), key=lambda k: part(name, k))
+            for name, costs in cores.items()}  # fmt: skip
 
 
 def keeps(classes: Sequence[Sampled], chosen: dict[str, int]) -> bool:
@@ -174,9 +205,19 @@ def _cost(cores: dict[str, list[float]], chosen: dict[str, int]) -> float:
     return sum(cores[name][k] for name, k in chosen.items())
 
 
-def _between(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
-    """Halfway: where the linear program went too far."""
-    return {name: (a[name] + b[name]) // 2 for name in a}
+def _between(
+    cores: dict[str, list[float]], a: dict[str, int], b: dict[str, int]
+) -> dict[str, int]:
+    """Halfway, where the linear program went too far.
+
+    In the order of cost: options are numbered level by level of load, so that one whose number is
+    between those of two others may be cheaper and slower than both.
+    """
+    found = {}
+    for name, costs in cores.items():
+        order = sorted(range(len(costs)), key=lambda k: costs[k])
+        found[name] = order[(order.index(a[name]) + order.index(b[name]) + 1) // 2]
+    return found
 
 
 def _linear(

@@ -24,6 +24,9 @@ from gnomon.graph.application import Application
 #: How much an SLA is relaxed to see what that would save.
 _RELAXED = 0.05
 
+#: What holds of calls that were never timed: all of them may be late.
+_NOTHING = Promise(100.0, 0.0)
+
 Bound = Literal["joint", "union"]
 
 
@@ -139,7 +142,10 @@ def make_plan(
     if decomposition == "joint":
         chosen = _by_samples(choices, sampled, by_union)
     if chosen is None:
-        raise Infeasible("no operating points keep every SLA by the union bound")
+        untimed = [f"; {_untimed(one)}" for one in sampled if one.untimed()]
+        raise Infeasible(
+            f"no operating points keep every SLA by the union bound{''.join(untimed)}"
+        )
     saved = _savings(choices, sampled, chosen, decomposition) if explain else {}
     classes = {
         one.target.paths.name: _expect(one, choices, chosen, saved.get(one.target.paths.name, 0.0))
@@ -185,9 +191,9 @@ def _choices(app: Application, exploration: Exploration, class_rate: dict[str, f
 def _promises(option: Option) -> dict[str, tuple[Promise, ...]]:
     return {
         name: tuple(Promise(*pair) for pair in seen.choices(program.PERCENTILES))
+        if seen.count else (_NOTHING,)
         for name, seen in option.latencies.items()
-        if seen.count
-    }
+    }  # fmt: skip
 
 
 def _by_union(choices: _Choices) -> dict[str, int] | None:
@@ -212,20 +218,22 @@ def _by_samples(
 ) -> dict[str, int]:
     start = by_union
     if start is None or not joint.keeps(sampled, start):
-        # The least utilised: what is fastest.
-        start = {
-            name: min(range(len(options)), key=lambda k: options[k].utilisation)
-            for name, options in choices.options.items()
-        }
+        start = joint.fastest(choices.cores, sampled)
     missed = [
+        _untimed(one) if one.untimed() else
         f"{one.target.paths.name} (p{one.target.percentile:g} {one.percentile_ms(start):.0f} ms, "
         f"bound {one.target.bound_ms:g} ms)"
         for one in sampled
         if one.percentile_ms(start) > one.target.bound_ms
-    ]
+    ]  # fmt: skip
     if missed:
         raise Infeasible(f"no operating points keep the SLA of {', '.join(missed)}")
     return joint.search(choices.cores, sampled, start)
+
+
+def _untimed(one: Sampled) -> str:
+    return (f"{one.target.paths.name} (its calls to {', '.join(one.untimed())} were never timed "
+            "and count as late: explore at a higher rate)")  # fmt: skip
 
 
 def _cores(choices: _Choices, chosen: dict[str, int]) -> float:

@@ -87,7 +87,13 @@ def plan_to_result(
         else Figure("union_cores", "CPU by the union bound alone", "no answer",
                     note="too few samples of rare latencies, or too many services"),
     ]  # fmt: skip
-    remarks = [*notes]
+    remarks = [
+        *notes,
+        *(f"Calls of {which} to {name} were never timed: a request that waits for one counts as "
+          "late." for name, one in plan.services.items()
+          for which, seen in one.option.latencies.items()
+          if which in plan.classes and not seen.count),
+    ]  # fmt: skip
     if binding:
         one = plan.classes[binding]
         remarks.append(
