@@ -80,8 +80,8 @@ public:
     bool cancel(std::uint64_t task) { return gnt_cancel_task(open(), task) == 0; }
 
     void stop(bool drain) {
+        gnt_pool* pool = std::exchange(pool_, nullptr);  // with the lock of the interpreter, as whoever uses it
         nb::gil_scoped_release release;
-        gnt_pool* pool = std::exchange(pool_, nullptr);
         if (pool != nullptr) gnt_pool_stop(pool, drain ? 1 : 0);
         const std::lock_guard lock(mutex_);
         is_stopped_ = true;

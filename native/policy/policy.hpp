@@ -40,6 +40,8 @@ public:
     }
     /// A task that has not begun, for a worker that has none in its own queue; null if there is none.
     virtual Task* steal(std::size_t thief) = 0;
+    /// Takes a task that waits out of the queue; false if it does not wait here.
+    virtual bool withdraw(const Task& task) = 0;
 
     /// For policies that have one; `unlimited`: nobody is cut.
     void set_quantum(Nanoseconds quantum) { quantum_ = quantum; }
@@ -47,6 +49,11 @@ public:
 protected:
     explicit Policy(Nanoseconds quantum = unlimited) : quantum_(quantum) {}
     static bool is_new(const Task& task) { return !task.has_begun; }
+    /// From the first of some queues that has it.
+    static bool withdraw_from(const Task& task, auto&... queues) {
+        const auto is_it = [&](const Task& other) { return &other == &task; };
+        return (... || (queues.pop_if(is_it) != nullptr));
+    }
 
     Nanoseconds quantum_;
 };
@@ -58,6 +65,7 @@ public:
     void preempted(Task& task, Nanoseconds) override { waiting_.push(task); }
     Task* pick(std::size_t, Nanoseconds) override { return waiting_.pop(); }
     Task* steal(std::size_t) override { return waiting_.pop_if(is_new); }
+    bool withdraw(const Task& task) override { return withdraw_from(task, waiting_); }
 
 private:
     Fifo waiting_;
@@ -71,6 +79,7 @@ public:
     void preempted(Task& task, Nanoseconds) override { waiting_.push(task); }
     Task* pick(std::size_t, Nanoseconds) override { return waiting_.pop(); }
     Task* steal(std::size_t) override { return waiting_.pop_if(is_new); }
+    bool withdraw(const Task& task) override { return withdraw_from(task, waiting_); }
     [[nodiscard]] Nanoseconds slice(const Task&) const override { return quantum_; }
     [[nodiscard]] bool is_worth_preempting(const Task&, Nanoseconds) const override { return !waiting_.empty(); }
 
@@ -95,6 +104,7 @@ public:
         return new_.empty() || is_due ? (cut_.empty() ? new_.pop() : cut_.pop()) : new_.pop();
     }
     Task* steal(std::size_t) override { return new_.pop(); }
+    bool withdraw(const Task& task) override { return withdraw_from(task, new_, cut_); }
     [[nodiscard]] Nanoseconds slice(const Task&) const override { return quantum_; }
     [[nodiscard]] bool is_worth_preempting(const Task& running, Nanoseconds now) const override {
         return !new_.empty() || (!cut_.empty() && now - running.started >= hard_quantum_);
@@ -114,6 +124,7 @@ public:
     void preempted(Task& task, Nanoseconds) override { waiting_.push(task, task.attained); }
     Task* pick(std::size_t, Nanoseconds) override { return waiting_.pop(); }
     Task* steal(std::size_t) override { return waiting_.pop_if(is_new); }
+    bool withdraw(const Task& task) override { return withdraw_from(task, waiting_); }
     [[nodiscard]] Nanoseconds slice(const Task&) const override { return quantum_; }
     [[nodiscard]] bool is_worth_preempting(const Task& running, Nanoseconds) const override {
         return !waiting_.empty() && waiting_.front()->attained <= running.attained;
@@ -135,6 +146,7 @@ public:
     void preempted(Task& task, Nanoseconds) override { waiting_.push(task, left(task)); }
     Task* pick(std::size_t, Nanoseconds) override { return waiting_.pop(); }
     Task* steal(std::size_t) override { return waiting_.pop_if(is_new); }
+    bool withdraw(const Task& task) override { return withdraw_from(task, waiting_); }
     [[nodiscard]] bool reacts_to_arrivals() const override { return true; }
     [[nodiscard]] bool must_make_room(const Task& running, const Task& arrived) const override {
         return left(arrived) < left(running);
@@ -157,6 +169,7 @@ public:
     void preempted(Task& task, Nanoseconds) override { waiting_.push(task, task.deadline); }
     Task* pick(std::size_t, Nanoseconds) override { return waiting_.pop(); }
     Task* steal(std::size_t) override { return waiting_.pop_if(is_new); }
+    bool withdraw(const Task& task) override { return withdraw_from(task, waiting_); }
     [[nodiscard]] bool reacts_to_arrivals() const override { return true; }
     [[nodiscard]] bool must_make_room(const Task& running, const Task& arrived) const override {
         return arrived.deadline < running.deadline;
@@ -184,6 +197,9 @@ public:
             if (Task* found = one.pop_if(is_new); found != nullptr) return found;
         }
         return nullptr;
+    }
+    bool withdraw(const Task& task) override {
+        return std::any_of(waiting_.begin(), waiting_.end(), [&](Fifo& one) { return withdraw_from(task, one); });
     }
     [[nodiscard]] Nanoseconds slice(const Task&) const override { return quantum_; }
     [[nodiscard]] bool is_worth_preempting(const Task& running, Nanoseconds) const override {
@@ -218,7 +234,11 @@ public:
             !short_.empty() && (other_.empty() || short_.front()->arrival <= other_.front()->arrival);
         return short_first ? short_.pop() : other_.pop();
     }
-    Task* steal(std::size_t thief) override { return thief < workers_ ? short_.pop() : pick(thief, 0); }
+    Task* steal(std::size_t thief) override {
+        Task* found = short_.pop_if(is_new);
+        return found != nullptr || thief < workers_ ? found : other_.pop_if(is_new);
+    }
+    bool withdraw(const Task& task) override { return withdraw_from(task, short_, other_); }
     [[nodiscard]] bool accepts(std::size_t worker, const Task& task) const override {
         return worker >= workers_ || task.kind == 0;
     }
@@ -256,6 +276,7 @@ public:
         return task;
     }
     Task* steal(std::size_t) override { return new_.empty() ? others_.pop_if(is_new) : new_.pop(); }
+    bool withdraw(const Task& task) override { return withdraw_from(task, new_, cut_, others_); }
     [[nodiscard]] Nanoseconds slice(const Task& task) const override { return task.kind == 0 ? quantum_ : turn(); }
     [[nodiscard]] bool is_worth_preempting(const Task& running, Nanoseconds now) const override {
         if (running.kind > 0) return !new_.empty() || !cut_.empty() || !others_.empty();

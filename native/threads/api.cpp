@@ -14,6 +14,7 @@ using namespace gnomon::threads;
 struct gnt_source {
     std::unique_ptr<Source> source;
     Born born;
+    std::atomic<int> attached{0};
 };
 
 struct gnt_pool {
@@ -44,6 +45,7 @@ std::unique_ptr<Source> make_source(const std::string& name, std::string& why, b
 /// An attached thread's own lane.
 struct Attached : Lane {
     OverflowStack overflow_stack;
+    gnt_source* opened = nullptr;
 };
 
 }  // namespace
@@ -64,7 +66,7 @@ const char* gnt_error(int code) {
 int64_t gnt_now() { return gnomon::now_ns(); }
 
 gnt_source* gnt_source_open(const char* name, char* why, size_t size) try {
-    if (name == nullptr) return nullptr;
+    if (name == nullptr) throw std::invalid_argument("a source has a name");
     std::string reason;
     auto made = make_source(name, reason, true);
     say(why, size, reason);
@@ -84,10 +86,11 @@ gnt_source* gnt_source_open_auto(int polls, char* why, size_t size) try {
     return nullptr;
 }
 
-const char* gnt_source_name(const gnt_source* source) { return source->source->name(); }
+const char* gnt_source_name(const gnt_source* source) { return source == nullptr ? "" : source->source->name(); }
 
 void gnt_source_close(gnt_source* source) {
     if (source == nullptr || source->born.is_forked()) return;  // its thread does not exist here
+    if (source->attached.load() > 0) return;                    // somebody still uses it
     delete source;
 }
 
@@ -97,6 +100,8 @@ int gnt_attach(gnt_source* source) try {
     if (self() != nullptr && !self()->born.is_forked()) return GNT_ESTATE;
     auto made = std::make_unique<Attached>();
     made->begin(*source->source);
+    made->opened = source;
+    ++source->attached;
     made.release();  // detaching deletes it
     return 0;
 } catch (const std::bad_alloc&) {
@@ -110,7 +115,9 @@ int gnt_detach() {
     if (lane != nullptr && lane->born.is_forked()) return GNT_EFORKED;
     if (lane == nullptr || lane->running != nullptr || lane->judge != nullptr) return GNT_ESTATE;
     lane->end();
-    delete static_cast<Attached*>(lane);
+    auto* mine = static_cast<Attached*>(lane);
+    --mine->opened->attached;
+    delete mine;
     return 0;
 }
 
@@ -123,6 +130,7 @@ int gnt_launch(gnt_context* context, gnt_function function, void* argument, int6
     if (lane->source->cuts_anywhere()) {
         const int status = allow_launched(reinterpret_cast<const void*>(function));
         if (status < 0) return status;
+        lane->note_mask();
     }
     context->prepare(function, argument);
     return limit_ns == 0 ? GNT_PREEMPTED : lane->run(*context, limit_ns);
@@ -133,7 +141,7 @@ int gnt_resume(gnt_context* context, int64_t limit_ns) {
     Lane* lane = self();
     if (lane != nullptr && lane->born.is_forked()) return GNT_EFORKED;
     if (lane == nullptr || lane->running != nullptr || lane->judge != nullptr || context->state == State::idle ||
-        context->state == State::running || (context->owner != nullptr && context->owner != lane))
+        context->state == State::running || (context->owner != 0 && context->owner != lane->number))
         return GNT_ESTATE;
     return lane->run(*context, limit_ns);
 }
@@ -145,8 +153,8 @@ int gnt_cancel(gnt_context* context) {
     return GNT_CANCELLED;
 }
 
-int gnt_completed(const gnt_context* context) { return context->state == State::idle ? 1 : 0; }
-intptr_t gnt_result(const gnt_context* context) { return context->result; }
+int gnt_completed(const gnt_context* context) { return context != nullptr && context->state == State::idle ? 1 : 0; }
+intptr_t gnt_result(const gnt_context* context) { return context == nullptr ? 0 : context->result; }
 
 int gnt_yield() { return self() == nullptr ? GNT_ESTATE : self()->yield(); }
 
@@ -178,12 +186,14 @@ gnt_pool* gnt_pool_start(const gnt_pool_options* options, char* error, size_t si
     check(given.policy <= static_cast<unsigned>(last_policy), "there is no such policy");
     check(given.quantum_ns >= 100 && given.hard_quantum_ns >= 100 && given.patience_ns >= 100,
           "a quantum is 100 ns at least");
-    check(given.max_tasks >= 1 && given.max_tasks <= most_tasks, "1 to 30,000 tasks");
+    check(given.max_tasks >= 1 && given.max_tasks + contexts_kept * given.workers <= most_tasks,
+          "1 to 30,000 tasks, less 64 for each worker");
     check(given.stack_bytes <= 64 << 20, "stacks of 64 MiB at most");
     check(given.spin_ns >= 0 && given.share_pct <= 100, "times are not below zero, a share is 100 % at most");
     check(given.realtime >= 0 && given.realtime <= 99, "a real-time priority is 0 to 99");
-    check(given.control <= GNT_CONTROL_COST && given.control_period_ns >= 1'000'000,
-          "a control period is 1 ms at least");
+    check(given.control <= GNT_CONTROL_COST && given.control_period_ns >= 1'000'000 &&
+              given.control_period_ns <= 3'600'000'000'000,
+          "a control period is 1 ms to 1 hour");
     check(given.policy != GNT_RESERVED || (given.reserved >= 1 && given.reserved < given.workers),
           "a worker has to be left for other requests");
     PoolSettings settings;
@@ -206,6 +216,10 @@ gnt_pool* gnt_pool_start(const gnt_pool_options* options, char* error, size_t si
     settings.control_period = given.control_period_ns;
     std::string why;
     auto source = make_source(given.source == nullptr ? "auto" : given.source, why, true);
+    const bool shares_core =
+        std::find(settings.cpus.begin(), settings.cpus.end(), given.timer_cpu) != settings.cpus.end();
+    check(!(shares_core && given.realtime > 0 && find_kind(source->name())->burns_core),
+          "with a real-time priority the timer, which spins, needs a core of its own");
     Calibration known;
     if (given.control == GNT_CONTROL_COST && std::strcmp(source->name(), "none") != 0) {
         known = calibrate(*find_kind(source->name()), {});
@@ -225,15 +239,18 @@ int gnt_cancel_task(gnt_pool* pool, uint64_t task) { return pool == nullptr ? GN
 
 int gnt_pool_stop(gnt_pool* pool, int drain) {
     if (pool == nullptr) return GNT_EINVAL;
-    if (self() != nullptr && (self()->running != nullptr || self()->judge != nullptr)) return GNT_ESTATE;
+    if (is_in_poll() || (self() != nullptr && (self()->running != nullptr || self()->judge != nullptr)))
+        return GNT_ESTATE;
     pool->pool.stop(drain != 0);
     if (pool->pool.is_forked()) return GNT_EFORKED;
     delete pool;
     return 0;
 }
 
-void gnt_pool_read_stats(const gnt_pool* pool, gnt_pool_stats* stats) { pool->pool.read(*stats); }
-const char* gnt_pool_source(const gnt_pool* pool) { return pool->pool.source().name(); }
+void gnt_pool_read_stats(const gnt_pool* pool, gnt_pool_stats* stats) {
+    if (pool != nullptr && stats != nullptr) pool->pool.read(*stats);
+}
+const char* gnt_pool_source(const gnt_pool* pool) { return pool == nullptr ? "" : pool->pool.source().name(); }
 
 int gnt_pool_set_quantum(gnt_pool* pool, int64_t quantum_ns) {
     if (pool == nullptr || quantum_ns < 100) return GNT_EINVAL;

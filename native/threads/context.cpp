@@ -20,6 +20,10 @@ std::size_t page_bytes() {
 }
 
 constexpr std::size_t pushed = 8;  // words that gnt_switch takes off a new stack
+/// A function whose frame is larger than a page steps over a guard of one page, unless it was compiled with
+/// -fstack-clash-protection.
+constexpr std::size_t guard_bytes = 64 * 1024;
+constexpr std::size_t most_stack_bytes = std::size_t{64} << 20;
 
 }  // namespace
 
@@ -32,14 +36,13 @@ std::size_t usable_stack_bytes(std::size_t wanted) {
 }
 
 Stacks::Stacks(std::size_t count, std::size_t stack_bytes)
-    : count_(count), bytes_(usable_stack_bytes(stack_bytes)), guard_(page_bytes()) {
+    : count_(count), bytes_(usable_stack_bytes(stack_bytes)), guard_(guard_bytes) {
     const std::size_t whole = count_ * (bytes_ + guard_);
-    void* mapped =
-        mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK | MAP_NORESERVE, -1, 0);
+    void* mapped = mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK | MAP_NORESERVE, -1, 0);
     if (mapped == MAP_FAILED) throw std::bad_alloc();
     memory_ = static_cast<std::byte*>(mapped);
     for (std::size_t i = 0; i < count_; ++i) {
-        if (mprotect(stack(i) - guard_, guard_, PROT_NONE) != 0) {
+        if (mprotect(stack(i), bytes_, PROT_READ | PROT_WRITE) != 0) {
             munmap(memory_, whole);
             throw std::bad_alloc();
         }
@@ -52,7 +55,7 @@ Stacks::~Stacks() { munmap(memory_, count_ * (bytes_ + guard_)); }
 
 bool gnt_context::guards(const void* address) const {
     const auto* at = static_cast<const std::byte*>(address);
-    return at < stack && at >= stack - page_bytes();
+    return at < stack && at >= stack - guard_bytes;
 }
 
 void gnt_context::touch() {
@@ -64,7 +67,7 @@ void gnt_context::prepare(gnt_function to_run, void* its_argument) {
     function = to_run;
     argument = its_argument;
     result = 0;
-    owner = nullptr;
+    owner = 0;
     exceptions = {};
     state = gnomon::threads::State::ready;
     gnomon::threads::begin_fiber(fiber, stack, stack_bytes);
@@ -88,6 +91,7 @@ void gnt_context::prepare(gnt_function to_run, void* its_argument) {
 }
 
 gnt_context* gnt_context_new(std::size_t stack_bytes) try {
+    if (stack_bytes > most_stack_bytes) return nullptr;
     return new gnt_context(std::make_unique<gnomon::threads::Stacks>(1, stack_bytes));
 } catch (const std::bad_alloc&) {
     return nullptr;

@@ -26,7 +26,7 @@ struct Exceptions {
     unsigned uncaught = 0;
 };
 
-/// Stacks for so many contexts in one mapping, each above a guard page.
+/// Stacks for so many contexts in one mapping, each above a guard.
 class Stacks {
 public:
     Stacks(std::size_t count, std::size_t stack_bytes);  // throws std::bad_alloc
@@ -50,9 +50,9 @@ struct gnt_context {
         : own(std::move(one)), stack(own->stack(0)), stack_bytes(own->stack_bytes()) {}
 
     void* sp = nullptr;
-    void* owner = nullptr;                         // the lane that began the function: it stays there
+    std::uint64_t owner = 0;                       // the lane that began the function: it stays there
     std::unique_ptr<gnomon::threads::Stacks> own;  // none for contexts of a pool
-    std::byte* stack;                              // its lowest byte; the guard page lies below
+    std::byte* stack;                              // its lowest byte; the guard lies below
     std::size_t stack_bytes;
     gnt_function function = nullptr;
     void* argument = nullptr;

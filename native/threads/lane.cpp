@@ -23,6 +23,7 @@ namespace {
 /// After a tick that came in code that may not be cut; every further one waits twice as long. Where a tick is dear, the
 /// function would not get out of that code otherwise.
 constexpr Nanoseconds first_retry_ns = 5'000, last_retry_ns = 80'000;
+constexpr unsigned handler_ticks = 64;  // some milliseconds
 constexpr std::size_t overflow_stack_bytes = 64 * 1024;
 
 struct sigaction previous_preemption, previous_overflow;
@@ -100,6 +101,19 @@ OverflowStack::~OverflowStack() {
     munmap(memory_, overflow_stack_bytes);
 }
 
+Lane::Lane()
+    : gnt_lane{0, 1, 0}, number([] {
+          static std::atomic<std::uint64_t> lanes{0};
+          return ++lanes;
+      }()) {}
+
+void Lane::note_mask() {
+    sigset_t mask;
+    pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+    std::memcpy(&usual_mask, &mask, sizeof usual_mask);
+    odd_ticks = 0;
+}
+
 void Lane::begin(Source& from) {
     install_handlers();
     source = &from;
@@ -124,7 +138,7 @@ int Lane::run(gnt_context& context, Nanoseconds limit) {
     const Nanoseconds now = now_ns();
     const bool was_cut = context.state == State::cut;
     running = &context;
-    context.owner = this;
+    context.owner = number;
     context.state = State::running;
     raise_flag(false);
     deferred = 0;
@@ -141,6 +155,14 @@ int Lane::run(gnt_context& context, Nanoseconds limit) {
     std::swap(*exceptions, context.exceptions);
     source->disarm(*this);
     running = nullptr;
+    if (odd_ticks != 0) {  // others do not run with what it has blocked
+        sigset_t mask;
+        sigemptyset(&mask);
+        std::memcpy(&mask, &usual_mask, sizeof usual_mask);
+        pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+        odd_ticks = 0;
+        is_masked = false;
+    }
     return status;
 }
 
@@ -185,7 +207,9 @@ bool Lane::must_stop(Nanoseconds now) {
     Nanoseconds again = unlimited;
     if (judge != nullptr && !judge->must_stop(now, again)) {
         ++ticks.kept;
-        slice_end = again >= unlimited - now ? unlimited : now + again;
+        const Nanoseconds ask_at = again >= unlimited - now ? unlimited : now + again;
+        // An urgent tick that was not obeyed leaves the slice as it is.
+        slice_end = now >= slice_end ? ask_at : std::min(slice_end, ask_at);
         retry = first_retry_ns;
         source->arm(*this, slice_end, again);
         return false;
@@ -229,8 +253,11 @@ void Lane::interrupt(const void* sp, const void* pc, std::uint64_t mask) {
         return;
     }
     const Nanoseconds now = now_ns();
-    // A handler of somebody else's signal is no place to leave either: it would stay blocked.
-    if (mask != usual_mask || !may_be_cut(pc)) {
+    // A handler of somebody else's signal is no place to leave. It does not take long: what does is a function that has
+    // blocked signals.
+    odd_ticks = mask == usual_mask ? 0 : odd_ticks + 1;
+    const bool is_in_handler = odd_ticks != 0 && odd_ticks < handler_ticks;
+    if (is_in_handler || !may_be_cut(pc)) {
         ++ticks.outside;
         if (now >= slice_end || is_urgent.load(std::memory_order_relaxed)) {
             source->arm(*this, now + retry, period.load(std::memory_order_relaxed));

@@ -47,7 +47,8 @@ public:
 };
 
 struct Lane : gnt_lane {
-    Lane() : gnt_lane{0, 1, 0} {}
+    Lane();
+    const std::uint64_t number;  // no two lanes of a process have the same
     Born born;
 
     // What timers look at, in a cache line of its own.
@@ -68,6 +69,7 @@ struct Lane : gnt_lane {
     int status = GNT_COMPLETED;  // and how
     bool polls_clock = false;    // the source's polls do
     bool is_masked = false;      // whether the source's signal is blocked in this thread
+    unsigned odd_ticks = 0;      // that have found other signals blocked than usual, one after the other
     std::uint64_t usual_mask = 0;
     pid_t thread_id = 0;
     timer_t timer{};            // of `posix_timer`
@@ -88,6 +90,8 @@ struct Lane : gnt_lane {
     void poll();
     /// In the handler of a signal that interrupted the thread at `pc`, with `mask` blocked.
     void interrupt(const void* sp, const void* pc, std::uint64_t mask);
+    /// The signals that are blocked now are those that the thread usually blocks.
+    void note_mask();
     /// From inside a function.
     int yield();
     void rearm(Nanoseconds limit);

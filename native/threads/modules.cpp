@@ -1,5 +1,6 @@
 #include "threads/modules.hpp"
 
+#include <dlfcn.h>
 #include <link.h>
 
 #include <array>
@@ -9,6 +10,8 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <new>
+#include <string>
 
 #include "gnomon/threads.h"
 
@@ -19,25 +22,41 @@ struct Range {
     std::uintptr_t begin, end;
 };
 
-// Handlers read while others add: a range is written before it is counted, and never taken away.
-std::array<Range, 256> ranges;
-std::atomic<std::size_t> range_count{0};
+// Handlers read while others add: a range is written before it is counted, and never taken away. Modules stay loaded
+// once they were allowed, so that no other code comes to lie in their place.
+struct Ranges {
+    std::array<Range, 128> range;
+    std::atomic<std::size_t> count{0};
+    std::atomic<Ranges*> more{nullptr};
+};
+Ranges ranges;
 std::atomic<bool> is_everything_allowed{false};
 std::mutex adding;
 
 bool is_known(std::uintptr_t address) {
-    const std::size_t count = range_count.load(std::memory_order_acquire);
-    for (std::size_t i = 0; i < count; ++i) {
-        if (address >= ranges[i].begin && address < ranges[i].end) return true;
+    for (const Ranges* some = &ranges; some != nullptr; some = some->more.load(std::memory_order_acquire)) {
+        const std::size_t count = some->count.load(std::memory_order_acquire);
+        for (std::size_t i = 0; i < count; ++i) {
+            if (address >= some->range[i].begin && address < some->range[i].end) return true;
+        }
     }
     return false;
 }
 
 int add(Range range) {
-    const std::size_t count = range_count.load(std::memory_order_relaxed);
-    if (count == ranges.size()) return GNT_ENOMEM;
-    ranges[count] = range;
-    range_count.store(count + 1, std::memory_order_release);
+    Ranges* last = &ranges;
+    while (last->count.load(std::memory_order_relaxed) == last->range.size()) {
+        Ranges* more = last->more.load(std::memory_order_relaxed);
+        if (more == nullptr) {
+            more = new (std::nothrow) Ranges;
+            if (more == nullptr) return GNT_ENOMEM;
+            last->more.store(more, std::memory_order_release);
+        }
+        last = more;
+    }
+    const std::size_t count = last->count.load(std::memory_order_relaxed);
+    last->range[count] = range;
+    last->count.store(count + 1, std::memory_order_release);
     return 0;
 }
 
@@ -46,6 +65,7 @@ struct Search {
     bool is_launched = false;
     bool is_found = false;
     int status = 0;
+    std::string name = {};  // of the module that was allowed
 };
 
 /// Libraries that keep state between two instructions: allocator, loader, locks, exceptions.
@@ -60,11 +80,13 @@ bool is_runtime(const char* path) {
 
 int look_at(dl_phdr_info* module, std::size_t, void* given) {
     auto& search = *static_cast<Search*>(given);
+    const bool is_program = module->dlpi_name == nullptr || module->dlpi_name[0] == '\0';
     bool has_loader = false;
     for (int i = 0; i < module->dlpi_phnum; ++i) {
         const auto& segment = module->dlpi_phdr[i];
         const std::uintptr_t begin = module->dlpi_addr + segment.p_vaddr;
-        has_loader |= segment.p_type == PT_INTERP || segment.p_type == PT_DYNAMIC;
+        // A static program that is position-independent has a dynamic section, but no loader.
+        has_loader |= segment.p_type == (is_program ? PT_INTERP : PT_DYNAMIC);
         search.is_found |=
             segment.p_type == PT_LOAD && search.address >= begin && search.address < begin + segment.p_memsz;
     }
@@ -80,6 +102,7 @@ int look_at(dl_phdr_info* module, std::size_t, void* given) {
         if (segment.p_type == PT_LOAD && (segment.p_flags & PF_X) != 0)
             search.status = add({begin, begin + segment.p_memsz});
     }
+    if (!is_program) search.name = module->dlpi_name;
     return 1;
 }
 
@@ -115,6 +138,7 @@ int allow(const void* address_inside, bool is_launched) {
     if (is_known(address)) return 0;
     Search search{address, is_launched};
     dl_iterate_phdr(&look_at, &search);
+    if (!search.name.empty()) dlopen(search.name.c_str(), RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
     return search.is_found ? search.status : add_mapping(address);
 }
 

@@ -12,10 +12,10 @@
 namespace gnomon::threads {
 namespace {
 
-/// Contexts that a worker keeps for itself.
-constexpr std::size_t most_kept = 64;
 /// A judge that finds the queue locked asks again after so long.
 constexpr Nanoseconds locked_ns = 2'000;
+/// A worker without work looks for some elsewhere after so long, then after twice as long, and so on.
+constexpr Nanoseconds first_rest_ns = 1'000'000, last_rest_ns = 64'000'000;
 
 void add(std::atomic<Nanoseconds>& to, Nanoseconds by) {
     to.store(to.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
@@ -28,7 +28,7 @@ void add(std::atomic<Nanoseconds>& to, Nanoseconds by) {
 Worker::Worker(Pool& pool, std::size_t index)
     : policy(make_policy(pool.settings().policy)), pool_(pool), index_(index) {
     policy->reserve(pool.settings().max_tasks);
-    contexts_.reserve(most_kept);
+    contexts_.reserve(contexts_kept);
     lane.source = &pool.source();  // whoever submits may hurry before the thread runs
     lane.judge = this;
 }
@@ -51,6 +51,7 @@ void Worker::loop() {
         if (Slot* slot = next(now); slot != nullptr) {
             run(*slot, now);
             before = idle_since = now_ns();
+            rest_ns_ = first_rest_ns;
             continue;
         }
         if (pool_.is_finished()) break;
@@ -61,7 +62,7 @@ void Worker::loop() {
             pause();
         } else {
             rest();
-            before = idle_since = now_ns();
+            before = now_ns();
         }
     }
     lane.end();
@@ -72,7 +73,7 @@ Slot* Worker::next(Nanoseconds& now) {
     if (waiting.load(std::memory_order_acquire) > 0) {
         const std::lock_guard locked(lock);
         now = now_ns();  // not before: whoever is found has come by now, however long this thread was held up
-        found = static_cast<Slot*>(policy->pick(index_, now));
+        found = static_cast<Slot*>(withdrawn.empty() ? policy->pick(index_, now) : withdrawn.pop());
         if (found != nullptr) {
             waiting.fetch_sub(1, std::memory_order_relaxed);
             found->started = now;
@@ -137,11 +138,13 @@ void Worker::run(Slot& slot, Nanoseconds now) {
         return;
     }
     const int status = lane.run(is_first_ ? begin(slot, now) : *slot.context, policy->slice(slot));
-    if (pool_.is_forked()) _exit(0);  // a child that the task has forked ends with it: other tasks are the parent's
+    // A child that the task has forked ends with it: other tasks are the parent's.
+    if (pool_.is_forked()) _exit(static_cast<int>(slot.context->result & 0xff));
     const Nanoseconds ran = std::max<Nanoseconds>(lane.stopped_at - now, 0);
     add(busy, ran);
-    if (status == GNT_COMPLETED) {
-        finish(slot, status, ran);
+    const bool is_cancelled = slot.is_cancelled.load(std::memory_order_acquire);
+    if (status == GNT_COMPLETED || is_cancelled) {
+        finish(slot, status == GNT_COMPLETED ? status : GNT_CANCELLED, ran);
         return;
     }
     const std::lock_guard locked(lock);
@@ -186,6 +189,12 @@ void Worker::interrupt_cancelled() {
     lane.source->hurry(lane);
 }
 
+void Worker::end_soon(Slot& slot) {
+    const std::lock_guard locked(lock);
+    // Used again meanwhile, it is another task.
+    if (slot.is_cancelled.load(std::memory_order_acquire) && policy->withdraw(slot)) withdrawn.push(slot);
+}
+
 void Worker::finish(Slot& slot, int status, Nanoseconds ran) {
     {
         const std::lock_guard locked(lock);
@@ -205,7 +214,7 @@ void Worker::finish(Slot& slot, int status, Nanoseconds ran) {
     if (gnt_context* context = std::exchange(slot.context, nullptr); context != nullptr) {
         result = context->result;
         context->state = State::idle;
-        if (contexts_.size() < most_kept) contexts_.push_back(context);
+        if (contexts_.size() < contexts_kept) contexts_.push_back(context);
         else pool_.release_context(*context);
     }
     gnt_report report{};
@@ -222,9 +231,10 @@ void Worker::finish(Slot& slot, int status, Nanoseconds ran) {
     report.worker = static_cast<unsigned>(index_);
     const auto on_done = slot.job.on_done;
     void* user = slot.job.user;
-    if (on_done != nullptr) on_done(&report, user);
     in_hand.fetch_sub(1, std::memory_order_relaxed);
-    pool_.release(slot);
+    pool_.release(slot);  // before the call: it may submit another one
+    if (on_done != nullptr) on_done(&report, user);
+    pool_.note_end();
 }
 
 void Worker::rest() {
@@ -232,7 +242,8 @@ void Worker::rest() {
     is_asleep.store(true, std::memory_order_seq_cst);
     if (waiting.load(std::memory_order_seq_cst) == 0 && !pool_.is_finished()) {
         // Others do not wake a worker that could steal from them: it looks around by itself.
-        const timespec moment{0, 1'000'000};
+        const timespec moment{0, rest_ns_};
+        rest_ns_ = std::min(2 * rest_ns_, last_rest_ns);
         const bool is_alone = pool_.workers().size() == 1;
         syscall(SYS_futex, &wakeups, FUTEX_WAIT_PRIVATE, seen, is_alone ? nullptr : &moment, nullptr, 0);
     }
@@ -245,7 +256,7 @@ Pool::Pool(PoolSettings settings, std::unique_ptr<Source> source)
     : settings_(std::move(settings)),
       source_(std::move(source)),
       // Workers keep some free ones, which others cannot have.
-      stacks_(settings_.max_tasks + most_kept * settings_.workers, settings_.stack_bytes),
+      stacks_(settings_.max_tasks + contexts_kept * settings_.workers, settings_.stack_bytes),
       quantum_(settings_.policy.quantum) {
     slots_.reserve(settings_.max_tasks);
     for (std::size_t i = 0; i < settings_.max_tasks; ++i) {
@@ -254,13 +265,13 @@ Pool::Pool(PoolSettings settings, std::unique_ptr<Source> source)
         slots_[i]->next_free = free_;
         free_ = slots_[i].get();
     }
-    const std::size_t contexts = settings_.max_tasks + most_kept * settings_.workers;
+    const std::size_t contexts = settings_.max_tasks + contexts_kept * settings_.workers;
     for (std::size_t i = 0; i < contexts; ++i) {
         contexts_.push_back(std::make_unique<gnt_context>(stacks_.stack(i), stacks_.stack_bytes()));
         free_contexts_.push_back(contexts_.back().get());
     }
     // The first touch of a page takes microseconds: of stacks that are likely used it is done here.
-    for (std::size_t i = contexts - std::min<std::size_t>(contexts, 4 * most_kept); i < contexts; ++i)
+    for (std::size_t i = contexts - std::min<std::size_t>(contexts, 4 * contexts_kept); i < contexts; ++i)
         contexts_[i]->touch();
     source_->place(settings_.timer);
     const bool is_polling = settings_.poll != nullptr && source_->take_poll(settings_.poll, settings_.poll_argument);
@@ -280,7 +291,7 @@ void Pool::start(bool is_polling) {
     if (settings_.poll != nullptr && !is_polling) {
         helpers_.emplace_back([this] {
             settings_.timer.apply();
-            while (!is_ending()) settings_.poll(settings_.poll_argument);
+            while (!is_ending()) call_poll(settings_.poll, settings_.poll_argument);
         });
     }
     if (settings_.control != GNT_CONTROL_OFF) {
@@ -308,7 +319,7 @@ Slot* Pool::acquire() {
     const std::lock_guard locked(free_lock_);
     Slot* slot = free_;
     // Under the lock that closes the pool: what is taken here is waited for, or cancelled.
-    if (slot == nullptr || is_closed_.load(std::memory_order_relaxed)) return nullptr;
+    if (slot == nullptr || !is_open()) return nullptr;
     free_ = slot->next_free;
     slot->is_cancelled.store(false, std::memory_order_relaxed);
     open_.fetch_add(1, std::memory_order_relaxed);
@@ -334,20 +345,27 @@ void Pool::release(Slot& slot) {
     slot.number = 0;
     slot.next_free = free_;
     free_ = &slot;
-    open_.fetch_sub(1, std::memory_order_release);
+}
+
+bool Pool::is_open() const {
+    if (!is_closed_.load(std::memory_order_acquire)) return true;
+    // While it drains, what its tasks submit belongs to them.
+    const Lane* lane = self();
+    return is_draining_.load(std::memory_order_acquire) && lane != nullptr && lane->source == source_.get() &&
+           lane->judge != nullptr;
 }
 
 int Pool::submit(const gnt_job& job, std::uint64_t* number) {
     if (is_forked()) return GNT_EFORKED;
     const Guard guard;
-    if (is_closed_.load(std::memory_order_acquire)) return GNT_ESTOPPED;
+    if (!is_open()) return GNT_ESTOPPED;
     if (job.function == nullptr || job.kind < 0 || job.hint_ns < 0 || job.deadline_ns < 0) return GNT_EINVAL;
     if (source_->cuts_anywhere()) {
         const int status = allow_launched(reinterpret_cast<const void*>(job.function));
         if (status < 0) return status;
     }
     Slot* slot = acquire();
-    if (slot == nullptr) return is_closed_.load(std::memory_order_acquire) ? GNT_ESTOPPED : GNT_ENOMEM;
+    if (slot == nullptr) return is_open() ? GNT_ENOMEM : GNT_ESTOPPED;
     submitted_.fetch_add(1, std::memory_order_relaxed);
     const Nanoseconds now = now_ns();
     static_cast<Task&>(*slot) = Task{};
@@ -381,7 +399,10 @@ int Pool::cancel(std::uint64_t number) {
         if (slots_[index]->number != number) return GNT_EINVAL;
         slots_[index]->is_cancelled.store(true, std::memory_order_release);
     }
-    for (auto& worker : workers_) worker->interrupt_cancelled();
+    for (auto& worker : workers_) {
+        worker->end_soon(*slots_[index]);
+        worker->interrupt_cancelled();
+    }
     return 0;
 }
 
@@ -396,6 +417,7 @@ void Pool::stop(bool drain) {
     if (threads_.empty()) return;
     {
         const std::lock_guard locked(free_lock_);
+        is_draining_.store(drain, std::memory_order_release);
         is_closed_.store(true, std::memory_order_release);
         for (auto& slot : slots_) {
             if (!drain && slot->number != 0) slot->is_cancelled.store(true, std::memory_order_release);
@@ -462,8 +484,9 @@ void Pool::control() {
             for (std::size_t i = 0; i < count; ++i)
                 service.push_back(worker->served[i].load(std::memory_order_relaxed));
         }
-        const Seen seen{time - then, now.submitted - before.submitted, now.submitted - now.completed - now.cancelled,
-                        workers_.size(), service};
+        const Seen seen{time - then, now.submitted - before.submitted,
+                        now.submitted - std::min(now.submitted, now.completed + now.cancelled), workers_.size(),
+                        service};
         set_quantum(controller_->decide(seen).quantum);
         before = now;
         then = time;

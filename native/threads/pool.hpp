@@ -19,6 +19,9 @@
 
 namespace gnomon::threads {
 
+/// Contexts that a worker keeps for itself.
+inline constexpr std::size_t contexts_kept = 64;
+
 struct PoolSettings {
     std::size_t workers = 1;
     PolicySettings policy;
@@ -62,6 +65,8 @@ public:
     }
     /// If what it runs was cancelled, a tick.
     void interrupt_cancelled();
+    /// A cancelled task that waits here is the next to end, whatever the policy.
+    void end_soon(Slot& slot);
 
     std::atomic<std::size_t> in_hand{0};    // waiting or running
     std::atomic<std::size_t> waiting{0};    // in the queue
@@ -69,6 +74,7 @@ public:
     std::atomic<bool> is_asleep{false};
     SpinLock lock;  // of the policy and what follows
     std::unique_ptr<Policy> policy;
+    Fifo withdrawn;  // from the policy: cancelled
     Slot* current = nullptr;
     bool must_make_room = false;
     Lane lane;
@@ -88,6 +94,7 @@ private:
     std::vector<gnt_context*> contexts_;  // free ones, the last used last: its stack is in the cache
     Pool& pool_;
     std::size_t index_;
+    Nanoseconds rest_ns_ = 1'000'000;
     bool is_first_ = false;  // whether what `next` found has not run yet
 };
 
@@ -110,6 +117,7 @@ public:
     [[nodiscard]] const Source& source() const { return *source_; }
     std::vector<std::unique_ptr<Worker>>& workers() { return workers_; }
     void release(Slot& slot);
+    void note_end() { open_.fetch_sub(1, std::memory_order_release); }
     /// There is one for every slot.
     gnt_context& acquire_context();
     void release_context(gnt_context& context);
@@ -121,6 +129,8 @@ public:
 
 private:
     Slot* acquire();
+    /// For whoever asks.
+    [[nodiscard]] bool is_open() const;
     void start(bool is_polling);
     void control();
 
@@ -137,7 +147,7 @@ private:
     std::atomic<std::size_t> open_{0};  // tasks that have not ended
     std::string failure_;
     std::uint32_t generation_ = 0;
-    std::atomic<bool> is_closed_{false}, is_ending_{false};
+    std::atomic<bool> is_closed_{false}, is_draining_{false}, is_ending_{false};
     std::atomic<std::size_t> started_{0};
     std::atomic<Nanoseconds> quantum_;
     std::vector<std::unique_ptr<Worker>> workers_;

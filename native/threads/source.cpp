@@ -2,7 +2,6 @@
 
 #include <linux/futex.h>
 #include <sched.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -15,9 +14,6 @@
 
 namespace gnomon::threads {
 namespace {
-
-/// A thread with a real-time priority that runs away is ended by the kernel.
-constexpr rlim_t realtime_limit_us = 20'000'000;
 
 std::atomic<unsigned> forks{0};
 
@@ -33,9 +29,7 @@ void unblock_signal() {
 void receive_signals(Lane& lane) {
     install_handlers();
     unblock_signal();
-    sigset_t mask;
-    pthread_sigmask(SIG_BLOCK, nullptr, &mask);
-    std::memcpy(&lane.usual_mask, &mask, sizeof lane.usual_mask);
+    lane.note_mask();
     lane.thread_id = static_cast<pid_t>(syscall(SYS_gettid));
 }
 
@@ -199,15 +193,21 @@ bool Placement::apply() const {
         pthread_setaffinity_np(pthread_self(), sizeof set, &set);
     }
     if (realtime <= 0) return true;
-    rlimit limit{realtime_limit_us, realtime_limit_us};
-    rlimit before{};
-    if (getrlimit(RLIMIT_RTTIME, &before) == 0 && before.rlim_cur == RLIM_INFINITY) {
-        limit.rlim_max = before.rlim_max;
-        setrlimit(RLIMIT_RTTIME, &limit);
-    }
     const sched_param priority{realtime};
     return pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority) == 0;
 }
+
+namespace {
+thread_local bool is_polling = false;
+}
+
+void call_poll(void (*poll)(void*), void* argument) {
+    is_polling = true;
+    poll(argument);
+    is_polling = false;
+}
+
+bool is_in_poll() { return is_polling; }
 
 const std::vector<Kind>& kinds() {
     static const std::vector<Kind> all{

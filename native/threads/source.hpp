@@ -49,6 +49,10 @@ public:
     virtual void place([[maybe_unused]] const Placement& placement) {}
 };
 
+/// Calls a dispatcher; the thread knows meanwhile that it is in one.
+void call_poll(void (*poll)(void*), void* argument);
+bool is_in_poll();
+
 struct Kind {
     const char* name;
     const char* what;

@@ -90,7 +90,7 @@ private:
                 for (Lane* lane : lanes_) watched_.push_back({lane, 0});
                 changed_.store(false, std::memory_order_release);
             }
-            if (poll_ != nullptr) poll_(poll_argument_);
+            if (poll_ != nullptr) call_poll(poll_, poll_argument_);
             Nanoseconds next = unlimited;
             const Nanoseconds now = now_ns();
             for (auto& one : watched_) next = std::min(next, look_at(one, now));

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+
 import pytest
 from tests.cli.refusal import answer, refused
 
@@ -113,7 +116,61 @@ def test_policies_are_listed(capsys):
         (["--requests", "5"], "a thousand"),
         (["--workers", "0"], "--workers"),
         (["--seed", "-1"], "--seed"),
+        (["--workers", "1.5"], "1.5 is no whole number"),
+        (["--policy", ""], "--policy '' names nothing"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_gets_a_line(capsys, args, says):
     assert says in refused(capsys, "threads", "simulate", *args)
+
+
+def test_bench_needs_a_core_for_each_thread(capsys):
+    most = len(os.sched_getaffinity(0)) - 1
+    for workers in (most + 1, 100):
+        assert f"{workers + 1} cores" in refused(capsys, "threads", "bench", "--workers", workers)
+    assert "whole" in refused(capsys, "threads", "bench", "--workers", "1.5")
+    assert "names nothing" in refused(capsys, "threads", "calibrate", "--source", "")
+
+
+def test_more_work_than_the_workers_can_do_is_said(capsys, times):
+    args = ["--policy", "fcfs,two-queue", *QUICK]
+    assert main(["threads", "simulate", "--load", "1.5", *args]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "more work than the workers can do, whatever the policy: p99" in out
+    assert "At load 1.5 there is more work than the workers can do" in out
+    assert "not worth it:" not in out.partition("policies:")[0]
+    assert "Preempting costs more" not in out
+    got = answer(capsys, "threads", "simulate", "--samples", times, "--load", "1.5", *args)
+    assert got["figures"]["answer"] == "overloaded"
+    assert got["advice"][0]["is_overloaded"] is True
+    got = answer(capsys, "threads", "simulate", "--samples", times, "--load", "0.5,1.5", *args)
+    assert got["figures"]["answer"] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("sources", 0, "cost_us"), 1e300), (("sources", 0, "cost_us"), 1e15),
+        (("sources", 0, "cost_us"), -5.0), (("sources", 0, "late_ns"), [10**18]),
+        (("dispatch_ns",), 1e300), (("interruptions", "per_s"), 1e12),
+        (("interruptions", "length_ns"), [-1]),
+    ],
+)  # fmt: skip
+def test_a_machine_out_of_range_is_refused(capsys, tmp_path, path, value):
+    clock = {"name": "clock", "what": "", "is_polled": True, "burns_core": False, "cost_us": 0.1}
+    machine = {
+        "sources": [clock], "switch_ns": 50.0, "dispatch_ns": 100.0, "chosen": "clock",
+        "interruptions": {"per_s": 100.0, "length_ns": [2000]}, "chosen_unpolled": "none",
+        "is_realtime": False, "cpus": 2,
+    }  # fmt: skip
+    file = tmp_path / "machine.json"
+    command = ["threads", "simulate", "--machine", file, "--source", "clock", "--load", "0.5"]
+    file.write_text(json.dumps({"machine": machine}))
+    assert main([*map(str, command), *QUICK]) == 0
+    capsys.readouterr()
+    inner = machine
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    file.write_text(json.dumps({"machine": machine}))
+    assert path[-1] in refused(capsys, *command)

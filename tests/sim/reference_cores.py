@@ -80,6 +80,9 @@ class SlowCores:
         self.quantum, self.cost, self.dispatch, self.late = quantum, cost, dispatch, late
         self.seats = [Seat() for _ in range(workers)]
         self.latency = {}
+        self.is_tied = (
+            False  # two workers did something at once: who goes first is anybody's choice
+        )
 
     def take(self, seat, now):
         seat.task, seat.stop = self.policy.pick(), None
@@ -132,15 +135,21 @@ class SlowCores:
             victim.stop = max(now, victim.since) + self.late
         return None
 
+    def settle(self, now):
+        moved = set()
+        while (
+            seat := next((i for i, one in enumerate(self.seats) if self.look(one, now)), None)
+        ) is not None:
+            moved.add(seat)
+        self.is_tied |= len(moved) > 1
+
     def run(self, requests):
         left, now = list(requests), 0
         while len(self.latency) < len(requests):
-            while any(self.look(seat, now) for seat in self.seats):
-                pass
+            self.settle(now)
             while left and left[0]["arrival"] == now:
                 self.arrive(left.pop(0), now)
-                while any(self.look(seat, now) for seat in self.seats):
-                    pass
+                self.settle(now)
             for seat in self.seats:
                 if seat.task is not None and now >= seat.since:
                     seat.task["attained"] += 1

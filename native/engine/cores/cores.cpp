@@ -24,7 +24,8 @@ struct Worker {
     Nanoseconds since = 0;  // `attained` is as of then
     Nanoseconds at = unlimited;
     Next next = Next::idle;
-    std::size_t in_hand = 0;  // waiting in its own queue, or running
+    bool is_stopping = false;  // told so, though it may end before
+    std::size_t in_hand = 0;   // waiting in its own queue, or running
 };
 
 /// What a controller is told: the service times of the last requests that ended, and how many came.
@@ -135,10 +136,12 @@ private:
         const Nanoseconds end = worker.since + worker.running->service - worker.running->attained;
         worker.next = end <= stop ? Next::complete : Next::stop;
         worker.at = std::min(end, stop);
+        worker.is_stopping = true;
     }
 
     void take(std::size_t w, Nanoseconds now) {
         Worker& worker = workers_[w];
+        worker.is_stopping = false;
         worker.running = static_cast<Request*>(policy(w).pick(w, now));
         if (worker.running == nullptr && steal(w, now)) worker.running = static_cast<Request*>(policy(w).pick(w, now));
         if (worker.running == nullptr) {
@@ -247,7 +250,7 @@ private:
     }
 
     bool can_make_room(Worker& worker, const threads::Policy& policy, const Request& made) {
-        if (worker.running == nullptr || worker.next == Next::stop) return false;
+        if (worker.running == nullptr || worker.is_stopping) return false;
         settle(worker, made.arrival);
         return policy.must_make_room(*worker.running, made);
     }

@@ -552,9 +552,12 @@ void cancellations_are_not_lost(const std::string& source) {
     expect(tally.cancelled == 300, source + ": every task is cancelled");
 }
 
-std::intptr_t submit_for_ever(void* given) {
+std::atomic<int> to_submit{0};
+
+std::intptr_t submit_on(void* given) {
+    if (--to_submit < 0) return 0;
     gnt_job job{};
-    job.function = &submit_for_ever;
+    job.function = &submit_on;
     job.argument = given;
     while (gnt_submit(static_cast<gnt_pool*>(given), &job, nullptr) == GNT_ENOMEM) gnt_poll();
     return 0;
@@ -566,8 +569,9 @@ void pools_stop_while_tasks_submit() {
         options.max_tasks = 8;
         gnt_pool* pool = start("clock", GNT_ROUND_ROBIN, 2, options);
         gnt_job job{};
-        job.function = &submit_for_ever;
+        job.function = &submit_on;
         job.argument = pool;
+        to_submit = i % 2 == 1 ? 2'000 : 1'000'000'000;  // what is drained has an end
         for (int k = 0; k < 4; ++k) gnt_submit(pool, &job, nullptr);
         expect(gnt_pool_stop(pool, i % 2) == 0, "a pool stops while tasks submit others");
     }
@@ -610,6 +614,161 @@ void functions_stay_on_their_thread() {
     expect(elsewhere == GNT_ESTATE, "a function is not resumed on another thread");
     gnt_cancel(context);
     gnt_context_free(context);
+}
+
+/// A freed lane's address may be that of the next one.
+void contexts_know_their_lane() {
+    gnt_context* context = gnt_context_new(0);
+    int count = 0;
+    {
+        const Session session("none");
+        gnt_launch(context, &yield_thrice, &count, GNT_NEVER);
+    }
+    const Session again("none");
+    expect(gnt_resume(context, GNT_NEVER) == GNT_ESTATE, "a function does not outlive its thread's attachment");
+    gnt_cancel(context);
+    gnt_context_free(context);
+    expect(gnt_context_new(SIZE_MAX) == nullptr, "a stack has an upper limit");
+}
+
+struct Moving {
+    std::thread::id begun;
+    std::atomic<int>* moved;
+};
+
+std::intptr_t yield_and_look(void* given) {
+    auto& mine = *static_cast<Moving*>(given);
+    mine.begun = std::this_thread::get_id();
+    for (int i = 0; i < 20; ++i) {
+        gnt_yield();
+        if (std::this_thread::get_id() != mine.begun) ++*mine.moved;
+    }
+    return 0;
+}
+
+void tasks_stay_on_their_worker() {
+    std::atomic<int> moved{0};
+    for (unsigned policy = GNT_FCFS; policy <= GNT_BEST_EFFORT; ++policy) {
+        gnt_pool* pool = start("none", policy, 3);
+        std::vector<Moving> moving(60, Moving{{}, &moved});
+        for (std::size_t i = 0; i < moving.size(); ++i) {
+            gnt_job job{};
+            job.function = &yield_and_look;
+            job.argument = &moving[i];
+            job.kind = static_cast<int>(i % 2);
+            gnt_submit(pool, &job, nullptr);
+        }
+        gnt_pool_stop(pool, 1);
+    }
+    expect(moved == 0, "a task stays on the worker that began it");
+}
+
+/// Tasks that are submitted by tasks and by on_done are part of what is drained, also when one slot is all there is.
+void draining_includes_what_tasks_submit() {
+    gnt_pool_options options = GNT_POOL_OPTIONS;
+    options.max_tasks = 2;
+    gnt_pool* pool = start("clock", GNT_FCFS, 1, options);
+    Chain chain{pool, {200}};
+    gnt_job job{};
+    job.function = &submit_next;
+    job.argument = &chain;
+    gnt_submit(pool, &job, nullptr);
+    gnt_pool_stop(pool, 1);
+    expect(chain.left == 0, "a pool that drains takes what its tasks submit");
+    options.max_tasks = 1;
+    pool = start("none", GNT_FCFS, 1, options);
+    Inside inside{pool, {-1}};
+    chain.left = 0;
+    job.on_done = [](const gnt_report*, void* given) {
+        auto& mine = *static_cast<Inside*>(given);
+        gnt_job another{};
+        another.function = &spin_until_cut;
+        static Spin none;
+        another.argument = &none;
+        mine.is_right = gnt_submit(mine.pool, &another, nullptr) == 0 ? 1 : 0;
+    };
+    job.user = &inside;
+    gnt_submit(pool, &job, nullptr);
+    wait_until([&] { return inside.is_right >= 0; });
+    gnt_pool_stop(pool, 1);
+    expect(inside.is_right == 1, "on_done may use the slot of the task that ended");
+}
+
+/// Others that are new go first for ever; a cancelled one ends all the same.
+void cancelled_tasks_do_not_queue(const std::string& source) {
+    gnt_pool* pool = start(source, GNT_TWO_QUEUE, 1);
+    Tally tally;
+    std::atomic<std::uint64_t> sum{0};
+    Work brief{2000, &sum};
+    std::uint64_t endless = 0;
+    gnt_job job{};
+    job.on_done = &Tally::note;
+    job.user = &tally;
+    job.function = &spin_for_ever;
+    gnt_submit(pool, &job, &endless);
+    job.function = &count_turns;
+    job.argument = &brief;
+    job.on_done = nullptr;
+    std::atomic<bool> is_over{false};
+    std::thread crowd([&] {
+        while (!is_over) {
+            if (gnt_submit(pool, &job, nullptr) != 0) std::this_thread::yield();
+        }
+    });
+    gnt_pool_stats stats;
+    wait_until([&] {
+        gnt_pool_read_stats(pool, &stats);
+        return stats.preemptions > 0;
+    });
+    gnt_cancel_task(pool, endless);
+    wait_until([&] { return tally.cancelled == 1; });
+    is_over = true;
+    crowd.join();
+    gnt_pool_stop(pool, 0);
+    expect(tally.cancelled == 1, source + ": a cancelled task does not wait for its turn");
+}
+
+gnt_pool* polled = nullptr;
+std::atomic<int> stopped_by_poll{1};
+
+void pools_are_not_stopped_by_their_poll(const std::string& source) {
+    gnt_pool_options options = GNT_POOL_OPTIONS;
+    stopped_by_poll = 1;
+    std::atomic<bool> is_made{false};
+    options.poll = [](void* made) {
+        if (*static_cast<std::atomic<bool>*>(made) && stopped_by_poll == 1) stopped_by_poll = gnt_pool_stop(polled, 1);
+    };
+    options.poll_argument = &is_made;
+    polled = start(source, GNT_FCFS, 1, options);
+    is_made = true;
+    wait_until([&] { return stopped_by_poll != 1; });
+    expect(stopped_by_poll == GNT_ESTATE, source + ": a pool is not stopped by its own dispatcher");
+    gnt_pool_stop(polled, 0);
+}
+
+std::intptr_t block_a_signal(void*) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &set, nullptr);
+    return 0;
+}
+
+void blocked_signals_stop_nobody() {
+    gnt_pool* pool = start("signal", GNT_ROUND_ROBIN, 1);
+    gnt_job job{};
+    job.function = &block_a_signal;
+    gnt_submit(pool, &job, nullptr);
+    job.function = &spin_for_ever;
+    gnt_submit(pool, &job, nullptr);
+    gnt_submit(pool, &job, nullptr);
+    gnt_pool_stats stats{};
+    wait_until([&] {
+        gnt_pool_read_stats(pool, &stats);
+        return stats.preemptions > 20;
+    });
+    gnt_pool_stop(pool, 0);
+    expect(stats.preemptions > 20, "signals that a task blocked do not keep others from being preempted");
 }
 
 void short_tasks_pass_long_ones(const std::string& source) {
@@ -680,6 +839,16 @@ void options_are_checked() {
     refuses([](auto& o) { o.max_tasks = 1'000'000; }, "tasks");
     refuses([](auto& o) { o.source = "magic"; }, "source");
     refuses([](auto& o) { o.policy = GNT_RESERVED; }, "all workers reserved");
+    refuses([](auto& o) { o.control_period_ns = INT64_MAX; }, "a period of centuries");
+    refuses(
+        [](auto& o) {
+            static const int one = 0;
+            o.source = "safepoint";
+            o.cpus = &one;
+            o.timer_cpu = 0;
+            o.realtime = 1;
+        },
+        "a timer that spins on the worker's core");
     gnt_pool_options options = GNT_POOL_OPTIONS;
     options.max_tasks = 3;
     gnt_pool* pool = start("clock", GNT_FCFS, 1, options);
@@ -747,14 +916,20 @@ int main(int words, char** word) {
         cancellations_are_not_lost(source);
         tasks_submit_tasks(source);
         short_tasks_pass_long_ones(source);
+        cancelled_tasks_do_not_queue(source);
+        pools_are_not_stopped_by_their_poll(source);
     }
     pools_have_futures();
     idle_workers_steal();
     pools_stop_while_tasks_submit();
     workers_refuse_what_would_hang();
     functions_stay_on_their_thread();
+    contexts_know_their_lane();
+    tasks_stay_on_their_worker();
+    draining_includes_what_tasks_submit();
     if (words == 1) {
 #if !defined(__SANITIZE_THREAD__)
+        blocked_signals_stop_nobody();
         other_handlers_are_not_left();
         libc_is_not_cut();
         controllers_run();

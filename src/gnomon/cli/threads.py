@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -23,6 +24,17 @@ app = App(name="threads", help="Which policy and quantum keep the short requests
 Flag = Annotated[bool, Parameter(negative=())]
 
 
+def _whole(type_: Any, tokens: Sequence[Any]) -> int:
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise InputError(f"{tokens[0].value} is no whole number") from None
+
+
+#: Refused where it would have to be rounded.
+Whole = Annotated[int, Parameter(converter=_whole)]
+
+
 @app.command
 def simulate(
     *,
@@ -33,13 +45,13 @@ def simulate(
     load: str | None = None,
     policy: str = "fcfs,rr,two-queue",
     quantum: str | None = None,
-    workers: int = 1,
+    workers: Whole = 1,
     source: str = "safepoint",
     machine: Path | None = None,
     cost: float | None = None,
     late: float | None = None,
-    requests: int = 1_000_000,
-    seed: int = 0,
+    requests: Whole = 1_000_000,
+    seed: Whole = 0,
     on: str | None = None,
     output: Output = Output(),  # noqa: B008
 ) -> None:
@@ -78,7 +90,7 @@ def simulate(
         raise InputError(f"--requests {requests:,}", hint="a thousand to 100 million")
     if not 1 <= workers <= 4096 or not 0 <= seed < 2**32:
         raise InputError("--workers is 1 to 4096, --seed from 0 on, under 2^32")
-    names = _names(policy)
+    names = _names("--policy", policy)
     if "fcfs" not in names:  # what the others are compared with
         names.insert(0, "fcfs")
     usual = "0.3:0.9" if samples is None else "0.5,0.7,0.9"
@@ -109,7 +121,7 @@ def simulate(
 def calibrate(
     *,
     source: str | None = None,
-    repeats: int = 9,
+    repeats: Whole = 9,
     output: Output = Output(),  # noqa: B008
 ) -> None:
     """Measure what a preemption costs on this machine, by every source that it has.
@@ -129,7 +141,7 @@ def calibrate(
     check_output(output)
     if not 1 <= repeats <= 1000:
         raise InputError(f"--repeats {repeats}", hint="1 to 1000")
-    machine = measure(_names(source) if source else (), repeats=repeats)
+    machine = measure(() if source is None else _names("--source", source), repeats=repeats)
     result = to_calibration_result(machine, command=typed_command())
     show(result, output, extra={"machine": msgspec.to_builtins(machine)} if output.json else None)
 
@@ -142,10 +154,10 @@ def bench(
     policy: str = "fcfs,two-queue",
     quantum: str = "10",
     source: str = "auto",
-    workers: int = 1,
-    bursts: int = 20,
+    workers: Whole = 1,
+    bursts: Whole = 20,
     machine: Path | None = None,
-    seed: int = 0,
+    seed: Whole = 0,
     output: Output = Output(),  # noqa: B008
 ) -> None:
     """Run requests on real, preemptive threads of this machine, and compare with the simulator.
@@ -157,7 +169,7 @@ def bench(
         load: Of the workers: 0.7, a list 0.5,0.7, or a range 0.3:0.9 in steps of a tenth.
         policy: Names with commas; `gnomon threads policies` lists them.
         quantum: In microseconds, with commas; `auto`: a controller adapts it after each burst.
-        source: Names with commas: auto, safepoint, clock, signal, sleeper, posix_timer.
+        source: Names with commas: auto, safepoint, clock, signal, sleeper, posix_timer, none.
         workers: Threads, each on a core of its own; one core is left for the timer.
         bursts: That are wanted of each cell: 0.1 s each; disturbed ones are tried again.
         machine: What `calibrate --json` wrote; else the sources are measured first.
@@ -169,13 +181,15 @@ def bench(
     from gnomon.systems.threads.bench import BenchSetting
     from gnomon.systems.threads.bench import bench as measure
     from gnomon.systems.threads.bench_result import to_bench_result, to_bench_script
+    from gnomon.systems.threads.calibrate import Cores
     from gnomon.systems.threads.calibrate import calibrate as measure_machine
 
     check_output(output)
     if not 1 <= bursts <= 10_000 or not 1 <= workers <= 256 or not 0 <= seed < 2**32:
         raise InputError("--bursts is 1 to 10,000, --workers 1 to 256, --seed from 0 on")
-    wanted, loads, names = find_workload(workload), _loads(load), _names(policy)
-    sources, is_adaptive = _names(source), quantum == "auto"
+    Cores.demand(workers)
+    wanted, loads, names = find_workload(workload), _loads(load), _names("--policy", policy)
+    sources, is_adaptive = _names("--source", source), quantum == "auto"
     quanta = [] if is_adaptive else _numbers("--quantum", quantum, 0.1, 1e6)
     if "fcfs" not in names:  # what the others are compared with
         names.insert(0, "fcfs")
@@ -254,8 +268,11 @@ def _mechanism(
     )  # fmt: skip
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+def _names(option: str, text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise InputError(f"{option} {text!r} names nothing")
+    return names
 
 
 def _what(error: Exception) -> str:

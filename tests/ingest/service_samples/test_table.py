@@ -63,25 +63,75 @@ def times_of(samples):
 
 
 @pytest.mark.parametrize(
-    ("text", "found", "failed"),
+    ("text", "found", "by"),
     [
-        (JMETER, {"get page": [44_000_000, 170_000_000], "post": [22_000_000]}, 1),
-        (HEY, {"": [8_700_000]}, 1),
-        (K6, {"post": [114_365_000], "get": [2_500_000]}, 0),
-        (AB, {"": [180_000_000, 201_000_000]}, 0),
-        (JMETER.partition("\n")[2], {"get page": [44_000_000, 170_000_000], "post": [22_000_000]}, 1),
-        ("Percentage served,Time in ms\n0,1.5\n1,1.6\n", {"": [1_500_000, 1_600_000]}, 0),
-        (VEGETA, {"http://a/": [5_000_000], "http://b/": [6_000_000]}, 1),
+        (JMETER, {"get page": [44_000_000, 170_000_000], "post": [22_000_000]}, "success"),
+        (HEY, {"": [8_700_000]}, "status-code"),
+        (K6, {"post": [114_365_000], "get": [2_500_000]}, ""),
+        (AB, {"": [180_000_000, 201_000_000]}, ""),
+        (JMETER.partition("\n")[2], {"get page": [44_000_000, 170_000_000], "post": [22_000_000]}, "success"),
+        ("Percentage served,Time in ms\n0,1.5\n1,1.6\n", {"": [1_500_000, 1_600_000]}, ""),
+        (VEGETA, {"http://a/": [5_000_000], "http://b/": [6_000_000]}, "code"),
     ],
     ids=["JMeter", "hey", "k6", "ab", "JMeter bare", "ab -e", "vegeta"],
 )  # fmt: skip
-def test_load_testers(tmp_path, text, found, failed):
+def test_load_testers(tmp_path, text, found, by):
     samples = read(tmp_path, text)
     assert times_of(samples) == found
     assert samples.is_latency
     skipped = [note for note in samples.notes if note.startswith("Left out")]
     others = ["Left out: 3 rows of other metrics."] if text is K6 else []
-    assert skipped == ([f"Left out: {failed} requests that failed."] if failed else others)
+    assert skipped == ([f"Left out: 1 requests that failed (by '{by}')."] if by else others)
+
+
+@pytest.mark.parametrize(
+    ("column", "done", "failed"),
+    [
+        ("status", ["0", "0"], ["1", "14", "-9", "137"]),  # gRPC, or how programs exit
+        ("code", ["0", "0.0"], ["1.0", "255"]),
+        ("Status Code", ["200", "200 OK", "HTTP/1.1 302 Found", "100"], ["0", "404", "503 Busy"]),
+        ("status", ["OK", "Success", "done", "", "NOERROR"],
+         ["ERROR", "FAILED", "timeout", "Timed out", "DEADLINE_EXCEEDED", "NOT_FOUND", "ko"]),
+        ("success", ["True", "Y", "t", "1"], ["False", "N", "f", "0", "no"]),
+        ("error", ["", "0", "false", "None", "-"], ["connection reset", "1", "true", "EOF"]),
+        ("error_code", ["", "0"], ["1404"]),
+    ],
+)  # fmt: skip
+def test_requests_that_failed_are_told_by_a_column(tmp_path, column, done, failed):
+    cells = [*((one, 5) for one in done), *((one, 600) for one in failed)]
+    for order in (cells, cells[::-1]):
+        rows = "".join(f"Get,{cell},{time}\n" for cell, time in order)
+        samples = read(tmp_path, f"op,{column},latency_ms\n{rows}")
+        assert times_of(samples) == {"Get": [5_000_000] * len(done)}
+        assert samples.notes[1].startswith(f"Which requests failed is taken from '{column}'")
+        left_out = f"Left out: {len(failed)} requests that failed (by '{column}')."
+        assert samples.notes[-1] == left_out
+
+
+def test_what_a_code_of_0_means_and_unknown_words_are_said(tmp_path):
+    only_zero = read(tmp_path, "op,status,latency_ms\nGet,0,5\nGet,0,6\n")
+    assert len(only_zero) == 2
+    assert only_zero.notes[1].endswith("taken from 'status', where 0 is success.")
+    http = read(tmp_path, "op,status,latency_ms\nGet,0,5\nGet,200,6\n")
+    assert http.time_ns.tolist() == [6_000_000]
+    assert "'status', where 0 is no answer" in http.notes[1]
+    strange = read(tmp_path, "op,status,latency_ms\nGet,warm,5\nGet,cold,6\nGet,failed,6\n")
+    assert len(strange) == 2
+    assert (
+        "2 requests with words in 'status' that are not known, such as 'warm'" in strange.notes[2]
+    )
+    unit = read(tmp_path, "op,error_us,latency_us\nGet,3,5\n")  # a time, no error
+    assert len(unit) == 1
+
+
+def test_a_damaged_first_row_does_not_hide_the_column(tmp_path):
+    samples = read(tmp_path, "op,service_us\nGET,\nGET,6\n")
+    assert samples.time_ns.tolist() == [6_000]
+    assert samples.notes[-1] == "Left out: 1 rows without a time."
+    beside = read(tmp_path, "service,service_us,wait_us\na,,1\na,6,1\n")
+    assert beside.time_ns.tolist() == [6_000]
+    named = read(tmp_path, "service,latency_us\nfront,5\n")  # a name, no time
+    assert named.time_ns.tolist() == [5_000]
 
 
 @pytest.mark.parametrize(
@@ -142,14 +192,26 @@ def test_bare_numbers_need_a_unit(tmp_path):
         ("latency_s\n90000\n", "takes more than a day; is the unit right"),
         ("latency_ms,status\n5,500\n6,404\n", "there is no time in it; 2 requests that failed"),
         ("left,right\nup,down\n", "no column says how long"),
+        ("op,service_us\nGET,NaN\nGET,5\n", "line 2: 'NaN' is no time"),
+        ("op,service_us\nGET,abc\n", "line 2: 'abc' is no time"),
+        ('op,service_us\nGET,"5,5"\nGET,6\n', "line 2: '5,5' is no time"),
+        ('op,service_us\n"GET,5\nGET,6\n', "line 2: a quote that is not closed"),
+        ('op,service_us\nGET,4\nGET,"5\nGET,6\n', "line 3: a quote that is not closed"),
+        ("op,service_us\nGET,\n", "there is no time in it; 1 rows without a time"),
+        ("Running 30s test @ http://a/\n  12 threads and 400 connections\n", "output of wrk"),
+        ('{"code":200,"latency":15}\n{"code":200,"latency":16}\n', "JSON lines; vegeta: encode --to"),
+        ('10.0.0.0 - - [13/Nov/2023:10:00:00 +0000] "GET / HTTP/1.1" 502 1 0.01\n', "an access log"),
+        ("Type,Name,Request Count,Requests/s,Failures/s\nGET,/,5,9,1\n", "a summary of Locust"),
+        ("Name,Requests/s,Failures per second\nGET,9,1\n", "no column says how long"),
         ("read_us,write_us\n1,2\n", "more than one column may be the time; call one service_us"),
         ("1,2,3\n4,5,6\n", "3 columns and no header"),
         ("Type,Name,Median Response Time,99%\nGET,/,5,9\n", "no column says how long"),
         ("\n\n", "empty"),
         ("Time (s),cpu_pct\n0,5\n5,7\n10,6\n", r"column 'Time \(s\)' only rises: it is a clock"),
-        ('<?xml version="1.0"?>\n<testResults>\n', "this is XML; JMeter: save results as CSV"),
+        ('<?xml version="1.0"?>\n<testResults>\n', "this is JMeter's XML; save results as CSV"),
+        ("<html>\n<body>\n", "this is XML"),
         ("metric_name,timestamp,metric_value\nvus,1,2\n", "no time in it; 1 rows of other metrics"),
-        ('{"a": 1}\n', "no column says|columns and no header|nothing below"),
+        ('{"a": 1}\n', "this is JSON of no known kind; write the times as"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_gets_a_line(tmp_path, text, says):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 import numpy as np
 import pytest
@@ -79,19 +81,34 @@ def test_bench_reports_what_it_promises(machine, monkeypatch):
     # On a busy machine every burst is disturbed: here it is the report that is tried.
     monkeypatch.setattr(bench_module, "STALL_NS", 10**12)
     setting = BenchSetting(find_workload("A2"), machine, bursts=2, burst_ms=10)
-    cells = bench(setting, ["fcfs", "two-queue"], [0.5], [20.0], ["safepoint"])
-    assert [(one.policy, one.quantum_us) for one in cells] == [("fcfs", None), ("two-queue", 20.0)]
+    hard = "two-queue?hard_quantum_us=100"
+    cells = bench(setting, ["fcfs", hard, "two-queue"], [0.5], [20.0], ["safepoint"])
+    assert [(one.policy, one.quantum_us) for one in cells] == [
+        ("fcfs", None), (hard, 20.0), ("two-queue", 20.0)
+    ]  # fmt: skip
     for one in cells:
         assert (one.bursts_kept, one.bursts_dropped) == (2, 0)
         assert one.p99_low_us <= one.overall.p99_us <= one.p99_high_us
         assert one.simulated_p99_us > 0
-    (advice,) = compare_with_base(cells)
+    advice, _ = compare_with_base(cells)
+    assert advice.cell.policy == hard
     assert advice.gain == cells[0].overall.p99_us / cells[1].overall.p99_us
     script = to_bench_script(setting, cells)
     wanted = {"policy", "source", "quantum_us", "load", "p50_us", "p99_us", "p999_us", "classes",
               "preemptions", "bursts_kept", "bursts_dropped"}  # fmt: skip
     assert all(wanted <= set(one) for one in script["cells"])
-    assert to_bench_result(setting, cells).figures[0].value == cells[1].overall.p99_us
+    result = to_bench_result(setting, cells)
+    assert result.figures[0].value == cells[1].overall.p99_us
+    assert [figure.label.split(",")[0] for figure in result.figures] == [
+        f"Load 0.5: {hard}", "Load 0.5: two-queue"
+    ]  # fmt: skip
+    for factor, says in ((1.02, "as good as"), (0.98, "as good as"), (3.0, "3.0 times worse")):
+        p99 = factor * cells[0].overall.p99_us
+        other = msgspec.structs.replace(
+            cells[1], overall=msgspec.structs.replace(cells[1].overall, p99_us=p99)
+        )
+        (figure,) = to_bench_result(setting, [cells[0], other]).figures
+        assert figure.note.startswith(f"p99, {says}")
 
 
 def test_requests_of_one_length_are_not_preempted(machine, monkeypatch):
@@ -104,6 +121,19 @@ def test_requests_of_one_length_are_not_preempted(machine, monkeypatch):
         bench_module._adapt(setting, plan, requests, requests.service_ns)
     assert plan.quantum_ns == NEVER_NS
     assert "worth" in plan.reason
+
+
+def test_more_workers_than_cores_are_refused(machine):
+    workers = len(os.sched_getaffinity(0))
+    setting = BenchSetting(find_workload("A2"), machine, workers=workers)
+    with pytest.raises(InputError, match=r"and a timer need \d+ cores"):
+        bench(setting, ["fcfs"], [0.5], [], ["clock"])
+
+
+def test_without_a_source_nothing_is_preempted(machine):
+    setting = BenchSetting(find_workload("A2"), machine, bursts=2, burst_ms=20)
+    alone = bench_module.predict(setting, "fcfs", "none", 0.6)
+    assert bench_module.predict(setting, "two-queue?quantum_us=5", "none", 0.6) == alone
 
 
 def test_interruptions_make_requests_longer():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -131,6 +132,68 @@ def test_code_without_polls_is_given_some_by_the_compiler(folder):
     built(find("cc"), "-O1", "-fsanitize-coverage=trace-pc", folder / "auto.c", "-o", folder / "auto",
           *flags("--cflags"), PREFIX / "lib" / "libgnomon_threads_autopoll.a", *flags("--libs"))  # fmt: skip
     assert run(folder / "auto").stdout == "5\n"
+
+
+OVERFLOW = """
+#include <gnomon/threads.h>
+static intptr_t big(void *a) { volatile char room[96 * 1024]; room[0] = 1; return room[0] + (intptr_t)a; }
+int main(void) {
+  gnt_pool_options o = GNT_POOL_OPTIONS; o.source = "none";
+  gnt_pool *p = gnt_pool_start(&o, 0, 0); gnt_job j = {.function = big};
+  gnt_submit(p, &j, 0); gnt_pool_stop(p, 1); return 0; }
+"""
+STATIC = """
+#include <gnomon/threads.h>
+static intptr_t nothing(void *a) { return (intptr_t)a; }
+int main(void) {
+  gnt_pool_options o = GNT_POOL_OPTIONS; o.source = "posix_timer";
+  gnt_pool *p = gnt_pool_start(&o, 0, 0); gnt_job j = {.function = nothing};
+  int status = gnt_submit(p, &j, 0); gnt_pool_stop(p, 1); return status == GNT_ESTATIC ? 0 : 1; }
+"""
+STATICS = """
+#include <gnomon/threads.h>
+#include <cstdio>
+static std::FILE *file;
+static long spin() { for (long end = gnt_now() + 300000; gnt_now() < end;) {} return 1; }
+static intptr_t work(void *) {
+  static long once = spin();
+  for (int i = 0; i < 20000; ++i) std::fputc('x', file);
+  return once; }
+int main() {
+  gnt_allow_everything(1);
+  file = std::fopen("/dev/null", "w");
+  gnt_pool_options o = GNT_POOL_OPTIONS; o.source = "posix_timer"; o.policy = GNT_ROUND_ROBIN; o.quantum_ns = 50000;
+  gnt_pool *p = gnt_pool_start(&o, nullptr, 0); gnt_job j = {}; j.function = work;
+  for (int i = 0; i < 4; ++i) gnt_submit(p, &j, nullptr);
+  gnt_pool_stop(p, 1); std::fclose(file); return 0; }
+"""
+
+
+def test_a_frame_larger_than_a_page_is_an_overflow_too(folder):
+    (folder / "big.c").write_text(OVERFLOW)
+    built(find("cc"), "-O0", folder / "big.c", "-o", folder / "big", *flags("--cflags", "--libs"))
+    done = run(folder / "big")
+    assert done.returncode == -signal.SIGSEGV
+    assert "overflowed its stack of 64 KiB" in done.stderr
+
+
+@pytest.mark.parametrize("how", ["-static", "-static-pie"])
+def test_programs_that_contain_libc_are_refused(folder, how):
+    (folder / "static.c").write_text(STATIC)
+    made = run(find("cc"), how, folder / "static.c", "-o", folder / "static", *flags("--cflags"),
+               PREFIX / "lib" / "libgnomon_threads.a", "-lstdc++", "-lm", "-pthread")  # fmt: skip
+    if made.returncode != 0:
+        pytest.skip(f"no {how} programs here")
+    assert run(folder / "static").returncode == 0
+
+
+def test_statics_and_single_characters_with_the_guard_library(folder):
+    (folder / "statics.cpp").write_text(STATICS)
+    built(
+        find("c++"), folder / "statics.cpp", "-o", folder / "statics", *flags("--cflags", "--libs")
+    )
+    guard = PREFIX / "lib" / "libgnomon_threads_guard.so"
+    assert run(folder / "statics", env=os.environ | {"LD_PRELOAD": str(guard)}).returncode == 0
 
 
 @pytest.mark.parametrize("source", [*POLLED, *SIGNALS])

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, wait
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +114,50 @@ def test_cancelling_reaches_the_worker(library):
         assert pool.stats()["cancelled"] == 2
 
 
+def test_a_cancellation_that_was_accepted_holds(library):
+    """The function does not poll and runs to its end: its result is not delivered all the same."""
+    value = fresh()
+    with NativePool(source="none") as pool:
+        running = pool.submit(library.hold, value)
+        while value[1] == 0:
+            pass
+        assert running.cancel()
+        assert running.cancel()
+        assert not running.done()  # its argument is in use
+        value[0] = 1
+        with pytest.raises(CancelledError):
+            running.result()
+        added = [pool.submit(library.add, np.array([i, 1, 0])) for i in range(500)]
+        accepted = [one.cancel() for one in added]  # in a race with the worker
+        wait(added)
+        assert [one.cancelled() for one in added] == accepted
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_a_callback_may_stop_the_pool(library, caplog, drain):
+    """It runs in the thread that settles the other futures: it must not wait for them."""
+    value, other = fresh(), fresh()
+    with NativePool(source="clock", policy="rr?quantum_us=50") as pool:
+        holding = pool.submit(library.hold_and_poll, value)
+        called = threading.Event()
+
+        def stop(_):
+            pool.stop(drain=drain)
+            called.set()
+
+        pool.submit(library.hold_and_poll, other).add_done_callback(stop)
+        other[0] = 1
+        assert called.wait(60)
+        with pytest.raises(GnomonError, match="stopped"):
+            pool.submit(library.add, fresh())
+        if drain:
+            assert not holding.done()
+            value[0] = 1
+    assert not pool._reader.is_alive()
+    assert holding.cancelled() is not drain
+    assert not caplog.records
+
+
 def test_stopping_cancels_or_drains(library):
     value = fresh()
     pool = NativePool(source="clock", policy="fcfs")
@@ -197,7 +241,8 @@ def test_arguments_that_have_no_memory_are_refused(library, argument):
 
 def test_wrong_settings_are_refused():
     for wrong in ({"workers": 0}, {"source": "magic"}, {"policy": "magic"}, {"max_tasks": 0},
-                  {"policy": "reserved", "workers": 1, "source": "none"}, {"stack_kib": 1}):  # fmt: skip
+                  {"policy": "reserved", "workers": 1, "source": "none"}, {"stack_kib": 1},
+                  {"stack_kib": 20.5}, {"stack_kib": "a"}, {"max_tasks": 1.5}):  # fmt: skip
         with pytest.raises(InputError) as refused:
             NativePool(**wrong)
         assert "\n" not in str(refused.value)

@@ -56,7 +56,10 @@ def test_preempting_too_often_is_unstable_and_never_advised():
     cells = cells_of("A2", ["fcfs", "rr"], [0.9], [3.0], mechanism=SOURCES["posix_timer"])
     rr = next(one for one in cells if one.policy == "rr")
     assert not rr.is_stable
-    assert advise(cells)[0].best.policy == "fcfs"
+    (advice,) = advise(cells)
+    assert advice.best.policy == "fcfs"
+    assert not advice.is_overloaded
+    assert advise(cells_of("A2", ["fcfs", "rr"], [1.5]))[0].is_overloaded
 
 
 def test_all_policies_run_and_hints_help():

@@ -69,7 +69,7 @@ GNT_API gnt_source *gnt_source_open(const char *name, char *why, size_t size);
 /* `auto` for functions that do not poll. */
 GNT_API gnt_source *gnt_source_open_auto(int polls, char *why, size_t size);
 GNT_API const char *gnt_source_name(const gnt_source *source);
-/* After every thread has detached. */
+/* After every thread has detached; before, it does nothing. */
 GNT_API void gnt_source_close(gnt_source *source);
 
 /* ---- Preemptible functions ------------------------------------------------------------------- */
@@ -81,7 +81,8 @@ typedef struct gnt_context gnt_context;
 GNT_API int gnt_attach(gnt_source *source);
 GNT_API int gnt_detach(void);
 
-/* A stack with a guard page; 0: 64 KiB. NULL: no memory. */
+/* A stack of at most 64 MiB above a guard of 64 KiB; 0: 64 KiB. NULL: no memory, or too large. Compile functions with
+ * larger frames with -fstack-clash-protection: they would step over the guard. */
 GNT_API gnt_context *gnt_context_new(size_t stack_bytes);
 GNT_API void gnt_context_free(gnt_context *context);
 
@@ -104,13 +105,13 @@ GNT_API int gnt_is_cancelled(void);      /* somebody wants this task of a pool t
  *
  * A function is preempted at a poll, or by a signal anywhere in code that may be: modules that were allowed. The
  * module of a launched function is, unless it is libc or another run-time library; so a function is never cut inside
- * them. Locks of your own are another matter: whoever takes a lock that a preempted function holds waits for ever.
+ * them. A module that was allowed stays loaded. Locks of your own are another matter: whoever takes a lock that a preempted function holds waits for ever.
  * Guard what must not be cut; guards nest. */
 
 GNT_API int gnt_allow_module(const void *address_inside);
 GNT_API int gnt_allow_range(const void *begin, const void *end);
-/* Everything may be cut, but for what guards protect: link or preload the guard library, which guards malloc, stdio and
- * mutexes. */
+/* Everything may be cut, but for what guards protect: link or preload the guard library, which guards malloc, stdio,
+ * mutexes, pthread_once and the making of function-local statics. */
 GNT_API void gnt_allow_everything(int is_allowed);
 
 /* What the inline functions below look at; the rest of a thread's state is not public. */
@@ -213,10 +214,11 @@ typedef struct gnt_job {
 GNT_API gnt_pool *gnt_pool_start(const gnt_pool_options *options, char *error, size_t size);
 /* From any thread, and from inside tasks. GNT_ENOMEM: try again later. */
 GNT_API int gnt_submit(gnt_pool *pool, const gnt_job *job, uint64_t *task);
-/* A task that has not begun, or was preempted, ends without running again; a running one at its next preemption.
- * GNT_EINVAL: it has ended already. */
+/* A task that has not begun, or was preempted, ends without running again, as soon as its worker is free; a running one
+ * at its next preemption. GNT_EINVAL: it has ended already. */
 GNT_API int gnt_cancel_task(gnt_pool *pool, uint64_t task);
-/* Waits for tasks to end, or cancels them. Not from a worker; no other thread submits any more. */
+/* Waits for tasks to end, and for those that they submit meanwhile, or cancels them. Not from a worker or `poll`
+ * (GNT_ESTATE); no other thread submits any more. */
 GNT_API int gnt_pool_stop(gnt_pool *pool, int drain);
 
 typedef struct gnt_pool_stats {

@@ -17,6 +17,7 @@ import msgspec
 from gnomon.errors import InputError
 from gnomon.ingest.delimited import Decimals, Delimited, header_of, read_lines
 from gnomon.ingest.moment import is_time
+from gnomon.ingest.samples.outcome import Judge, Outcome, find_outcomes, is_http
 from gnomon.ingest.samples.samples import UNIT_HINT, UNITS_NS, SampleRows, Samples
 
 _UNIT_WORDS = {
@@ -38,14 +39,27 @@ _KINDS = (
     "class", "kind", "label", "operation", "operationname", "op", "requesttype", "type", "name",
     "endpoint", "route", "handler", "command", "function", "func", "method", "path", "url", "uri",
 )  # fmt: skip
-_CODES = ("success", "status", "statuscode", "responsecode", "httpstatus", "code")
 _MOMENT = re.compile(r"stamp|start|begin|end|date|epoch|offset|^time$")
-_FALSE = frozenset({"false", "no", "0"})
+#: A rate, not a time: `Requests/s`.
+_RATE = re.compile(r"/\s*[a-zµμ]+\W*$", re.IGNORECASE)
 #: What may as well say how long a test has run: it does where it only rises.
 _CLOCKS = frozenset({"time", "elapsed", "elapsedtime"})
 #: Load testers that write no header.
 _VEGETA = re.compile(r"\d{19},\d{1,3},\d{1,19},\d+,\d+,")
 _BARE_JMETER = re.compile(r"\d{13},\d{1,9},[^\n]*,(true|false),")
+_AS_TABLE = "write the times as a table: class,service_us"
+#: What is not read, by how its text begins: what it is, and what to do.
+_UNREAD = (
+    (re.compile(r"Running \S+ test @"), "the output of wrk, a summary without single times",
+     "wrk2 --latency prints a distribution"),
+    (re.compile(r"<(?:.*?<)?testResults", re.DOTALL), "JMeter's XML", "save results as CSV"),
+    (re.compile(r"<"), "XML", _AS_TABLE),
+    (re.compile(r"\{[^\n]*\n\s*\{"), "JSON lines", f"vegeta: encode --to csv; else {_AS_TABLE}"),
+    (re.compile(r"[{\[]"), "JSON of no known kind", _AS_TABLE),
+    (re.compile(r"\S+(?: \S+){1,4} \[\d\d/\w{3}/\d{4}:"), "an access log", _AS_TABLE),
+    (re.compile(r"Type,Name,Request Count|Timestamp,User Count"), "a summary of Locust",
+     "log the time of each request as a table: name,latency_ms"),
+)  # fmt: skip
 #: Lines that are looked at before a table is read.
 _PEEK = 20
 
@@ -85,7 +99,7 @@ class _Layout(msgspec.Struct, frozen=True):
     is_latency: bool
     about: str
     kind: int = -1
-    codes: tuple[int, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
     only: tuple[int, frozenset[str]] | None = None
     is_headed: bool = True
     may_be_clock: bool = False
@@ -127,15 +141,16 @@ def read_sample_table(path: str | os.PathLike[str], unit: str | None = None) -> 
         hint = f"{UNIT_HINT}{', or in its name: latency_ms' if layout.is_headed else ''}"
         raise InputError(f"nothing says the unit of {layout.about}", where=where, hint=hint)
     rows, scale, decimals = SampleRows(where), UNITS_NS[chosen], Decimals(table.separator)
+    judge = Judge(layout.outcomes, lambda at: _holds_http(where, at))
     before, is_rising = -1.0, True
     for row in itertools.chain([] if layout.is_headed else [first], table):
         if row == first and layout.is_headed:
             continue  # files that were put together repeat it
-        table.check_width(row, layout.width)
+        _check_shape(table, row, layout)
         if layout.only and row[layout.only[0]] not in layout.only[1]:
             rows.left_out["rows of other metrics"] += 1
-        elif any(_has_failed(row[at].strip()) for at in layout.codes):
-            rows.left_out["requests that failed"] += 1
+        elif (by := judge.failed_by(row)) is not None:
+            rows.left_out[f"requests that failed (by {by!r})"] += 1
         elif not (cell := row[layout.time].strip()):
             rows.left_out["rows without a time"] += 1
         else:
@@ -143,7 +158,7 @@ def read_sample_table(path: str | os.PathLike[str], unit: str | None = None) -> 
             time = _time(table, decimals, cell)
             before, is_rising = time, is_rising and time > before
             rows.add(kind, time * scale)
-    rows.notes.append(f"Times are those of {layout.about}, in {chosen}.")
+    rows.notes += [f"Times are those of {layout.about}, in {chosen}.", *judge.notes]
     samples = rows.build(is_latency=layout.is_latency)
     if layout.may_be_clock and is_rising and len(samples) > 2:
         hint = "call the column of times service_us or latency_ms"
@@ -163,29 +178,47 @@ def _time(table: Delimited, decimals: Decimals, cell: str) -> float:
     return number
 
 
-def _has_failed(cell: str) -> bool:
-    """Whether a status is that of a failure: false, or a code of HTTP from 400 on."""
-    is_code = cell.isdecimal() and len(cell) < 10
-    return int(cell) >= 400 or int(cell) == 0 if is_code else cell.lower() in _FALSE
+def _check_shape(table: Delimited, row: list[str], layout: _Layout) -> None:
+    if len(row) == layout.width and "\n" not in row[layout.time]:
+        return
+    if (lines := "".join(row).rstrip().count("\n")) or row[-1].endswith("\n"):
+        raise table.error("a quote that is not closed", "double it inside of a cell",
+                          max(table.line - lines, 1))  # fmt: skip
+    table.check_width(row, layout.width)
+
+
+def _holds_http(where: str, at: int) -> bool:
+    """Whether codes of HTTP are anywhere in a column."""
+    table, _, first = _open(read_lines(where), where)
+    return any(is_http(row[at]) for row in itertools.chain([first], table) if at < len(row))
 
 
 def _open(lines: Iterable[str], where: str) -> tuple[Delimited, _Layout, list[str]]:
     """A table behind its first row, which of its columns is what, and that row."""
     whole = iter(lines)
     peeked = list(itertools.islice(whole, _PEEK))
+    _refuse_unread("".join(peeked).lstrip(), where)
     table = Delimited(_apart(itertools.chain(peeked, whole), peeked), where)
     first = next(table, None)
     if first is None:
         raise InputError("the file is empty", where=where)
-    if first[0].startswith("<"):
-        raise InputError("this is XML", where=where, hint="JMeter: save results as CSV")
     is_number = _numbers(first, table.separator)
     if any(is_number):
         return table, _bare(first, is_number, where), first
-    second = next(itertools.islice(Delimited(_apart(peeked, peeked), where), 1, None), None)
-    if second is None:
+    shown = [
+        _numbers(row, table.separator)
+        for row in itertools.islice(Delimited(_apart(peeked, peeked), where), 1, None)
+    ]
+    if not shown:
         raise InputError("there is a header and nothing below it", where=where)
-    return table, _headed(first, _numbers(second, table.separator), where), first
+    is_number = [any(row[at : at + 1] == [True] for row in shown) for at in range(len(first))]
+    return table, _headed(first, is_number, where), first
+
+
+def _refuse_unread(text: str, where: str) -> None:
+    for begin, what, hint in _UNREAD:
+        if begin.match(text):
+            raise InputError(f"this is {what}", where=where, hint=hint)
 
 
 def _numbers(row: list[str], separator: str) -> list[bool]:
@@ -204,10 +237,11 @@ def _bare(first: list[str], is_number: list[bool], where: str) -> _Layout:
     """A table without a header: bare numbers, names and numbers, or a load tester's."""
     if _VEGETA.match(",".join(first)):
         return _Layout(len(first), 2, "ns", True, "vegeta", kind=10 if len(first) > 10 else -1,
-                       codes=(1,), is_headed=False)  # fmt: skip
-    if match := _BARE_JMETER.match(",".join(first)):
-        return _Layout(len(first), 1, "ms", True, "JMeter", 2, (first.index(match[1]),),
+                       outcomes=(Outcome(1, "code", "code"), Outcome(5, "error", "error")),
                        is_headed=False)  # fmt: skip
+    if match := _BARE_JMETER.match(",".join(first)):
+        success = Outcome(first.index(match[1]), "success", "flag")
+        return _Layout(len(first), 1, "ms", True, "JMeter", 2, (success,), is_headed=False)
     if sum(is_number) != 1 or len(first) > 2:
         what = f"{len(first)} columns and no header: which one is the time?"
         raise InputError(what, where=where, hint="name them in the first line: class,service_us")
@@ -220,29 +254,35 @@ def _bare(first: list[str], is_number: list[bool], where: str) -> _Layout:
 
 def _headed(names: list[str], is_number: list[bool], where: str) -> _Layout:
     stems = [_stem(name) for name in names]
-    codes = tuple(stems.index(name) for name in _CODES if name in stems)
+    outcomes = find_outcomes(names, [name if _unit(name) else _stem(name) for name in names])
     if (tool := _tool(stems)) is not None:
         kind = stems.index(tool.kind) if tool.kind in stems else -1
         only = (stems.index("metricname"), _K6_TIMES) if tool.name == "k6" else None
         return _Layout(len(names), stems.index(tool.time), tool.unit, True,
-                       f"{tool.name} ({names[stems.index(tool.time)]!r})", kind, codes,
+                       f"{tool.name} ({names[stems.index(tool.time)]!r})", kind, outcomes,
                        only)  # fmt: skip
     time = _time_column(names, stems, is_number, where)
     kind = next((stems.index(name) for name in _KINDS if name in stems), -1)
     return _Layout(len(names), time, _unit(names[time]), stems[time] not in _SERVICE,
-                   f"column {names[time].strip()!r}", kind, codes,
+                   f"column {names[time].strip()!r}", kind, outcomes,
                    may_be_clock=stems[time] in _CLOCKS and len(names) > 1)  # fmt: skip
 
 
 def _time_column(names: list[str], stems: list[str], is_number: list[bool], where: str) -> int:
     """By its name; else the one that has a unit of time, or the only one."""
-    numeric = [at for at, is_one in enumerate(is_number[: len(names)]) if is_one]
-    for known in (*_SERVICE, *_LATENCY):
-        for at in numeric:
-            # A bare 'time' says when, as a rule.
-            if stems[at] == known and (known != "time" or _unit(names[at]) or len(names) == 1):
-                return at
-    timed = [at for at in numeric if _unit(names[at]) and not _MOMENT.search(stems[at])]
+    numeric = [at for at in range(len(names)) if is_number[at]]
+    # A bare 'time' says when, as a rule; and of 'service' without numbers a unit has to say more.
+    sure = [at for at, stem in enumerate(stems)
+            if _unit(names[at]) or (stem in _LATENCY and stem != "time")]  # fmt: skip
+    named = [at for at in numeric if stems[at] != "time" or at in sure or len(names) == 1]
+    for known, at in itertools.chain(
+        itertools.product((*_SERVICE, *_LATENCY), named),
+        itertools.product((*_SERVICE, *_LATENCY), sure),
+    ):
+        if stems[at] == known:
+            return at
+    lengths = [at for at in sure if not _MOMENT.search(stems[at])]
+    timed = [at for at in lengths if is_number[at]] or lengths
     if len(timed) == 1:
         return timed[0]
     if len(names) == 1 and numeric:
@@ -264,7 +304,10 @@ def _words(name: str) -> list[str]:
 
 def _unit(name: str) -> str | None:
     words = _words(name)
-    return _UNIT_WORDS.get(words[-1]) if len(words) > 1 else None
+    if len(words) < 2 or words[-2] == "per":
+        return None
+    is_rate = _RATE.search(name) and "".join(words[:-1]) not in (*_SERVICE, *_LATENCY)
+    return None if is_rate else _UNIT_WORDS.get(words[-1])
 
 
 def _stem(name: str) -> str:

@@ -13,7 +13,7 @@ from gnomon.decide.threads import thread_policies
 from gnomon.errors import GnomonError, InputError
 from gnomon.sim.cores import NEVER_NS, CoreRequests, Mechanism, run_cores
 from gnomon.systems.threads.calibrate import STALL_NS, Cores, Machine
-from gnomon.systems.threads.study import BASE, Latency, latency_of, with_quanta
+from gnomon.systems.threads.study import BASE, Latency, latency_of, with_quanta, without_quantum
 from gnomon.systems.threads.workload import Workload
 
 Ints = NDArray[np.int64]
@@ -98,7 +98,7 @@ def bench(
     Args:
         is_adaptive: The cost-aware controller chooses the quantum after each burst.
     """
-    cores = Cores.choose(setting.workers)
+    cores = Cores.demand(setting.workers)
     specs = [
         one for name in policies for one in with_quanta(name, () if is_adaptive else quanta_us)
     ]
@@ -198,7 +198,7 @@ def _cell(setting: BenchSetting, plan: _Plan) -> BenchCell:
         quantum_us = None if plan.quantum_ns >= NEVER_NS else plan.quantum_ns / 1e3
     simulated, classes = predict(setting, plan.spec, plan.source, plan.load, plan.quantum_ns)
     return BenchCell(
-        plan.spec.partition("?")[0], plan.source, quantum_us, plan.load,
+        without_quantum(plan.spec), plan.source, quantum_us, plan.load,
         _median([one for one, _, _ in plan.kept]),
         {name: _median([c[name] for _, c, _ in plan.kept if name in c]) for name in names},
         float(np.mean([one for _, _, one in plan.kept])), len(plan.kept), plan.dropped,
@@ -211,6 +211,8 @@ def predict(
 ) -> tuple[float, dict[str, float]]:
     """p99 by the simulator on the same bursts, with what was measured of this machine."""
     scheduling = thread_policies.create(spec).native(None)
+    if source == "none":  # whatever the quantum, nobody is cut
+        quantum_ns = NEVER_NS
     if quantum_ns is not None:
         scheduling = msgspec.structs.replace(scheduling, quantum_ns=quantum_ns)
     found = setting.machine.source(source)

@@ -126,9 +126,10 @@ def _choice(cell: BenchCell) -> str:
 
 def _figure(one: BenchAdvice, number: int) -> Figure:
     paid = ", ".join(f"p99 of {name} x {price:.2g}" for name, price in one.price.items())
-    better = f"{one.gain:.1f} times better than {BASE}" if one.gain >= 1 else (
-        f"{1 / one.gain:.1f} times worse than {BASE}"
-    )  # fmt: skip
+    factor = f"{max(one.gain, 1 / one.gain):.1f}"
+    better = f"{factor} times {'better' if one.gain > 1 else 'worse'} than {BASE}"
+    if factor == "1.0":
+        better = f"as good as {BASE}"
     return Figure(
         f"p99_us_{number}", f"Load {one.cell.load:g}: {_choice(one.cell)}",
         one.cell.overall.p99_us, "us", note=f"p99, {better}; {paid}", better="lower",

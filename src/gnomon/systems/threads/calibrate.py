@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -21,6 +22,13 @@ _TURNS = 3
 _SAMPLES = 200
 #: Longer ones are stalls of the machine: a burst that has one is dropped, not modelled.
 STALL_NS = 300_000
+
+
+#: Ranges of what a file may say, so that sums of nanoseconds fit into 63 bits.
+_CostUs = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+_WholeNs = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+_Ns = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+_PerSecond = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 
 
 class SourceCost(msgspec.Struct, frozen=True):
@@ -44,14 +52,14 @@ class SourceCost(msgspec.Struct, frozen=True):
     burns_core: bool
     why_not: str = ""
     quantum_us: float = 0.0
-    cost_us: float = 0.0
+    cost_us: _CostUs = 0.0
     cost_low_us: float = 0.0
     cost_high_us: float = 0.0
     late_p50_us: float = 0.0
     late_p99_us: float = 0.0
     per_s: float = 0.0
     slowdown_pct: float = 0.0
-    late_ns: tuple[int, ...] = ()
+    late_ns: tuple[_WholeNs, ...] = ()
 
     @property
     def mechanism(self) -> Mechanism:
@@ -62,8 +70,8 @@ class SourceCost(msgspec.Struct, frozen=True):
 class Interruptions(msgspec.Struct, frozen=True):
     """How often something else takes the core away, and for how long."""
 
-    per_s: float = 0.0
-    length_ns: tuple[int, ...] = ()
+    per_s: _PerSecond = 0.0
+    length_ns: tuple[_WholeNs, ...] = ()
 
     def extend(self, requests: CoreRequests, seed: int = 0) -> CoreRequests:
         """Requests as long as they would be with these interruptions."""
@@ -91,8 +99,8 @@ class Machine(msgspec.Struct, frozen=True):
     """
 
     sources: tuple[SourceCost, ...]
-    switch_ns: float
-    dispatch_ns: float
+    switch_ns: _Ns
+    dispatch_ns: _Ns
     interruptions: Interruptions
     chosen: str
     chosen_unpolled: str
@@ -128,6 +136,16 @@ class Cores(msgspec.Struct, frozen=True):
         if len(mine) <= workers:
             return cls((), -1)
         return cls(tuple(mine[-workers:]), mine[-workers - 1], _allowed_priority())
+
+    @classmethod
+    def demand(cls, workers: int) -> Cores:
+        """As `choose`, with a core for each: threads that spin would take turns on fewer."""
+        has = len(os.sched_getaffinity(0))
+        if has <= workers:
+            what = f"{workers} worker{'s' * (workers > 1)} and a timer need {workers + 1} cores"
+            raise InputError(f"{what}, there {'is' if has == 1 else 'are'} {has}",
+                             hint="fewer --workers" if workers > 1 else None)  # fmt: skip
+        return cls.choose(workers)
 
 
 def _allowed_priority() -> int:

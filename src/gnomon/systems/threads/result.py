@@ -10,13 +10,14 @@ import msgspec
 from gnomon.ingest.samples.samples import Samples
 from gnomon.report import Chart, Figure, Line, LineChart, Manifest, Result
 from gnomon.systems.threads.measured import best_for_short, caveats_of
-from gnomon.systems.threads.study import Advice, Cell, Setting
+from gnomon.systems.threads.study import BASE, Advice, Cell, Setting
 from gnomon.table import Table
 from gnomon.units import format_duration
 
 _US = {"p50_us": "us", "p99_us": "us", "p999_us": "us", "quantum_us": "us", "lost_pct": "%"}
 #: Of loads at which preemption is worth it, the answer is about the one next to this.
 _USUAL_LOAD = 0.7
+_TOO_MUCH = "more work than the workers can do, whatever the policy"
 
 
 def to_result(
@@ -69,7 +70,8 @@ def to_script(
         "cells": [_flat(one) | {"source": source} for one in cells],
         "advice": [
             {"load": one.load, "policy": one.best.policy, "quantum_us": one.best.quantum_us,
-             "is_worth_it": one.is_worth_it, "gain": one.gain, "price": one.price}
+             "is_worth_it": one.is_worth_it, "is_overloaded": one.is_overloaded,
+             "gain": one.gain, "price": one.price}
             for one in advice
         ],
     }  # fmt: skip
@@ -91,8 +93,11 @@ def _choice(cell: Cell) -> str:
 
 def _answer(cells: Sequence[Cell], advice: Sequence[Advice]) -> Figure:
     """Whether to preempt this service, in one sentence."""
+    possible = [one for one in advice if not one.is_overloaded]
+    if not possible:
+        return Figure("answer", "Preempt?", "overloaded", note=_TOO_MUCH)
     worth = [one for one in advice if one.is_worth_it]
-    one = min(worth or advice, key=lambda one: abs(one.load - _USUAL_LOAD))
+    one = min(worth or possible, key=lambda one: abs(one.load - _USUAL_LOAD))
     kinds = list(one.base.classes)  # shortest first
     if worth:
         note = _change(one.base, one.best, ["", *kinds[-1:]] if len(kinds) > 1 else [""])
@@ -129,7 +134,9 @@ def _name(one: Advice) -> str:
 
 def _figure(one: Advice) -> Figure:
     if not one.is_worth_it:
-        note = f"preemption is not worth it: p99 {one.base.overall.p99_us:,.0f} us"
+        p99 = f"p99 {one.base.overall.p99_us:,.0f} us"
+        note = (f"{_TOO_MUCH}: {p99} under {BASE}, longer the longer it lasts"
+                if one.is_overloaded else f"preemption is not worth it: {p99}")  # fmt: skip
         return Figure(_name(one), f"Load {one.load:g}", one.base.overall.p99_us, "us",
                       note=note, better="lower")  # fmt: skip
     paid = ", ".join(f"p99 of {name} x {price:.2g}" for name, price in one.price.items())
@@ -188,7 +195,11 @@ def _charts(kinds: Sequence[str], cells: Sequence[Cell]) -> list[Chart]:
 
 def _notes(cells: Sequence[Cell], advice: Sequence[Advice]) -> list[str]:
     notes = []
-    lost = sorted({_choice(one) for one in cells if not one.is_stable})
+    over = [one.load for one in advice if one.is_overloaded]
+    if over:
+        at = ", ".join(f"{one:g}" for one in over)
+        notes.append(f"At load {at} there is {_TOO_MUCH}: where a p99 is short, others pile up.")
+    lost = sorted({_choice(one) for one in cells if not one.is_stable and one.load not in over})
     if lost:
         notes.append(f"Preempting costs more than there is at some load: {', '.join(lost[:4])}.")
     dear = {name: one for a in advice for name, one in a.price.items() if one > 1.5}

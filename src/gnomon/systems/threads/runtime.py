@@ -7,6 +7,7 @@ on them: switched away in the middle of the interpreter, it would crash the proc
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import threading
 from concurrent.futures import Future, wait
@@ -70,12 +71,13 @@ class NativePool:
         scheduling = thread_policies.create(policy).native(None)
         if control not in get_args(Control):
             raise InputError(f"control {control!r}", hint=", ".join(get_args(Control)))
-        for name, value in (("workers", workers), ("max_tasks", max_tasks)):
-            if not isinstance(value, int) or not 1 <= value <= 30_000:
-                raise InputError(f"{name} is {value!r}", hint="a whole number from 1 on")
-        if not 1 <= max_tasks <= 30_000 or not 16 <= stack_kib <= 65_536:
-            raise InputError(f"{max_tasks:,} tasks with stacks of {stack_kib:,} KiB",
-                             hint="1 to 30,000 tasks, 16 to 65,536 KiB")  # fmt: skip
+        for name, value, least, most in (
+            ("workers", workers, 1, 30_000), ("max_tasks", max_tasks, 1, 30_000),
+            ("stack_kib", stack_kib, 16, 65_536),
+        ):  # fmt: skip
+            if not isinstance(value, int) or not least <= value <= most:
+                hint = f"a whole number, {least} to {most:,}"
+                raise InputError(f"{name} is {value!r}", hint=hint)
         try:
             self._pool = _core.ThreadPool(
                 scheduling=scheduling.to_native(), workers=workers, source=source, polls=polls,
@@ -86,8 +88,8 @@ class NativePool:
             raise InputError(str(error)) from None
         self.source, self.why = self._pool.source, self._pool.why
         self._lock = threading.Lock()
-        self._open: dict[int, tuple[Future[TaskReport], Any]] = {}
-        self._is_stopped = False
+        self._open: dict[int, tuple[_TaskFuture, Any]] = {}
+        self._is_stopped = self._is_stopped_by_reader = False
         self._reader = threading.Thread(target=self._read, name="gnomon-threads", daemon=True)
         self._reader.start()
 
@@ -96,6 +98,9 @@ class NativePool:
         deadline_us: float = 0.0,
     ) -> Future[TaskReport]:  # fmt: skip
         """Runs a function; the future can be cancelled until it ends.
+
+        Where `cancel` returns True, `result` raises CancelledError: after the function was cut, or
+        at its end if it does not poll or was about to end.
 
         Args:
             kind: Of request, 0 the most urgent, for policies that know.
@@ -110,7 +115,7 @@ class NativePool:
         address = function_address(function)
         pointer, owner = argument_address(argument)
         due = _core.thread_clock_ns() + round(1e3 * deadline_us) if deadline_us else 0
-        future: Future[TaskReport] = _TaskFuture(self)
+        future = _TaskFuture(self)
         with self._lock:  # so that a task that ends at once is known
             if self._is_stopped:
                 raise GnomonError("the pool has been stopped")
@@ -124,7 +129,7 @@ class NativePool:
             except RuntimeError as error:
                 hint = "; wait for some tasks to end" if "full" in str(error) else ""
                 raise GnomonError(f"{error}{hint}") from None
-            future.task = task  # type: ignore[attr-defined]
+            future.task = task
             self._open[task] = future, (function, owner)
         return future
 
@@ -137,12 +142,18 @@ class NativePool:
         return dict(self._pool.stats())
 
     def stop(self, *, drain: bool = True) -> None:
-        """Waits for tasks to end, or cancels them."""
+        """Waits for tasks to end, or cancels them; from a callback of a future without waiting."""
         with self._lock:
-            if self._is_stopped:
-                return
-            self._is_stopped = True
+            is_first, self._is_stopped = not self._is_stopped, True
             left = [future for future, _ in self._open.values()]
+        is_reader = threading.current_thread() is self._reader
+        if is_reader or not is_first:
+            self._is_stopped_by_reader |= is_first
+            for future in [] if drain else left:
+                future.cancel()
+            if not is_reader:  # which calls the futures, so it cannot wait for them or for itself
+                self._reader.join()
+            return
         try:
             if drain:
                 wait(left)  # unlike the native wait this one can be interrupted
@@ -159,11 +170,13 @@ class NativePool:
     ) -> None:  # fmt: skip
         self.stop(drain=kind is None)
 
-    def _cancel(self, task: int) -> bool:
-        try:
-            return bool(self._pool.cancel(task))
-        except RuntimeError:  # stopped
-            return False
+    def _cancel(self, future: _TaskFuture) -> bool:
+        with self._lock:  # whoever ends meanwhile is not settled before it knows
+            if future.task not in self._open:
+                return False
+            with contextlib.suppress(RuntimeError):  # stopped
+                future.is_cancelled |= bool(self._pool.cancel(future.task))
+            return future.is_cancelled
 
     def _read(self) -> None:
         while len((ended := self._pool.take_ended()).task):
@@ -171,23 +184,30 @@ class NativePool:
                 mine = [self._open.pop(int(one)) for one in ended.task]
             for i, (future, _) in enumerate(mine):
                 _settle(future, ended, i)
+            if self._is_stopped_by_reader and not self._open:
+                self._pool.stop(False)
 
 
 class _TaskFuture(Future[TaskReport]):
-    """A future whose cancellation reaches the worker."""
+    """A future whose cancellation reaches the worker.
+
+    A task that ends before the worker sees it counts as cancelled all the same: whether `result`
+    raises must not hang on who was faster.
+    """
 
     task = 0
+    is_cancelled = False
 
     def __init__(self, pool: NativePool) -> None:
         super().__init__()
         self._pool = pool
 
     def cancel(self) -> bool:
-        return not self.done() and self._pool._cancel(self.task)
+        return self._pool._cancel(self)
 
 
-def _settle(future: Future[TaskReport], ended: _core.EndedTasks, i: int) -> None:
-    if ended.status[i] != 0:
+def _settle(future: _TaskFuture, ended: _core.EndedTasks, i: int) -> None:
+    if ended.status[i] != 0 or future.is_cancelled:
         Future.cancel(future)
         future.set_running_or_notify_cancel()
         return

@@ -83,6 +83,11 @@ class Advice(msgspec.Struct, frozen=True):
     def is_worth_it(self) -> bool:
         return self.best.policy != self.base.policy
 
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether the requests alone are more than the workers can do."""
+        return not self.base.is_stable
+
 
 class Setting(msgspec.Struct, frozen=True):
     """What all cells of a sweep share."""
@@ -135,6 +140,17 @@ def with_quanta(name: str, quanta_us: Sequence[float]) -> list[str]:
     return [f"{name}{'&' if '?' in name else '?'}quantum_us={one:g}" for one in quanta_us]
 
 
+def without_quantum(spec: str) -> str:
+    """A policy with its other parameters: cells tell the quantum apart.
+
+    >>> without_quantum("two-queue?hard_quantum_us=100&quantum_us=5")
+    'two-queue?hard_quantum_us=100'
+    """
+    name, _, given = spec.partition("?")
+    others = [one for one in given.split("&") if one and not one.startswith("quantum_us=")]
+    return "?".join([name, *(["&".join(others)] if others else [])])
+
+
 def _column(setting: Setting, item: tuple[float, tuple[str, ...]]) -> list[Cell]:
     load, specs = item
     requests = setting.workload.requests(
@@ -159,10 +175,8 @@ def _cell(setting: Setting, requests: CoreRequests, load: float, spec: str) -> C
     }
     offered = int(requests.service_ns.sum()) + run.lost_ns
     room = setting.workers * int(requests.arrival_ns[-1] + 1)
-    name, _, given = spec.partition("?")
-    others = "&".join(one for one in given.split("&") if one and "quantum_us=" not in one[:11])
     return Cell(
-        name + (f"?{others}" if others else ""), getattr(policy, "quantum_us", None), load,
+        without_quantum(spec), getattr(policy, "quantum_us", None), load,
         latency_of(latency), classes, float(run.preemptions.mean()), _lost_pct(run, room),
         offered < room,
     )  # fmt: skip
