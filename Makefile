@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-EXTRAS := tables,ray,spark,k8s,zstd,codecs,torch,solve,learn,dev
+EXTRAS := tables,ray,spark,k8s,zstd,codecs,torch,solve,learn,clone,dev
 # Errors are shown, chatter about indexes is not.
 QUIET := -qq --disable-pip-version-check
 PIP := $(BIN)/python -m pip install $(QUIET) -c constraints.txt

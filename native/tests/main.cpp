@@ -27,6 +27,7 @@ int main() {
     choice_tests();
     cores_tests();
     mesh_tests();
+    reuse_tests();
     thresholds_tests();
     decima_tests();
     cluster_tests();

@@ -17,6 +17,7 @@ void placement_tests();
 void queueing_tests();
 void replay_tests();
 void shared_tests();
+void reuse_tests();
 void thresholds_tests();
 void trace_tests();
 

@@ -15,6 +15,7 @@ NOUNS = {
     "aibench": "Hand over an AI workload without the model: benchmarks from execution traces.",
     "batch": "When should which stage run, given the grid? Spark jobs, PCAPS and CAP.",
     "services": "How little CPU meets this SLA? Microservices: simulator, process lab, managers.",
+    "clone": "Hand over a service without its code: profile it, generate a clone, tune it.",
     "threads": "Which policy and quantum keep short requests short? Simulator and C library.",
     "carbon": "What does it emit, and which number should I minimise? Grids, accounts, placement.",
 }

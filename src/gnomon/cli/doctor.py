@@ -127,6 +127,8 @@ _PARTS: list[tuple[str, str, Callable[[], str], str]] = [
     ("javac", "attaching to a Spark driver", _any_of(("javac", "-version"),),
      _apt("openjdk-17-jdk-headless")),
     ("PySpark", "attaching to a Spark driver", _module("pyspark"), "pip install 'gnomon[spark]'"),
+    ("qemu-user", "profiling services", _any_of(("qemu-x86_64", "--version"),), _apt("qemu-user")),
+    ("capstone", "profiling services", _module("capstone"), "pip install 'gnomon[clone]'"),
     ("cgroups", "CPU limits of local services", _cgroups, "not mounted"),
     ("root", "cgroups, network namespaces", lambda: "yes" if os.geteuid() == 0 else "",
      "run as root where limits are to be set"),

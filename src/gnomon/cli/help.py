@@ -61,7 +61,10 @@ def _verb(command: Any, path: list[str]) -> list[str]:
         plain = name.removeprefix("--").replace("-", "_").lower()
         plain = plain if plain in described else f"{plain}_"  # --from is from_
         text = argument.parameter.help or described.get(plain, "")
-        if argument.required:
+        is_option = argument.field_info.kind is argument.field_info.KEYWORD_ONLY
+        if argument.required and is_option:
+            required.append((f"{name}{_placeholder(argument)}", text))
+        elif argument.required:
             required.append((name.removeprefix("--").upper(), text))
         else:
             options.append((f"{name}{_placeholder(argument)}", f"{text} {_default(argument)}"))

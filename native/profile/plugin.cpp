@@ -1,0 +1,407 @@
+// A plugin for qemu-user: what a program does between its system calls, in one pass.
+//
+//     qemu-x86_64 -plugin libgnomon_profile.so,out=/tmp/x,control=/tmp/y PROGRAM ...
+//
+// The control file's first word is 1 while things are to be recorded. At the end each process writes OUT.PID: named
+// arrays. A thread logs the blocks and the memory accesses that it executes; at its next system call the log is folded
+// into the *edge* from the call before to this one. Costs of a request, a wake-up, a timer and a connection are thereby
+// told apart: they are on different edges.
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "profile/qemu.hpp"
+#include "profile/reuse.hpp"
+
+namespace gnomon::profile {
+namespace {
+
+constexpr std::size_t log_room = 1 << 14;
+constexpr std::size_t most_calls = 1 << 21, most_sequence = 1 << 19;
+constexpr std::uint64_t store_bit = std::uint64_t{1} << 63;
+
+/// Straight code that ends with a branch, or where QEMU cut it.
+struct Block {
+    std::uint64_t address = 0;
+    std::uint32_t bytes = 0, instructions = 0, code_at = 0;
+    bool is_repeat = false;  // one instruction with a repeat prefix: QEMU executes it once an iteration
+};
+
+struct Edge {
+    std::uint64_t count = 0, instructions = 0, loads = 0, stores = 0, repeats = 0, clocks = 0;
+    std::unordered_map<std::uint32_t, std::uint64_t> executed;  // by block
+    ReuseCounts code{}, load{}, store{};
+};
+
+/// A system call. Its key is the number with what its descriptor is; of one that has ended also whether in vain.
+struct Call {
+    std::int64_t thread, key, first, second, third, result;
+};
+
+enum Kind : std::int64_t { other, connection, file, log, event };
+constexpr std::int64_t kind_shift = 12, vain_bit = 1 << 16;
+constexpr std::size_t most_descriptors = 1 << 16;
+
+/// System calls of the emulated machine that we have to know.
+struct Numbers {
+    const char* target;
+    std::vector<std::int64_t> clocks;  // enter no kernel natively: no system calls to us
+    std::vector<std::int64_t> accepts, opens, events, closes;
+    std::vector<std::int64_t> of_descriptor;  // their first argument is one
+    std::vector<std::int64_t> in_vain;        // a result of 0 or an error means that there was nothing
+};
+const std::vector<Numbers> machines{
+    {"x86_64",
+     {96, 201, 228, 309},
+     {43, 288},
+     {2, 85, 257},
+     {22, 284, 290, 293},
+     {3},
+     {0, 1, 3, 5, 8, 16, 17, 18, 19, 20, 40, 44, 45, 46, 47, 48, 51, 52, 54, 55, 72, 74, 75, 262, 295, 296},
+     {0, 7, 19, 23, 43, 45, 47, 232, 270, 271, 281, 288}},
+    {"aarch64",
+     {113, 169},
+     {202, 242},
+     {56},
+     {19, 59},
+     {57},
+     {63, 64, 57, 80, 62, 29, 67, 68, 65, 66, 71, 206, 207, 211, 212, 210, 204, 205, 208, 209, 25, 82, 83, 79},
+     {63, 73, 65, 202, 207, 212, 22, 72, 242}},
+};
+
+bool is_one_of(const std::vector<std::int64_t>& numbers, std::int64_t number) {
+    return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+}
+
+/// Of a conditional branch at the end of a block.
+struct Outcomes {
+    std::uint64_t fell_through = 0, changed = 0, followed = 0;
+    std::uint8_t last = 2;
+};
+
+struct ThreadLog {
+    std::int32_t number = 0;
+    std::int64_t before = -1;                        // the key of the call that ended last
+    std::int64_t key = 0, arguments[3] = {0, 0, 0};  // of the one that is being made
+    std::vector<std::uint32_t> blocks;
+    std::vector<std::uint64_t> accesses;
+    std::uint32_t last_block = UINT32_MAX;
+    Edge pending;
+};
+
+struct Profile {
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    std::string out;
+    const std::atomic<std::uint32_t>* control = nullptr;
+    std::vector<Block> blocks;
+    std::string code;
+    std::map<std::pair<std::uint64_t, std::string>, std::uint32_t> block_of;
+    std::map<std::pair<std::int64_t, std::int64_t>, Edge> edges;
+    std::vector<Outcomes> outcomes;
+    std::vector<Call> calls;
+    std::vector<std::uint32_t> sequence;  // of blocks, of the thread that fills it first
+    std::int32_t sequence_of = -1;
+    std::uint64_t calls_left_out = 0;
+    std::vector<std::uint64_t> repeats;  // of a block that is one repeated instruction
+    ReuseStack code_lines{1 << 16}, data_lines;
+    std::int32_t threads = 0;
+    const Numbers* numbers = nullptr;
+    std::vector<std::uint8_t> kinds = std::vector<std::uint8_t>(most_descriptors);
+};
+
+Profile& profile() {
+    static auto* one = new Profile;  // threads outlive static destructors
+    return *one;
+}
+
+struct Locked {
+    Locked() { pthread_mutex_lock(&profile().lock); }
+    ~Locked() { pthread_mutex_unlock(&profile().lock); }
+    Locked(const Locked&) = delete;
+    Locked& operator=(const Locked&) = delete;
+};
+
+bool is_recording() { return profile().control->load(std::memory_order_relaxed) == 1; }
+
+ThreadLog& mine() {
+    thread_local ThreadLog* log = nullptr;
+    if (log == nullptr) {
+        log = new ThreadLog;
+        log->blocks.reserve(log_room);
+        log->accesses.reserve(log_room);
+        const Locked locked;
+        log->number = profile().threads++;
+    }
+    return *log;
+}
+
+/// The log so far, into what becomes an edge.
+void fold(ThreadLog& log) {
+    Profile& all = profile();
+    Edge& edge = log.pending;
+    all.outcomes.resize(all.blocks.size());
+    all.repeats.resize(all.blocks.size());
+    for (const auto id : log.blocks) {
+        const Block& block = all.blocks[id];
+        const bool is_again = block.is_repeat && log.last_block == id;
+        if (log.last_block != UINT32_MAX && !is_again) {
+            const Block& before = all.blocks[log.last_block];
+            Outcomes& outcome = all.outcomes[log.last_block];
+            const auto fell = static_cast<std::uint8_t>(before.address + before.bytes == block.address);
+            ++outcome.followed;
+            outcome.fell_through += fell;
+            outcome.changed += outcome.last != 2 && outcome.last != fell;
+            outcome.last = fell;
+        }
+        log.last_block = id;
+        if (is_again) {
+            ++edge.repeats;
+            ++all.repeats[id];
+            continue;
+        }
+        edge.instructions += block.instructions;
+        ++edge.executed[id];
+        for (auto line = block.address / line_bytes; line <= (block.address + block.bytes - 1) / line_bytes; ++line)
+            ++edge.code[all.code_lines.touch(line)];
+        if (all.sequence_of < 0) all.sequence_of = log.number;
+        if (all.sequence_of == log.number && all.sequence.size() < most_sequence) all.sequence.push_back(id);
+    }
+    for (const auto access : log.accesses) {
+        const bool is_store = (access & store_bit) != 0;
+        ++(is_store ? edge.stores : edge.loads);
+        ++(is_store ? edge.store : edge.load)[all.data_lines.touch((access & ~store_bit) / line_bytes)];
+    }
+    log.blocks.clear();
+    log.accesses.clear();
+}
+
+void merge(Edge& into, const Edge& from) {
+    into.count += 1;
+    into.instructions += from.instructions;
+    into.loads += from.loads;
+    into.stores += from.stores;
+    into.repeats += from.repeats;
+    into.clocks += from.clocks;
+    for (const auto& [id, times] : from.executed) into.executed[id] += times;
+    for (std::size_t i = 0; i < buckets; ++i) {
+        into.code[i] += from.code[i];
+        into.load[i] += from.load[i];
+        into.store[i] += from.store[i];
+    }
+}
+
+// --- what QEMU calls -------------------------------------------------------------------------------
+
+void on_block(unsigned, void* id) {
+    if (!is_recording()) return;
+    ThreadLog& log = mine();
+    log.blocks.push_back(static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(id)));
+    if (log.blocks.size() == log_room) {
+        const Locked locked;
+        fold(log);
+    }
+}
+
+void on_access(unsigned, qemu_plugin_meminfo_t info, std::uint64_t address, void*) {
+    if (!is_recording()) return;
+    ThreadLog& log = mine();
+    log.accesses.push_back(qemu_plugin_mem_is_store(info) ? address | store_bit : address);
+    if (log.accesses.size() == log_room) {
+        const Locked locked;
+        fold(log);
+    }
+}
+
+std::int64_t kind_of(std::int64_t number, std::int64_t descriptor) {
+    Profile& all = profile();
+    const bool is_one = is_one_of(all.numbers->of_descriptor, number) && descriptor >= 0 &&
+                        descriptor < static_cast<std::int64_t>(most_descriptors);
+    return is_one ? std::int64_t{all.kinds[static_cast<std::size_t>(descriptor)]} : std::int64_t{other};
+}
+
+void note_descriptor(std::int64_t number, std::int64_t first, std::int64_t result) {
+    Profile& all = profile();
+    const auto set = [&](std::int64_t descriptor, Kind kind) {
+        if (descriptor >= 0 && descriptor < static_cast<std::int64_t>(most_descriptors))
+            all.kinds[static_cast<std::size_t>(descriptor)] = static_cast<std::uint8_t>(kind);
+    };
+    if (is_one_of(all.numbers->accepts, number)) set(result, connection);
+    else if (is_one_of(all.numbers->opens, number)) set(result, is_recording() ? file : log);  // stays open: a log
+    else if (is_one_of(all.numbers->events, number)) set(result, event);
+    else if (is_one_of(all.numbers->closes, number)) set(first, other);
+}
+
+void on_call(qemu_plugin_id_t, unsigned, std::int64_t number, std::uint64_t a, std::uint64_t b, std::uint64_t c,
+             std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t) {
+    ThreadLog& log = mine();
+    const Locked locked;
+    if (is_one_of(profile().numbers->clocks, number)) {
+        ++log.pending.clocks;
+        return;
+    }
+    log.arguments[0] = static_cast<std::int64_t>(a);
+    log.arguments[1] = static_cast<std::int64_t>(b);
+    log.arguments[2] = static_cast<std::int64_t>(c);
+    log.key = number | kind_of(number, log.arguments[0]) << kind_shift;
+    fold(log);
+    // What began before recording did is no whole edge.
+    if (log.before >= 0 && is_recording()) merge(profile().edges[{log.before, log.key}], log.pending);
+    log.pending = Edge{};
+    log.before = -1;
+}
+
+void on_return(qemu_plugin_id_t, unsigned, std::int64_t number, std::int64_t result) {
+    ThreadLog& log = mine();
+    const Locked locked;
+    Profile& all = profile();
+    if (is_one_of(all.numbers->clocks, number)) return;
+    log.blocks.clear();
+    log.accesses.clear();
+    log.last_block = UINT32_MAX;
+    note_descriptor(number, log.arguments[0], result);
+    const bool is_vain = result <= 0 && is_one_of(all.numbers->in_vain, number);
+    log.before = is_recording() ? log.key | (is_vain ? vain_bit : 0) : -1;
+    if (!is_recording()) return;
+    if (all.calls.size() < most_calls)
+        all.calls.push_back({log.number, log.key, log.arguments[0], log.arguments[1], log.arguments[2], result});
+    else ++all.calls_left_out;
+}
+
+void on_translation(qemu_plugin_id_t, qemu_plugin_tb* tb) {
+    const std::size_t count = qemu_plugin_tb_n_insns(tb);
+    std::string code;
+    for (std::size_t i = 0; i < count; ++i) {
+        qemu_plugin_insn* one = qemu_plugin_tb_get_insn(tb, i);
+        code.append(static_cast<const char*>(qemu_plugin_insn_data(one)), qemu_plugin_insn_size(one));
+        qemu_plugin_register_vcpu_mem_cb(one, &on_access, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_RW, nullptr);
+    }
+    if (code.empty()) return;
+    const Locked locked;
+    Profile& all = profile();
+    const auto [found, is_new] = all.block_of.try_emplace({qemu_plugin_tb_vaddr(tb), code}, all.blocks.size());
+    if (is_new) {
+        const auto first = static_cast<unsigned char>(code[0]);
+        all.blocks.push_back({qemu_plugin_tb_vaddr(tb), static_cast<std::uint32_t>(code.size()),
+                              static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(all.code.size()),
+                              count == 1 && (first == 0xf3 || first == 0xf2)});
+        all.code += code;
+    }
+    qemu_plugin_register_vcpu_tb_exec_cb(tb, &on_block, QEMU_PLUGIN_CB_NO_REGS,
+                                         reinterpret_cast<void*>(static_cast<std::uintptr_t>(found->second)));
+}
+
+// --- the file --------------------------------------------------------------------------------------
+
+/// A name of 16 bytes, the size of an element, how many, and the elements.
+template <typename T>
+void write_array(std::FILE* file, std::string_view name, const T* values, std::uint64_t count) {
+    char header[16] = {};
+    std::memcpy(header, name.data(), std::min<std::size_t>(name.size(), 15));
+    const std::uint64_t sizes[2] = {sizeof(T), count};
+    std::fwrite(header, 1, sizeof header, file);
+    std::fwrite(sizes, 1, sizeof sizes, file);
+    std::fwrite(values, sizeof(T), count, file);
+}
+
+void write_edges(std::FILE* file, const Profile& all) {
+    std::vector<std::int64_t> keys, totals, code, load, store, executed;
+    std::int64_t number = 0;
+    for (const auto& [key, edge] : all.edges) {
+        keys.insert(keys.end(), {key.first, key.second});
+        for (const auto one : {edge.count, edge.instructions, edge.loads, edge.stores, edge.repeats, edge.clocks})
+            totals.push_back(static_cast<std::int64_t>(one));
+        code.insert(code.end(), edge.code.begin(), edge.code.end());
+        load.insert(load.end(), edge.load.begin(), edge.load.end());
+        store.insert(store.end(), edge.store.begin(), edge.store.end());
+        for (const auto& [id, times] : edge.executed)
+            executed.insert(executed.end(), {number, id, static_cast<std::int64_t>(times)});
+        ++number;
+    }
+    write_array(file, "edge_key", keys.data(), keys.size());
+    write_array(file, "edge_total", totals.data(), totals.size());
+    write_array(file, "edge_code", code.data(), code.size());
+    write_array(file, "edge_load", load.data(), load.size());
+    write_array(file, "edge_store", store.data(), store.size());
+    write_array(file, "edge_executed", executed.data(), executed.size());
+}
+
+void on_exit(qemu_plugin_id_t, void*) {
+    const Locked locked;
+    Profile& all = profile();
+    const std::string path = all.out + "." + std::to_string(getpid());
+    std::FILE* file = std::fopen((path + ".part").c_str(), "wbe");
+    if (file == nullptr) return;
+    std::vector<std::int64_t> blocks, outcomes;
+    all.outcomes.resize(all.blocks.size());
+    all.repeats.resize(all.blocks.size());
+    for (std::size_t i = 0; i < all.blocks.size(); ++i) {
+        const Block& one = all.blocks[i];
+        blocks.insert(blocks.end(), {static_cast<std::int64_t>(one.address), one.bytes, one.instructions, one.code_at});
+        const Outcomes& seen = all.outcomes[i];
+        for (const auto value : {seen.followed, seen.fell_through, seen.changed, all.repeats[i]})
+            outcomes.push_back(static_cast<std::int64_t>(value));
+    }
+    std::fwrite("GNPROF01", 1, 8, file);
+    write_array(file, "block", blocks.data(), blocks.size());
+    write_array(file, "outcome", outcomes.data(), outcomes.size());
+    write_array(file, "code", all.code.data(), all.code.size());
+    write_edges(file, all);
+    write_array(file, "call", reinterpret_cast<const std::int64_t*>(all.calls.data()), 6 * all.calls.size());
+    write_array(file, "sequence", all.sequence.data(), all.sequence.size());
+    const std::int64_t left_out = static_cast<std::int64_t>(all.calls_left_out);
+    write_array(file, "left_out", &left_out, 1);
+    const bool is_whole = std::fflush(file) == 0;
+    std::fclose(file);
+    if (is_whole) std::rename((path + ".part").c_str(), path.c_str());
+}
+
+void after_fork() {
+    Profile& all = profile();
+    all.lock = PTHREAD_MUTEX_INITIALIZER;  // whoever held it does not exist here
+}
+
+}  // namespace
+}  // namespace gnomon::profile
+
+extern "C" {
+
+[[gnu::visibility("default")]] int qemu_plugin_version = 1;
+
+[[gnu::visibility("default")]] int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t* info, int words,
+                                                       char** word) {
+    using namespace gnomon::profile;
+    if (info->system_emulation) return 1;
+    Profile& all = profile();
+    for (const auto& one : machines) {
+        if (info->target_name == std::string_view(one.target)) all.numbers = &one;
+    }
+    std::string control;
+    for (int i = 0; i < words; ++i) {
+        const std::string_view given = word[i];
+        if (given.starts_with("out=")) all.out = given.substr(4);
+        if (given.starts_with("control=")) control = given.substr(8);
+    }
+    const int file = open(control.c_str(), O_RDONLY | O_CLOEXEC);
+    if (all.numbers == nullptr || all.out.empty() || file < 0) return 1;
+    void* page = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, file, 0);
+    close(file);
+    if (page == MAP_FAILED) return 1;
+    all.control = static_cast<const std::atomic<std::uint32_t>*>(page);
+    pthread_atfork(nullptr, nullptr, &after_fork);
+    qemu_plugin_register_vcpu_tb_trans_cb(id, &on_translation);
+    qemu_plugin_register_vcpu_syscall_cb(id, &on_call);
+    qemu_plugin_register_vcpu_syscall_ret_cb(id, &on_return);
+    qemu_plugin_register_atexit_cb(id, &on_exit, nullptr);
+    return 0;
+}
+}

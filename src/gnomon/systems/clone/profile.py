@@ -1,0 +1,193 @@
+"""Running a service under the profiler while a load runs: in an emulator with a plugin."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from gnomon import _core
+from gnomon.errors import GnomonError, InputError
+from gnomon.systems.clone.bundle import Bundle, make_bundle
+from gnomon.systems.clone.project import PROTOCOLS
+from gnomon.systems.clone.recording import Recording, read_recording
+
+_EMULATOR = "qemu-x86_64"
+_X86_64 = 62
+#: Seconds: until it listens, for the load, for the timers after the load, until it has ended.
+_START_S, _LOAD_S, _IDLE_S, _END_S = 60.0, 600.0, 1.2, 30.0
+
+Progress = Callable[[str], None]
+
+
+def find_emulator() -> str:
+    """The path of qemu-user.
+
+    Raises:
+        InputError: It is not installed.
+    """
+    found = shutil.which(_EMULATOR)
+    if found is None:
+        raise InputError(
+            f"{_EMULATOR} is not installed", hint="the distribution's package qemu-user"
+        )
+    return found
+
+
+def profile(
+    command: Sequence[str], load: str, *, protocol: str, progress: Progress = lambda _: None
+) -> Bundle:
+    """Launches a service and profiles it while a load runs; the load runs twice, first to warm up.
+
+    Args:
+        command: Of the service; it has to stay in the foreground, and to end on SIGTERM.
+        load: A command that sends requests and ends.
+    """
+    if protocol not in PROTOCOLS:
+        raise InputError(f"protocol {protocol!r}", hint=", ".join(PROTOCOLS))
+    recordings, seconds = record(command, load, progress=progress)
+    progress("reading what was recorded")
+    return make_bundle(recordings, protocol=protocol, seconds=seconds)
+
+
+def record(
+    command: Sequence[str], load: str, *, progress: Progress = lambda _: None
+) -> tuple[list[Recording], float]:
+    """What each process of a service did, and for how long it was watched."""
+    program = _program(command)
+    words = shlex.split(load)
+    if not words or shutil.which(words[0]) is None:
+        raise InputError(
+            f"the load {load!r} is no command", hint="such as 'wrk -d2s http://127.0.0.1:7001/'"
+        )
+    emulator = find_emulator()
+    plugin = Path(_core.__file__).parent / "lib" / "libgnomon_profile.so"
+    with tempfile.TemporaryDirectory(prefix="gnomon-profile-") as name:
+        folder = Path(name)
+        folder.chmod(0o777)  # a server that gives up its rights writes here, too
+        control = folder / "control"
+        control.write_bytes(bytes(4096))
+        with (folder / "log").open("wb") as log:
+            child = subprocess.Popen(
+                [emulator, "-plugin", f"{plugin},out={folder}/out,control={control}", program,
+                 *command[1:]],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+        try:
+            progress("waiting for the service to listen")
+            _wait_for_listening(child, folder / "log")
+            progress("warming up")
+            _run_load(words, child, folder / "log")
+            progress("recording")
+            began = time.monotonic()
+            with _recording(control):
+                _run_load(words, child, folder / "log")
+                time.sleep(_IDLE_S)  # timers run also while nobody asks
+            seconds = time.monotonic() - began
+        finally:
+            is_ended = _end(child)
+        if not is_ended:
+            raise GnomonError("the service did not end on SIGTERM, and what was recorded is lost")
+        found = [
+            read_recording(path) for path in sorted(folder.glob("out.*")) if path.suffix != ".part"
+        ]
+    if not found:
+        raise GnomonError(
+            "the service left no recording: it has replaced itself by another program, "
+            "or was killed"
+        )
+    return found, seconds
+
+
+def _program(command: Sequence[str]) -> str:
+    if not command:
+        raise InputError("no command", hint="gnomon clone profile ... -- redis-server --port 7001")
+    found = shutil.which(command[0])
+    if found is None:
+        raise InputError(f"there is no program {command[0]!r}")
+    with open(found, "rb") as file:
+        header = file.read(20)
+    if header[:4] != b"\x7fELF":
+        raise InputError("is a script: name the interpreter", where=found, hint=f"python3 {found}")
+    if int.from_bytes(header[18:20], "little") != _X86_64:
+        raise InputError("is not for x86-64: only such programs are profiled so far", where=found)
+    return os.path.abspath(found)  # not what it links to: some look at their own name
+
+
+@contextmanager
+def _recording(control: Path) -> Iterator[None]:
+    with control.open("r+b") as file, mmap.mmap(file.fileno(), 4096) as page:
+        page[0] = 1
+        try:
+            yield
+        finally:
+            page[0] = 0
+
+
+def _wait_for_listening(child: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + _START_S
+    while not _listens(child.pid):
+        if child.poll() is not None:
+            raise GnomonError(f"the service has ended before it listened{_last_line(log)}")
+        if time.monotonic() > until:
+            raise GnomonError(
+                f"the service does not listen after {_START_S:.0f} s{_last_line(log)}"
+            )
+        time.sleep(0.05)
+
+
+def _listens(pid: int) -> bool:
+    listening = set()
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/net/{table}") as file:
+            rows = [line.split() for line in file.readlines()[1:]]
+        listening |= {row[9] for row in rows if row[3] == "0A"}
+    try:
+        links = [os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir()]
+    except OSError:
+        return False
+    return any(f"socket:[{inode}]" in links for inode in listening)
+
+
+def _run_load(words: Sequence[str], child: subprocess.Popen[bytes], log: Path) -> None:
+    try:
+        done = subprocess.run(words, capture_output=True, timeout=_LOAD_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise GnomonError(
+            f"the load did not end in {_LOAD_S:.0f} s; the service is some 60 times slower here: "
+            "let it send a few thousand requests"
+        ) from None
+    if child.poll() is not None:
+        raise GnomonError(f"the service has ended while the load ran{_last_line(log)}")
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise GnomonError(
+            f"the load failed with {done.returncode}{': ' + said[-1][:200] if said else ''}"
+        )
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return f": {lines[-1][:200]}" if lines else ""
+
+
+def _end(child: subprocess.Popen[bytes]) -> bool:
+    """Ends what was started here, and nothing else."""
+    if child.poll() is None:
+        child.send_signal(signal.SIGTERM)
+        try:
+            child.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            return False
+    return True

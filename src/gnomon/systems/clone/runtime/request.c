@@ -1,0 +1,183 @@
+/* Where a request ends in the bytes that arrived, and as much of its meaning as the reply needs. */
+#include <string.h>
+#include <strings.h>
+
+#include "runtime.h"
+
+static void answer(gnc_request *r, const char *text) {
+    r->text = text;
+    r->text_bytes = (uint32_t)strlen(text);
+}
+
+/* At most nine digits: more are beyond the limit for requests already. */
+static const char *digits(const char *at, const char *end, uint64_t *value) {
+    uint64_t sum = 0;
+    for (end = end - at > 9 ? at + 9 : end; at < end && (unsigned char)(*at - '0') < 10; at++)
+        sum = sum * 10 + (uint64_t)(*at - '0');
+    *value = sum;
+    return at;
+}
+
+static int is_word(const char *at, uint64_t bytes, const char *word) {
+    return strlen(word) == bytes && strncasecmp(at, word, bytes) == 0;
+}
+
+/* What clients ask of Redis before the requests that were recorded must not get a reply of a drawn size. */
+static void resp_command(gnc_request *r, const char *word, uint64_t bytes) {
+    switch (bytes ? *word | 32 : 0) {
+        case 'g': r->is_get = 1; break;
+        case 'c':
+            if (is_word(word, bytes, "config")) answer(r, "*2\r\n$4\r\nsave\r\n$0\r\n\r\n");
+            else if (is_word(word, bytes, "command")) answer(r, "*0\r\n");
+            break;
+        case 'h':
+            if (is_word(word, bytes, "hello")) answer(r, "-ERR unknown command 'hello'\r\n");
+            break;
+        case 'q':
+            if (!is_word(word, bytes, "quit")) break;
+            answer(r, "+OK\r\n");
+            r->ends = 1;
+    }
+}
+
+static int resp_inline(const char *at, const char *end, gnc_request *r) {
+    const char *line_end = memchr(at, '\n', (size_t)(end - at));
+    if (!line_end) return 0;
+    r->bytes = (uint32_t)(line_end + 1 - at);
+    while (at < line_end && *at == ' ') at++;
+    const char *word = at;
+    while (at < line_end && *at != ' ' && *at != '\r') at++;
+    if (word == at) answer(r, ""); /* Redis ignores empty lines */
+    else resp_command(r, word, (uint64_t)(at - word));
+    return 1;
+}
+
+static int resp(const char *start, uint32_t have, gnc_request *r) {
+    const char *at = start, *end = start + have, *word = NULL;
+    uint64_t count, bytes, word_bytes = 0;
+    if (*at != '*') return resp_inline(at, end, r);
+    at = digits(at + 1, end, &count);
+    if (end - at < 2) return 0;
+    if (*at != '\r') return -1;
+    at += 2;
+    while (count--) {
+        if (at == end) return 0;
+        if (*at != '$') return -1;
+        at = digits(at + 1, end, &bytes);
+        if (end - at < 2) return 0;
+        if (*at != '\r' || bytes > GNC_REQUEST_LIMIT) return -1;
+        at += 2;
+        if ((uint64_t)(end - at) < bytes + 2) return 0;
+        if (!word) word = at, word_bytes = bytes;
+        at += bytes + 2;
+    }
+    r->bytes = (uint32_t)(at - start);
+    if (word) resp_command(r, word, word_bytes);
+    else answer(r, "");
+    return 1;
+}
+
+static const struct {
+    const char *word, *reply; /* NULL: of a size that is drawn */
+    uint8_t has_data, has_version, ends;
+} memcached_commands[] = {
+    {"get", NULL, 0, 0, 0},          {"set", "STORED\r\n", 1, 0, 0},      {"gets", NULL, 0, 1, 0},
+    {"add", "STORED\r\n", 1, 0, 0},  {"replace", "STORED\r\n", 1, 0, 0},  {"append", "STORED\r\n", 1, 0, 0},
+    {"cas", "STORED\r\n", 1, 0, 0},  {"prepend", "STORED\r\n", 1, 0, 0},  {"delete", "DELETED\r\n", 0, 0, 0},
+    {"incr", "1\r\n", 0, 0, 0},      {"decr", "1\r\n", 0, 0, 0},          {"touch", "TOUCHED\r\n", 0, 0, 0},
+    {"stats", "END\r\n", 0, 0, 0},   {"version", "VERSION 1\r\n", 0, 0, 0}, {"flush_all", "OK\r\n", 0, 0, 0},
+    {"verbosity", "OK\r\n", 0, 0, 0}, {"quit", "", 0, 0, 1},
+};
+
+/* The next word of a line, and its length; empty at the end. */
+static const char *next_word(const char *at, const char *end, uint32_t *bytes) {
+    while (at < end && *at == ' ') at++;
+    const char *word = at;
+    while (at < end && *at != ' ') at++;
+    *bytes = (uint32_t)(at - word);
+    return word;
+}
+
+static int memcached(const char *start, uint32_t have, gnc_request *r) {
+    const char *line_end = memchr(start, '\n', have);
+    if (!line_end) return have > 65536 ? -1 : 0;
+    r->bytes = (uint32_t)(line_end + 1 - start);
+    if (line_end > start && line_end[-1] == '\r') line_end--;
+    uint32_t bytes, field_bytes;
+    const char *word = next_word(start, line_end, &bytes);
+    r->key = next_word(word + bytes, line_end, &r->key_bytes);
+    for (size_t i = 0; i < sizeof memcached_commands / sizeof *memcached_commands; i++) {
+        if (*memcached_commands[i].word != *word || strlen(memcached_commands[i].word) != bytes) continue;
+        if (memcmp(memcached_commands[i].word, word, bytes) != 0) continue;
+        r->ends = memcached_commands[i].ends;
+        r->has_version = memcached_commands[i].has_version;
+        r->is_get = !memcached_commands[i].reply;
+        if (r->is_get) return 1;
+        answer(r, memcached_commands[i].reply);
+        if (line_end - start > 8 && memcmp(line_end - 8, " noreply", 8) == 0) r->text_bytes = 0;
+        if (!memcached_commands[i].has_data) return 1;
+        const char *field = r->key;
+        field_bytes = r->key_bytes;
+        for (int skipped = 0; skipped < 3; skipped++) field = next_word(field + field_bytes, line_end, &field_bytes);
+        uint64_t data_bytes;
+        digits(field, line_end, &data_bytes);
+        if (data_bytes > GNC_REQUEST_LIMIT) return -1;
+        r->bytes += (uint32_t)data_bytes + 2;
+        return have >= r->bytes;
+    }
+    answer(r, "ERROR\r\n");
+    return 1;
+}
+
+static int has_name(const char *at, const char *end, const char *name, size_t bytes) {
+    return (size_t)(end - at) >= bytes && strncasecmp(at, name, bytes) == 0;
+}
+
+static int http(const char *start, uint32_t have, gnc_request *r) {
+    const char *at = start, *end = start + have, *line_end;
+    uint64_t body = 0;
+    for (;; at = line_end + 1) {
+        line_end = memchr(at, '\n', (size_t)(end - at));
+        if (!line_end) return 0;
+        if (line_end == at || (line_end == at + 1 && *at == '\r')) break;
+        if (at == start) {
+            r->is_head = *at == 'H';
+            r->ends = line_end - at > 9 && memcmp(line_end - 9, "HTTP/1.0", 8) == 0;
+        } else if ((*at | 32) == 'c') {
+            if (has_name(at, line_end, "content-length:", 15)) {
+                for (at += 15; *at == ' ';) at++;
+                digits(at, line_end, &body);
+            } else if (has_name(at, line_end, "connection:", 11)) {
+                for (at += 11; *at == ' ';) at++;
+                r->ends = (*at | 32) == 'c' || ((*at | 32) != 'k' && r->ends); /* close, keep-alive, other */
+            }
+        } else if ((*at | 32) == 't' && has_name(at, line_end, "transfer-encoding:", 18)) {
+            answer(r, "HTTP/1.1 411 Length Required\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+            r->ends = 1;
+        }
+    }
+    if (at == start) answer(r, ""); /* blank lines before a request are allowed */
+    if (body > GNC_REQUEST_LIMIT) return -1;
+    r->bytes = (uint32_t)(line_end + 1 - start) + (uint32_t)body;
+    return have >= r->bytes;
+}
+
+static int length_prefixed(const char *start, uint32_t have, gnc_request *r) {
+    if (have < 4) return 0;
+    const unsigned char *at = (const unsigned char *)start;
+    uint32_t bytes = (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+    if (bytes > GNC_REQUEST_LIMIT) return -1;
+    r->bytes = bytes + 4;
+    return have >= r->bytes;
+}
+
+int gnc_parse(const char *at, uint32_t have, gnc_request *r) {
+    if (!have) return 0;
+    memset(r, 0, sizeof *r);
+    switch (gnc_the_model.protocol) {
+        case GNC_RESP: return resp(at, have, r);
+        case GNC_MEMCACHED: return memcached(at, have, r);
+        case GNC_HTTP: return http(at, have, r);
+        default: return length_prefixed(at, have, r);
+    }
+}

@@ -1,0 +1,242 @@
+/* Request scripts: read, find the requests, carry out the steps, send the replies. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime.h"
+
+static void make_room(char **buffer, uint32_t *room, size_t wanted) {
+    if (wanted <= *room) return;
+    *room = (uint32_t)(*room ? wanted + wanted / 2 : wanted);
+    *buffer = realloc(*buffer, *room);
+    if (!*buffer) gnc_fail("out of memory");
+}
+
+/* After an error: there is nobody to send to. */
+static void drop(gnc_worker *w, gnc_connection *c) {
+    c->ends = 1;
+    c->owed = c->blocked = 0;
+    c->out_done = c->out_have = w->left = 0;
+}
+
+/* Puts what is left of the worker's reply behind what the connection still has to send. */
+static void keep(gnc_worker *w, gnc_connection *c) {
+    if (c->out_done == c->out_have) c->out_done = c->out_have = 0;
+    make_room(&c->out, &c->out_room, (size_t)c->out_have + w->left);
+    memcpy(c->out + c->out_have, w->from, w->left);
+    c->out_have += w->left;
+    w->left = w->head = 0;
+}
+
+static void compose(gnc_worker *w, gnc_connection *c) {
+    if (!c->owed) return;
+    c->owed = 0;
+    gnc_compose(w, &c->request, c->size, c->variant->head_bytes);
+    if (c->out_have > c->out_done) keep(w, c);
+}
+
+/* Composes a reply that is still owed before its request is overwritten. */
+static void set_aside(gnc_worker *w, gnc_connection *c) {
+    compose(w, c);
+    if (w->left) keep(w, c);
+}
+
+/* Reads more of a request behind what there is. Returns as the call does. */
+static long receive(gnc_worker *w, gnc_connection *c, const gnc_step *s) {
+    if (c->owed && c->request.key) set_aside(w, c);
+    if (c->in_done) {
+        c->in_have -= c->in_done;
+        if (c->in_have) memmove(c->in, c->in + c->in_done, c->in_have);
+        c->in_done = 0;
+    }
+    if (c->in_have > GNC_REQUEST_LIMIT) return drop(w, c), 0;
+    make_room(&c->in, &c->in_room, (size_t)c->in_have + s->bytes);
+    long got = gnc_do(w, s, c->in + c->in_have, s->bytes);
+    if (got > 0) c->in_have += (uint32_t)got;
+    else if (got == 0 && s->bytes) c->ends = 1;
+    else if (errno == EAGAIN) c->drained = 1;
+    else if (errno != EINTR) drop(w, c);
+    return got;
+}
+
+static void wait_for_room(gnc_worker *w, gnc_connection *c) {
+    c->blocked = 1;
+    gnc_watch_connection(w, c, EPOLL_CTL_MOD, EPOLLOUT);
+}
+
+static void send_step(gnc_worker *w, gnc_connection *c, const gnc_step *s, int is_last) {
+    compose(w, c);
+    if (c->blocked || !c->open) return;
+    int was_kept = c->out_have > c->out_done;
+    gnc_step plain;
+    if (was_kept) {
+        w->from = c->out + c->out_done;
+        w->left = c->out_have - c->out_done;
+    }
+    if (!w->left) return;
+    if (s->call == GNC_SENDFILE && (was_kept || w->head || gnc_the_model.protocol != GNC_HTTP)) {
+        plain = *s; /* there is more to send than data */
+        plain.call = GNC_WRITE;
+        s = &plain;
+    }
+    uint32_t bytes = w->head ? w->head : s->bytes;
+    if (is_last || bytes > w->left) bytes = w->left;
+    w->head = 0; /* what follows it is the body */
+    long sent = gnc_do(w, s, (char *)w->from, bytes);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) return drop(w, c);
+    if (sent < 0) sent = 0;
+    w->from += sent;
+    w->left -= (uint32_t)sent;
+    if (was_kept) {
+        c->out_done = c->out_have - w->left;
+        w->left = 0;
+    }
+    if ((uint32_t)sent == bytes) return;
+    if (!was_kept) keep(w, c);
+    wait_for_room(w, c);
+}
+
+/* Sends what waits, outside any script: the original would have done so too, had its peer been as slow. */
+static void flush(gnc_worker *w, gnc_connection *c) {
+    long sent = syscall(SYS_write, c->fd, c->out + c->out_done, (size_t)(c->out_have - c->out_done));
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) return drop(w, c);
+    if (sent > 0) c->out_done += (uint32_t)sent;
+    if (c->out_done < c->out_have) {
+        if (!c->blocked) wait_for_room(w, c);
+    } else if (c->blocked) {
+        c->blocked = 0;
+        gnc_watch_connection(w, c, EPOLL_CTL_MOD, EPOLLIN);
+    }
+}
+
+static void end_connection(gnc_worker *w, gnc_connection *c, const gnc_step *s) {
+    c->open = 0; /* first: the descriptor may be another worker's at once */
+    w->freed = 1;
+    gnc_watch(w, 0, c->fd, 0);
+    if (s) gnc_do(w, s, NULL, 0);
+    else syscall(SYS_close, c->fd);
+    w->fd[GNC_CONNECTION] = -1;
+}
+
+static void run(gnc_worker *w, gnc_connection *c, uint32_t from, uint32_t to) {
+    const gnc_step *s = c->variant->script->steps + from;
+    for (const uint8_t *kinds = c->variant->kinds; from < to; from++, s++) {
+        switch (kinds[from]) {
+            case GNC_STEP_RECEIVE: if (c->open) receive(w, c, s); break;
+            case GNC_STEP_SEND:
+            case GNC_STEP_SEND_LAST: send_step(w, c, s, kinds[from] == GNC_STEP_SEND_LAST); break;
+            case GNC_STEP_CLOSE:
+            case GNC_STEP_SHUTDOWN:
+                if (c->blocked) c->ends = 1; /* after what waits */
+                else if (c->open && kinds[from] == GNC_STEP_CLOSE) end_connection(w, c, s);
+                else gnc_do(w, s, NULL, 0);
+                break;
+            default: gnc_do(w, s, w->scratch, s->bytes);
+        }
+    }
+}
+
+/* A script without a step that sends all must not keep the client waiting. */
+static void settle(gnc_worker *w, gnc_connection *c) {
+    if (!c->open) return drop(w, c);
+    set_aside(w, c);
+    if (c->out_have > c->out_done && !c->blocked) flush(w, c);
+}
+
+/* One more request of a pipeline was read by the same call. The work on it is where the original went from one read to
+ * the next, or to the step after it. */
+static void work_again(const gnc_script *script) {
+    uint32_t key = script->steps[0].key;
+    gnc_edge edge = gnc_the_model.edges[key * gnc_the_model.keys + key];
+    if (!edge && gnc_steps(script) > 1) edge = gnc_the_model.edges[key * gnc_the_model.keys + script->steps[1].key];
+    if (edge) edge();
+}
+
+/* All complete requests in the buffer, without the step that read them. Replies of later phases gather. */
+static void serve(gnc_worker *w, gnc_connection *c) {
+    const gnc_script *script = c->variant->script;
+    int found = 0, is_more = c->later, is_last = 0;
+    while (c->in_done < c->in_have && c->open && !c->blocked && !is_last) {
+        gnc_request request; /* the one before may still have to be answered */
+        found = gnc_parse(c->in + c->in_done, c->in_have - c->in_done, c->owed ? &request : &c->request);
+        if (found <= 0) break;
+        if (c->owed) {
+            set_aside(w, c);
+            c->request = request;
+        }
+        if (is_more && !c->later) { /* a request of its own, but for the call that read it */
+            c->variant = gnc_draw_variant(w);
+            script = c->variant->script;
+        }
+        is_last = c->request.ends;
+        c->in_done += c->request.bytes;
+        c->size = c->request.text ? 0 : gnc_draw_size(w, c->variant);
+        c->owed = 1;
+        if (is_more && script->phases > 1 && script->counts[0] == 1) work_again(script);
+        else if (is_more) w->previous = script->steps[0].key;
+        is_more = 1;
+        if (script->counts[0] > 1) run(w, c, 1, script->counts[0]);
+        if (script->phases == 1) {
+            settle(w, c);
+        } else if (!c->later) {
+            c->later = 1;
+            c->next = script->counts[0];
+            w->later[w->later_count++] = c;
+        }
+    }
+    if (found < 0 || is_last) c->ends = 1;
+}
+
+void gnc_ready(gnc_worker *w, gnc_connection *c) {
+    w->fd[GNC_CONNECTION] = c->fd;
+    if (c->blocked) {
+        flush(w, c);
+        if (c->blocked) return;
+        if (!c->ends) serve(w, c);
+    } else {
+        c->drained = 0;
+        do {
+            if (!c->later) c->variant = gnc_draw_variant(w);
+            if (receive(w, c, c->variant->script->steps) <= 0) break;
+            serve(w, c);
+        } while (gnc_the_model.edge_triggered && c->open && !c->drained && !c->blocked && !c->ends);
+    }
+    if (c->open && c->ends && !c->blocked && !c->later) gnc_hang_up(w, c);
+}
+
+void gnc_phases(gnc_worker *w) {
+    for (uint32_t phase = 1, left = w->later_count; left; phase++) {
+        left = 0;
+        for (uint32_t i = 0; i < w->later_count; i++) {
+            gnc_connection *c = w->later[i];
+            if (!c->later || c->owner != w) continue; /* closed, and opened again, by this worker or another */
+            const gnc_script *script = c->variant->script;
+            w->fd[GNC_CONNECTION] = c->open ? c->fd : -1;
+            run(w, c, c->next, c->next + (uint32_t)script->counts[phase]);
+            c->next = (uint16_t)(c->next + script->counts[phase]);
+            if (phase + 1u < script->phases) {
+                left++;
+                if (w->left) keep(w, c);
+                continue;
+            }
+            c->later = 0;
+            settle(w, c);
+            if (c->open && c->ends && !c->blocked) gnc_hang_up(w, c);
+        }
+    }
+    w->later_count = 0;
+}
+
+void gnc_hang_up(gnc_worker *w, gnc_connection *c) {
+    const gnc_script *script = &gnc_the_model.on_close;
+    uint32_t count = gnc_steps(script);
+    w->fd[GNC_CONNECTION] = c->fd;
+    for (const gnc_step *s = script->steps; count--; s++) {
+        if (gnc_kind_of(s) == GNC_STEP_SEND) gnc_enter(w, s->key, s->clocks); /* a client expects replies, no more */
+        else if (gnc_kind_of(s) != GNC_STEP_CLOSE) gnc_do(w, s, w->scratch, s->bytes);
+        else if (c->open) end_connection(w, c, s);
+    }
+    if (c->open) end_connection(w, c, NULL);
+}

@@ -1,0 +1,292 @@
+"""How a server works, from the system calls it made.
+
+Who waits, what a request does, in which order, with which sizes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from gnomon.errors import InputError
+from gnomon.systems.clone.recording import Ints, Key, Recording
+
+#: Numbers of x86-64, and what we call them.
+CALLS = {
+    0: "read", 1: "write", 3: "close", 5: "fstat", 7: "poll", 8: "lseek", 16: "ioctl",
+    17: "pread64", 18: "pwrite64", 20: "writev", 23: "select", 28: "madvise", 39: "getpid",
+    40: "sendfile", 43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg",
+    48: "shutdown", 51: "getsockname", 52: "getpeername", 54: "setsockopt", 72: "fcntl",
+    74: "fsync", 75: "fdatasync", 202: "futex", 230: "clock_nanosleep", 232: "epoll_wait",
+    233: "epoll_ctl", 257: "openat", 262: "newfstatat", 270: "pselect6", 271: "ppoll",
+    281: "epoll_pwait", 288: "accept4",
+}  # fmt: skip
+TARGETS = ("", "connection", "file", "log", "event")
+_WAITS = frozenset(("epoll_wait", "epoll_pwait", "poll", "ppoll", "select", "pselect6"))
+_ACCEPTS = frozenset(("accept", "accept4"))
+_READS = frozenset(("read", "recvfrom", "recvmsg"))
+_SENDS = frozenset(("write", "writev", "sendto", "sendmsg", "sendfile"))
+#: Scripts of fewer requests than this share are left out.
+_RARE = 0.005
+#: Ways of handling a request beyond which nothing is gained.
+_MOST_SCRIPTS = 8
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A system call of a script: what, on what, and its usual size in bytes."""
+
+    call: str
+    target: str = ""
+    size: int = 0
+
+    @property
+    def is_reply(self) -> bool:
+        return self.target == "connection" and self.call in _SENDS
+
+    @property
+    def label(self) -> str:
+        return f"{self.call}:{self.target}" if self.target else self.call
+
+
+class Script(msgspec.Struct, frozen=True):
+    """System calls that belong together, in phases.
+
+    A phase is carried out for all connections that are ready before the next begins: Redis reads
+    from all, then writes to all.
+    """
+
+    share: float
+    phases: tuple[tuple[Step, ...], ...]
+    reply_sizes: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def steps(self) -> list[Step]:
+        return [one for phase in self.phases for one in phase]
+
+
+class Server(msgspec.Struct, frozen=True):
+    """A tier as its system calls show it.
+
+    Attributes:
+        requests: That were recorded: reads from a connection that were answered.
+        covered: Share of requests that the scripts stand for.
+        wakeups: Per request: returns of the wait that had something.
+        timers: Scripts of waits that ended with nothing to do, with how often that was.
+        threads: That served connections.
+    """
+
+    wait: str
+    requests: int
+    covered: float
+    wakeups: float
+    scripts: tuple[Script, ...]
+    on_accept: Script | None
+    on_close: Script | None
+    timers: tuple[tuple[Script, int], ...]
+    threads: int
+    processes: int
+    accepts_in_main: bool
+
+
+class _Call(msgspec.Struct):
+    call: str
+    target: str
+    descriptor: int
+    asked: int
+    result: int
+
+
+def name_of(key: Key) -> str:
+    """Such as `read:connection`; a call that came back empty-handed ends with a `!`."""
+    call = CALLS.get(key.number, f"call{key.number}")
+    target = TARGETS[key.target] if key.target < len(TARGETS) else ""
+    return call + (f":{target}" if target else "") + ("!" if key.is_vain else "")
+
+
+def infer_server(recordings: Sequence[Recording]) -> Server:
+    """The model of a server, from all of its processes.
+
+    Raises:
+        InputError: No connection was served while it was recorded.
+    """
+    threads = [mine for one in recordings for mine in _threads(one.calls)]
+    serving = [calls for calls in threads if any(_is_request(one) for one in calls)]
+    if not serving:
+        raise InputError(
+            "no request was served while it was recorded",
+            hint="does --load talk to the port that the command listens on?",
+        )
+    waits = Counter(one.call for calls in serving for one in calls if one.call in _WAITS)
+    found = _Found()
+    for calls in serving:
+        found.add(calls)
+    found.merge_phases()
+    requests = sum(found.scripts.values())
+    if requests == 0:
+        raise InputError("no request was answered while it was recorded")
+    kept = [
+        (key, count)
+        for key, count in found.scripts.most_common(_MOST_SCRIPTS)
+        if count >= _RARE * requests
+    ]
+    covered = sum(count for _, count in kept) / requests
+    scripts = tuple(
+        Script(
+            count / requests / covered, found.sized(key), tuple(found.replies[key].most_common(64))
+        )
+        for key, count in kept
+    )
+    accepting = [
+        calls
+        for calls in threads
+        if any(one.call in _ACCEPTS and one.result >= 0 for one in calls)
+    ]
+    return Server(
+        waits.most_common(1)[0][0] if waits else "blocking", requests, covered,
+        found.wakeups / requests, scripts, _usual(found.accepts), _usual(found.closes),
+        tuple((Script(1.0, (key,)), count) for key, count in found.timers.most_common(1)),
+        len(serving),
+        sum(any(_is_request(c) for m in _threads(one.calls) for c in m) for one in recordings),
+        bool(accepting) and not any(calls in serving for calls in accepting),
+    )  # fmt: skip
+
+
+def serving_calls(recordings: Sequence[Recording]) -> set[str]:
+    """Calls of threads that serve connections; others work by the clock, not by requests."""
+    threads = [mine for one in recordings for mine in _threads(one.calls)]
+    return {f"{one.call}:{one.target}" if one.target else one.call
+            for calls in threads if any(map(_is_request, calls)) for one in calls}  # fmt: skip
+
+
+def _threads(rows: Ints) -> list[list[_Call]]:
+    found: dict[int, list[_Call]] = defaultdict(list)
+    for thread, packed, first, _, third, result in rows.tolist():
+        key = Key.of(packed)
+        target = TARGETS[key.target] if key.target < len(TARGETS) else ""
+        found[thread].append(
+            _Call(CALLS.get(key.number, f"call{key.number}"), target, first, third, result)
+        )
+    return list(found.values())
+
+
+def _is_request(one: _Call) -> bool:
+    return one.target == "connection" and one.call in _READS and one.result > 0
+
+
+class _Found:
+    """What is found while wake-ups are looked through."""
+
+    def __init__(self) -> None:
+        self.scripts: Counter[tuple[tuple[Step, ...], ...]] = Counter()
+        self.replies: dict[tuple[tuple[Step, ...], ...], Counter[int]] = defaultdict(Counter)
+        self._sizes: dict[tuple[str, str], list[int]] = defaultdict(list)
+        self.accepts: Counter[tuple[Step, ...]] = Counter()
+        self.closes: Counter[tuple[Step, ...]] = Counter()
+        self.timers: Counter[tuple[Step, ...]] = Counter()
+        self.wakeups = 0
+
+    def add(self, calls: list[_Call]) -> None:
+        turn: list[_Call] = []
+        wait: _Call | None = None
+        for one in calls:
+            if one.call in _WAITS:
+                if wait is not None:
+                    self._turn(wait, turn)
+                wait, turn = one, []
+            else:
+                turn.append(one)
+
+    def _turn(self, wait: _Call, calls: list[_Call]) -> None:
+        """From one wait to the next: the calls of each connection, in phases."""
+        timer = next(iter(self.timers), ())
+        if wait.result <= 0:
+            key = tuple(Step(one.call, one.target) for one in calls)
+            if key:
+                self.timers[key] += 1
+            return
+        self.wakeups += 1
+        phases: dict[int, list[list[_Call]]] = {}
+        current: int | None = None
+        at = 0
+        while at < len(calls):
+            one = calls[at]
+            if (
+                timer
+                and tuple(Step(c.call, c.target) for c in calls[at : at + len(timer)]) == timer
+            ):
+                self.timers[timer] += 1
+                at += len(timer)
+                current = None
+                continue
+            if one.call in _ACCEPTS:
+                end = at + 1
+                while (
+                    end < len(calls)
+                    and calls[end].call not in _ACCEPTS
+                    and not _is_request(calls[end])
+                ):
+                    end += 1
+                if one.result >= 0:
+                    self.accepts[tuple(Step(c.call, c.target) for c in calls[at:end])] += 1
+                at, current = end, None
+                continue
+            if one.target == "connection" and one.descriptor != current:
+                current = one.descriptor
+                phases.setdefault(current, []).append([])
+            if current is not None:
+                phases[current][-1].append(one)
+            at += 1
+        for mine in phases.values():
+            self._connection(mine)
+
+    def _connection(self, phases: list[list[_Call]]) -> None:
+        first = phases[0][0]
+        if first.call in _READS and first.result <= 0:
+            self.closes[tuple(Step(c.call, c.target) for c in phases[0])] += 1
+            return
+        if not _is_request(first):
+            return
+        key = tuple(tuple(Step(c.call, c.target) for c in phase) for phase in phases)
+        sent = sum(c.result for phase in phases for c in phase
+                   if c.target == "connection" and c.call in _SENDS and c.result > 0)  # fmt: skip
+        if sent == 0:
+            return
+        self.scripts[key] += 1
+        self.replies[key][sent] += 1
+        for one in (c for phase in phases for c in phase):
+            usual = one.asked if one.call in _READS else max(one.result, 0)
+            if len(self._sizes[one.call, one.target]) < 10_000:
+                self._sizes[one.call, one.target].append(usual)
+
+    def merge_phases(self) -> None:
+        """Scripts whose phases look like one join those where they are apart.
+
+        The last connection that is read from may be the first that is written to.
+        """
+        most: dict[tuple[Step, ...], tuple[tuple[Step, ...], ...]] = {}
+        for key in self.scripts:
+            flat = tuple(one for phase in key for one in phase)
+            if len(key) > len(most.get(flat, ())):
+                most[flat] = key
+        for key in list(self.scripts):
+            to = most[tuple(one for phase in key for one in phase)]
+            if to != key:
+                self.scripts[to] += self.scripts.pop(key)
+                self.replies[to] += self.replies.pop(key)
+
+    def sized(self, key: tuple[tuple[Step, ...], ...]) -> tuple[tuple[Step, ...], ...]:
+        """With the usual sizes: the median of what was asked or sent."""
+
+        def size(one: Step) -> int:
+            seen = sorted(self._sizes[one.call, one.target])
+            return seen[len(seen) // 2] if seen else 0
+
+        return tuple(
+            tuple(Step(one.call, one.target, size(one)) for one in phase) for phase in key
+        )
+
+
+def _usual(seen: Counter[tuple[Step, ...]]) -> Script | None:
+    return Script(1.0, (seen.most_common(1)[0][0],)) if seen else None
