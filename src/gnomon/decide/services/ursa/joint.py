@@ -36,6 +36,8 @@ _ROUNDS = 8
 _SURE = 4.0
 #: Requests around the percentile, as a share of all.
 _AROUND = 0.02
+#: A proposal that is over the bounds by less than this is asked from again.
+_SLACKS = (1.0, 1.2)
 #: A choice that comes again and keeps every SLA may be too careful: so much more is tried.
 _LOOSER = 1.05
 #: A call that was never timed takes so many times the bound: its request is late in any case.
@@ -158,7 +160,18 @@ class Sampled(msgspec.Struct, frozen=True, eq=False):
 def search(
     cores: dict[str, list[float]], classes: Sequence[Sampled], start: dict[str, int]
 ) -> dict[str, int]:
-    """The cheapest choice found that keeps every SLA; `start` if it is the only one that does."""
+    """The cheapest choice found that keeps every SLA; `start` if it is the only one that does.
+
+    Where the linear program goes too far it is asked again from there, or from halfway. Neither is
+    always better: both are tried.
+    """
+    found = [_search(cores, classes, start, slack) for slack in _SLACKS]
+    return min(found, key=lambda chosen: _cost(cores, chosen))
+
+
+def _search(
+    cores: dict[str, list[float]], classes: Sequence[Sampled], start: dict[str, int], slack: float
+) -> dict[str, int]:
     best = dict(start)
     cost = _cost(cores, best)
     point, scale = dict(start), [1.0] * len(classes)
@@ -176,7 +189,8 @@ def search(
                 for s, o in zip(scale, over)
             ]
         tried.add(key)
-        point = proposed if is_kept else _between(cores, point, proposed)
+        is_near = max(over, default=0.0) <= slack
+        point = proposed if is_near else _between(cores, point, proposed)
         if _cost(cores, point) < cost and (is_kept or keeps(classes, point)):
             best, cost = point, _cost(cores, point)
     return _polish(cores, classes, best)
