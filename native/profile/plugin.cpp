@@ -4,8 +4,8 @@
 //
 // The control file's first word is 1 while things are to be recorded. At the end each process writes OUT.PID: named
 // arrays. A thread logs the blocks and the memory accesses that it executes; at its next system call the log is folded
-// into the *edge* from the call before to this one. Costs of a request, a wake-up, a timer and a connection are thereby
-// told apart: they are on different edges.
+// into the *edge* from the call before to this one. This separates the costs of a request, a wake-up, a timer and a
+// connection: they are on different edges.
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>

@@ -28,7 +28,7 @@ struct Worker {
     std::size_t in_hand = 0;   // waiting in its own queue, or running
 };
 
-/// What a controller is told: the service times of the last requests that ended, and how many came.
+/// What a controller sees: the service times of the last requests that ended, and how many came.
 class Watch {
 public:
     explicit Watch(const Control& control)

@@ -9,7 +9,7 @@
 namespace gnomon::threads {
 namespace {
 
-// The paper's rules; its constants are not public: thresholds of the load as told there, steps of our own.
+// The paper's rules; its constants are not public: thresholds of the load are the paper's, steps our own.
 constexpr double high_load = 0.9, low_load = 0.1, heavy_tail = 2.0;
 constexpr Nanoseconds step_load = 5'000, step_tail = 5'000, step_calm = 10'000;
 constexpr Nanoseconds least = 3'000, most = 200'000;

@@ -59,7 +59,7 @@ def caveats_of(samples: Samples) -> list[str]:
         )
     if len(samples.kinds) > 1 and not _are_apart(samples):
         found.append(
-            "Its classes take alike long: short and long requests are told apart instead."
+            "Its classes take alike long: requests are classified as short and long instead."
         )
     if few := [name for name, needed in _NEEDED.items() if len(samples) < needed]:
         found.append(f"{len(samples):,} samples are too few for {' and '.join(few)}.")
