@@ -1,5 +1,6 @@
 #include "cell/config.hpp"
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
@@ -40,6 +41,14 @@ T whole(JsonCursor& cursor) {
 
 std::int64_t milliseconds(JsonCursor& cursor) { return static_cast<std::int64_t>(json::number(cursor) * 1e6); }
 
+std::int64_t microseconds(JsonCursor& cursor) { return static_cast<std::int64_t>(json::number(cursor) * 1e3); }
+
+std::uint32_t payload(JsonCursor& cursor) {
+    const auto bytes = whole<std::uint32_t>(cursor);
+    if (bytes > most_payload_bytes) throw std::invalid_argument("has a payload of over a megabyte");
+    return bytes;
+}
+
 Work parse_work(JsonCursor& cursor) {
     Work work;
     std::string scratch;
@@ -79,9 +88,46 @@ CallSpec parse_call_spec(JsonCursor& cursor) {
         else if (key == "timeout_ms") call.timeout_ns = milliseconds(cursor);
         else if (key == "retries") call.retries = whole<int>(cursor);
         else if (key == "operation") call.operation = json::text(cursor);
+        else if (key == "recorded") call.is_recorded = json::truth(cursor);
+        else if (key == "payload_bytes") call.payload_bytes = payload(cursor);
         else fail_unknown(key);
     });
     return call;
+}
+
+Step parse_step(JsonCursor& cursor) {
+    Step step;
+    std::string scratch;
+    cursor.object(scratch, [&](std::string_view key) {
+        if (key == "call") step.call = parse_call_spec(cursor);
+        else if (key == "after") json::list(cursor, [&] { step.after.push_back(whole<std::uint32_t>(cursor)); });
+        else if (key == "delay_us") step.delay_ns = microseconds(cursor);
+        else if (key == "cpu_us") step.cpu_ns = microseconds(cursor);
+        else if (key == "tail_us") step.tail_ns = microseconds(cursor);
+        else if (key == "waited") step.is_waited = json::truth(cursor);
+        else fail_unknown(key);
+    });
+    return step;
+}
+
+Script parse_script(JsonCursor& cursor) {
+    Script script;
+    std::string scratch;
+    cursor.object(scratch, [&](std::string_view key) {
+        if (key == "lead_us") script.lead_ns = microseconds(cursor);
+        else if (key == "rest_us") script.rest_ns = microseconds(cursor);
+        else if (key == "rest_cpu_us") script.rest_cpu_ns = microseconds(cursor);
+        else if (key == "fails") script.fails = json::truth(cursor);
+        else if (key == "answer_bytes") script.answer_bytes = payload(cursor);
+        else if (key == "steps") json::list(cursor, [&] { script.steps.push_back(parse_step(cursor)); });
+        else fail_unknown(key);
+    });
+    for (std::uint32_t i = 0; i < script.steps.size(); ++i)
+        for (const auto earlier : script.steps[i].after) {
+            if (earlier >= i) throw std::invalid_argument("has a step that waits for a later one");
+            script.steps[earlier].before.push_back(i);
+        }
+    return script;
 }
 
 Node parse_node(JsonCursor& cursor) {
@@ -100,6 +146,8 @@ Node parse_node(JsonCursor& cursor) {
                 auto& stage = node.stages.emplace_back();
                 json::list(cursor, [&] { stage.push_back(parse_call_spec(cursor)); });
             });
+        else if (key == "script") node.script = parse_script(cursor);
+        else if (key == "weight") node.weight = json::number(cursor);
         else fail_unknown(key);
     });
     return node;
@@ -119,11 +167,30 @@ Callee parse_callee(JsonCursor& cursor) {
 
 void check(const Config& config) {
     if (config.workers == 0) throw std::invalid_argument("needs at least one worker");
+    const auto check_call = [&](const CallSpec& call) {
+        if (call.callee >= config.callees.size()) throw std::invalid_argument("has a call to nobody");
+    };
     for (const auto& [id, node] : config.nodes) {
         if (node.class_index >= config.classes.size()) throw std::invalid_argument("has a node of no class");
         for (const auto& stage : node.stages)
-            for (const auto& call : stage)
-                if (call.callee >= config.callees.size()) throw std::invalid_argument("has a call to nobody");
+            for (const auto& call : stage) check_call(call);
+        if (node.script)
+            for (const auto& step : node.script->steps) check_call(step.call);
+    }
+}
+
+/// First calls by class, in the order of their numbers.
+void list_entries(Config& config) {
+    config.entries.resize(config.classes.size());
+    std::vector<std::uint32_t> drawn;
+    for (const auto& [id, node] : config.nodes)
+        if (node.weight > 0.0) drawn.push_back(id);
+    std::sort(drawn.begin(), drawn.end());
+    for (const auto id : drawn) {
+        const Node& node = config.nodes.at(id);
+        auto& entry = config.entries[node.class_index];
+        entry.nodes.push_back(id);
+        entry.reached.push_back(node.weight + (entry.reached.empty() ? 0.0 : entry.reached.back()));
     }
 }
 
@@ -144,6 +211,7 @@ Config parse_config(std::string_view text) {
         else if (key == "blocking") config.is_blocking = json::truth(cursor);
         else if (key == "queue_limit") config.queue_limit = whole<std::int64_t>(cursor);
         else if (key == "sample_share") config.sample_share = json::number(cursor);
+        else if (key == "catch_up_us") config.catch_up_ns = microseconds(cursor);
         else if (key == "classes") json::list(cursor, [&] { config.classes.push_back(json::text(cursor)); });
         else if (key == "callees") json::list(cursor, [&] { config.callees.push_back(parse_callee(cursor)); });
         else if (key == "nodes")
@@ -155,6 +223,7 @@ Config parse_config(std::string_view text) {
         else fail_unknown(key);
     });
     check(config);
+    list_entries(config);
     return config;
 }
 

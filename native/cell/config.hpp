@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -29,9 +30,30 @@ struct CallSpec {
     std::int64_t timeout_ns = 0;  // 0: never
     int retries = 0;
     std::string operation;
+    bool is_recorded = false;         // says when it was planned, and has a payload
+    std::uint32_t payload_bytes = 0;  // of a recorded call
 
     /// What a store is asked to do.
     [[nodiscard]] bool is_write() const { return operation.starts_with("set") || operation.starts_with("SET"); }
+};
+
+/// One call of a recorded visit. It is made some time after others were answered.
+struct Step {
+    CallSpec call;
+    std::vector<std::uint32_t> after, before;  // steps that it waits for, and that wait for it
+    std::int64_t delay_ns = 0;                 // since the last of those was answered
+    std::int64_t cpu_ns = 0;                   // of the delay
+    std::int64_t tail_ns = 0;                  // from the callee's end to the answer; below 0 where clocks disagree
+    bool is_waited = true;                     // the visit does not end before it is answered
+};
+
+/// A visit as it was recorded once: times to the microsecond instead of distributions.
+struct Script {
+    std::int64_t lead_ns = 0;                   // from the call to its begin here
+    std::int64_t rest_ns = 0, rest_cpu_ns = 0;  // since the last answer that is waited for
+    bool fails = false;
+    std::uint32_t answer_bytes = 0;
+    std::vector<Step> steps;  // in the order in which they were made
 };
 
 /// One place in a call tree: what this service does there.
@@ -43,6 +65,14 @@ struct Node {
     Work cpu, wait;
     double error_share = 0.0;
     std::vector<std::vector<CallSpec>> stages;
+    std::optional<Script> script;  // instead of all that
+    double weight = 0.0;           // of being drawn among the first calls of its class
+};
+
+/// First calls of a class, for clients that name the class only.
+struct Entry {
+    std::vector<std::uint32_t> nodes;
+    std::vector<double> reached;  // sums of weights
 };
 
 struct Config {
@@ -53,7 +83,9 @@ struct Config {
     bool is_blocking = false;
     std::int64_t queue_limit = -1;  // below 0: none
     double sample_share = 0.0;
+    std::int64_t catch_up_ns = 0;  // so much of our own delay is made up for in recorded waits
     std::vector<std::string> classes;
+    std::vector<Entry> entries;  // one a class
     std::vector<Callee> callees;
     std::unordered_map<std::uint32_t, Node> nodes;
 };

@@ -13,8 +13,12 @@ constexpr int most_resends = 3;
 
 std::string encode(Protocol protocol, const Call& call) {
     switch (protocol) {
-        case Protocol::rpc:
-            return encode_call({call.spec->node, call.priority, call.trace, call.sent_ns, call.spec->is_queued});
+        case Protocol::rpc: {
+            CallFrame frame{call.spec->node, call.priority, call.trace, call.sent_ns, call.spec->is_queued};
+            if (call.spec->is_recorded)
+                frame.recorded = {call.planned_ns != 0 ? call.planned_ns : call.sent_ns, call.spec->payload_bytes};
+            return encode_call(frame);
+        }
         case Protocol::http: return encode_http_call(call.spec->node, call.trace);
         case Protocol::redis: return encode_redis(call.spec->is_write());
         case Protocol::memcached: return encode_memcached(call.spec->is_write());
@@ -52,6 +56,7 @@ private:
         // An answer that nobody waits for, or none that we know.
         if (found.state != Parse::done || !call || found.used != in.size()) return pool_.on_lost(*this);
         in.clear();
+        call->answered_ns = found.planned_ns;
         pool_.on_answer(*this, found.ok, found.keep_alive);
     }
     void on_close() override { pool_.on_lost(*this); }

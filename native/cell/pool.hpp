@@ -28,6 +28,9 @@ struct Call {
     Trace trace;  // its parent is the span of this attempt
     int attempts = 0, resent = 0;
     std::int64_t began_ns = 0, sent_ns = 0;
+    std::uint32_t step = 0;        // of a recorded visit
+    std::int64_t planned_ns = 0;   // recorded: when it would have been sent; 0: when it is
+    std::int64_t answered_ns = 0;  // recorded: when it would have been answered; 0: it was not
     PoolConn* conn = nullptr;
     std::pair<std::int64_t, std::uint64_t> place{};  // in the queue for a connection
     bool is_waiting = false;

@@ -34,8 +34,8 @@ public:
     ServerConn(Loop& loop, int fd, Server& server, std::uint64_t id)
         : Conn(loop, fd, false), server_(server), id_(id) {}
 
-    void answer(bool ok) {
-        if (is_rpc_) write(encode_answer(ok));
+    void answer(bool ok, const std::optional<Recorded>& recorded) {
+        if (is_rpc_) write(encode_answer(ok, recorded));
         else answer_http(ok ? 200 : 500, ok ? "ok\n" : "error\n");
         is_busy_ = false;
         if (!is_closed() && !in.empty()) on_input();
@@ -74,8 +74,8 @@ private:
         if (found.state != Parse::done) return found;
         // Before it is admitted: a request without work may be answered at once.
         is_busy_ = !frame.is_queued;
-        const auto admitted = server_.admit(
-            {frame.node, frame.priority, frame.trace, frame.sent_ns, frame.is_queued, frame.is_queued ? 0 : id_});
+        const auto admitted = server_.admit({frame.node, frame.priority, frame.trace, frame.sent_ns, frame.is_queued,
+                                             frame.is_queued ? 0 : id_, frame.recorded});
         if (admitted != Server::Admission::taken || frame.is_queued) {
             is_busy_ = false;
             write(encode_answer(admitted == Server::Admission::taken));
@@ -100,7 +100,8 @@ private:
         if (request.path == "/healthz") return answer_http(200, "ok\n");
         if (request.path == "/metrics")
             return answer_http(200, format_metrics(server_.stats_, server_.config_.classes));
-        if (!request.path.starts_with(call) || !http::parse_number(request.path.substr(call.size()), node))
+        if (const auto drawn = server_.draw_entry(request.path)) node = *drawn;
+        else if (!request.path.starts_with(call) || !http::parse_number(request.path.substr(call.size()), node))
             return answer_http(404, "there are: /call/NODE, /healthz, /metrics\n");
         is_busy_ = true;
         const auto admitted = server_.admit({node, {}, request.trace, 0, false, id_});
@@ -115,7 +116,11 @@ private:
             answer_http(200, "ok\n");
             return server_.drain();
         }
-        if (request.path != "/peers") return answer_http(404, "there are: /peers, /drain\n");
+        if (request.path == "/flush") {
+            server_.flush();
+            return answer_http(200, "ok\n");
+        }
+        if (request.path != "/peers") return answer_http(404, "there are: /peers, /drain, /flush\n");
         try {
             server_.set_peers(request.body);
             answer_http(200, "ok\n");
@@ -144,7 +149,12 @@ Server::Server(Loop& loop, const Config& config)
       completions_(loop, config.completions_path),
       rng_(config.seed),
       port_(config.port),
-      workers_(loop, stats_, config.workers, [this](Request* request) { on_stretch_done(*request); }) {
+      workers_(loop, stats_, config.workers, [this](Request* request) { on_stretch_done(*request); }),
+      player_(loop, workers_, config.catch_up_ns,
+              {[this](Request& request, const Step& step, std::uint32_t number, std::int64_t planned_ns) {
+                   make_call(request, step, number, planned_ns);
+               },
+               [this](Request& request) { finish(request, !request.has_failed && !request.node->script->fails); }}) {
     const Pool::Listener listener{[this](Call& call) { on_call_sent(call); },
                                   [this](Call& call, bool ok) { on_call_ended(call, ok); }};
     std::size_t stores = 0;
@@ -202,10 +212,16 @@ Server::Admission Server::admit(const Arrival& arrival) {
     request.trace = arrival.trace;
     if (!request.trace.is_set()) request.trace = {rng_(), rng_() | 1, 0, rng_.uniform() < config_.sample_share};
     request.span = rng_() | 1;
-    request.stretch_ns = node.cpu.draw_ns(rng_) / static_cast<std::int64_t>(node.stages.size() + 1);
-    request.wait_ns = node.wait.draw_ns(rng_);
+    request.recorded = arrival.recorded;
     requests_.emplace(&request, std::move(made));
     head.in_flight = static_cast<std::int64_t>(requests_.size());
+    if (node.script) {
+        player_.begin(request, is_plausible && arrival.recorded ? arrival.recorded->planned_ns : request.arrived_ns);
+        request.arrived_ns = std::max(request.arrived_ns, request.playing->begin_ns);
+        return Admission::taken;
+    }
+    request.stretch_ns = node.cpu.draw_ns(rng_) / static_cast<std::int64_t>(node.stages.size() + 1);
+    request.wait_ns = node.wait.draw_ns(rng_);
     start_stretch(request);
     return Admission::taken;
 }
@@ -220,6 +236,7 @@ void Server::start_stretch(Request& request) {
 }
 
 void Server::on_stretch_done(Request& request) {
+    if (request.playing) return player_.on_spun(request);
     if (++request.stretches_done > 1 || request.wait_ns == 0) return go_on(request);
     loop_.at(now_ns() + request.wait_ns, [this, &request] { go_on(request); });
 }
@@ -263,12 +280,8 @@ void Server::on_call_ended(Call& call, bool ok) {
             stats_.block(store * config_.classes.size() + request.node->class_index)
                 .add(ok, now - call.sent_ns, now - call.sent_ns);
     }
-    if (request.trace.sampled) {
-        Trace trace = request.trace;
-        trace.parent = request.span;
-        spans_.add({spec.is_queued ? SpanKind::producer : SpanKind::client, trace, call.trace.parent, spec.operation,
-                    config_.callees[spec.callee].service, call.began_ns, now, ok});
-    }
+    if (request.playing) return on_recorded_ended(call, ok);
+    add_call_span(call, ok, now);
     if (!ok && call.attempts <= spec.retries) {
         call.sent_ns = 0;
         call.trace.parent = rng_() | 1;
@@ -283,8 +296,43 @@ void Server::on_call_ended(Call& call, bool ok) {
     });
 }
 
+void Server::add_call_span(const Call& call, bool ok, std::int64_t end_ns) {
+    const Request& request = *call.request;
+    if (!request.trace.sampled) return;
+    Trace trace = request.trace;
+    trace.parent = request.span;
+    spans_.add({call.spec->is_queued ? SpanKind::producer : SpanKind::client, trace, call.trace.parent,
+                call.spec->operation, config_.callees[call.spec->callee].service, call.began_ns, end_ns, ok});
+}
+
+void Server::make_call(Request& request, const Step& step, std::uint32_t number, std::int64_t planned_ns) {
+    auto& call = *request.calls.emplace_back(std::make_unique<Call>());
+    call.request = &request;
+    call.spec = &step.call;
+    call.priority = request.priority;
+    call.trace = request.trace;
+    call.trace.parent = rng_() | 1;
+    call.step = number;
+    call.planned_ns = planned_ns;
+    pools_[step.call.callee]->call(call);
+}
+
+void Server::on_recorded_ended(Call& call, bool ok) {
+    Request& request = *call.request;
+    const std::int64_t answered_ns = player_.answered_ns(call, request.node->script->steps[call.step]);
+    // The answer is on a slow network until then.
+    add_call_span(call, ok, call.spec->is_queued ? now_ns() : std::max(now_ns(), answered_ns));
+    // A recorded failure is part of the plan; a call that broke is not.
+    request.has_failed = request.has_failed || (!ok && call.answered_ns == 0);
+    // Posted: the pool that called us still holds the call.
+    loop_.post([this, &request, step = call.step, answered_ns] {
+        player_.on_answered(request, step, answered_ns);
+        if (request.playing->has_ended && request.playing->under_way == 0) forget(request);
+    });
+}
+
 void Server::finish(Request& request, bool ok) {
-    const std::int64_t now = now_ns(), total_ns = now - request.arrived_ns;
+    const std::int64_t now = std::max(now_ns(), request.arrived_ns), total_ns = now - request.arrived_ns;
     if (request.holds_slot) workers_.release();
     if (request.is_queued) completions_.add(request.trace, now);
     stats_.block(request.node->class_index).add(ok, total_ns - request.calls_ns, total_ns);
@@ -296,12 +344,35 @@ void Server::finish(Request& request, bool ok) {
                     {},
                     request.arrived_ns,
                     now,
-                    ok});
+                    ok,
+                    request.recorded ? request.recorded->payload_bytes : 0,
+                    request.node->script ? request.node->script->answer_bytes : 0});
     const auto conn = request.conn;
+    std::optional<Recorded> recorded;
+    if (request.playing && request.recorded) recorded = {request.playing->end_ns, request.node->script->answer_bytes};
+    // Who called and did not wait keeps the request until the answer is there.
+    if (!request.playing || request.playing->under_way == 0) forget(request);
+    if (const auto found = conns_.find(conn); found != conns_.end()) found->second->answer(ok, recorded);
+}
+
+void Server::forget(Request& request) {
     requests_.erase(&request);
     stats_.head().in_flight = static_cast<std::int64_t>(requests_.size());
-    if (const auto found = conns_.find(conn); found != conns_.end()) found->second->answer(ok);
     leave_if_idle();
+}
+
+/// One of the first calls of the class that a path names, by their weights; none where there is none.
+std::optional<std::uint32_t> Server::draw_entry(std::string_view path) {
+    if (!path.starts_with('/')) return std::nullopt;
+    for (std::size_t i = 0; i < config_.classes.size(); ++i) {
+        const Entry& entry = config_.entries[i];
+        if (config_.classes[i] != path.substr(1) || entry.nodes.empty()) continue;
+        const auto found =
+            std::upper_bound(entry.reached.begin(), entry.reached.end(), rng_.uniform() * entry.reached.back());
+        return entry.nodes[std::min<std::size_t>(static_cast<std::size_t>(found - entry.reached.begin()),
+                                                 entry.nodes.size() - 1)];
+    }
+    return std::nullopt;
 }
 
 void Server::set_peers(std::string_view text) {

@@ -11,6 +11,7 @@
 #include "cell/config.hpp"
 #include "cell/loop.hpp"
 #include "cell/pool.hpp"
+#include "cell/script.hpp"
 #include "cell/spans.hpp"
 #include "cell/stats.hpp"
 #include "cell/workers.hpp"
@@ -33,6 +34,8 @@ struct Request {
     std::vector<std::unique_ptr<Call>> calls;  // of the stage under way
     std::size_t unanswered = 0, on_the_wire = 0;
     std::int64_t on_the_wire_since_ns = 0, calls_ns = 0;
+    std::optional<Recorded> recorded;  // what came with a recorded call
+    std::unique_ptr<Playing> playing;  // of a recorded visit
 };
 
 class Server final : public Source {
@@ -57,6 +60,7 @@ private:
         std::int64_t sent_ns = 0;
         bool is_queued = false;
         std::uint64_t conn = 0;
+        std::optional<Recorded> recorded{};
     };
     enum class Admission : std::uint8_t { taken, refused, unknown };
 
@@ -66,9 +70,14 @@ private:
     void on_stretch_done(Request& request);
     void go_on(Request& request);
     void start_stage(Request& request);
+    void make_call(Request& request, const Step& step, std::uint32_t number, std::int64_t planned_ns);
     void on_call_sent(Call& call);
     void on_call_ended(Call& call, bool ok);
+    void on_recorded_ended(Call& call, bool ok);
+    void add_call_span(const Call& call, bool ok, std::int64_t end_ns);
     void finish(Request& request, bool ok);
+    void forget(Request& request);
+    [[nodiscard]] std::optional<std::uint32_t> draw_entry(std::string_view path);
     void set_peers(std::string_view json);
     void drain();
     void leave_if_idle();
@@ -89,6 +98,7 @@ private:
     std::vector<std::size_t> store_of_callee_;  // its place among the stores, from 1 on; 0: no store
     std::vector<std::unique_ptr<Pool>> pools_;
     Workers workers_;
+    Player player_;
 };
 
 }  // namespace gnomon::cell

@@ -36,6 +36,12 @@ std::string attribute(std::string_view key, std::string_view value) {
     return R"({"key":)" + quote(key) + R"(,"value":{"stringValue":)" + quote(value) + "}}";
 }
 
+void add_size(std::string& out, std::string_view key, std::uint32_t bytes) {
+    if (bytes == 0) return;
+    if (out.back() == '}') out.push_back(',');
+    out += R"({"key":)" + quote(key) + R"(,"value":{"intValue":")" + std::to_string(bytes) + "\"}}";
+}
+
 }  // namespace
 
 Spans::Spans(Loop& loop, const std::string& path, std::string service)
@@ -59,6 +65,8 @@ void Spans::add(const Span& span) {
     spans_ += R"(,"startTimeUnixNano":")" + std::to_string(span.begin_ns + unix_offset_ns_);
     spans_ += R"(","endTimeUnixNano":")" + std::to_string(span.end_ns + unix_offset_ns_) + R"(","attributes":[)";
     if (!span.peer.empty()) spans_ += attribute("peer.service", span.peer);
+    add_size(spans_, "http.request.body.size", span.request_bytes);
+    add_size(spans_, "http.response.body.size", span.answer_bytes);
     spans_ += R"(],"status":{"code":)" + std::string(span.ok ? "1" : "2") + "}}";
     if (spans_.size() > (1U << 20)) flush();
     else if (flush_timer_ == no_timer) flush_timer_ = loop_.at(now_ns() + 1'000'000'000, [this] { flush(); });

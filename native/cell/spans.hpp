@@ -18,6 +18,7 @@ struct Span {
     std::string_view name, peer;  // the service called, for clients and producers
     std::int64_t begin_ns = 0, end_ns = 0;
     bool ok = true;
+    std::uint32_t request_bytes = 0, answer_bytes = 0;  // 0: not known
 };
 
 class Spans {

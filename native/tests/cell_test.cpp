@@ -35,6 +35,26 @@ void frames_survive_the_wire() {
     expect(parse_answer(bytes).state == Parse::bad, "a call is no answer");
 }
 
+void recorded_frames_survive_the_wire() {
+    CallFrame sent{7, 0, {1, 2, 3, true}, 1000, false, Recorded{-5, 300}};
+    const std::string bytes = encode_call(sent);
+    CallFrame got;
+    bool waits = true;
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+        waits = waits && parse_call(std::string_view(bytes).substr(0, i), got).state == Parse::more;
+    expect(waits, "a payload cut short waits for more");
+    const Parsed found = parse_call(bytes + "next", got);
+    expect(found.state == Parse::done && found.used == bytes.size(), "a payload is part of its frame");
+    expect(got.node == 7 && got.recorded && got.recorded->planned_ns == -5 && got.recorded->payload_bytes == 300,
+           "a recorded call arrives as it was sent");
+    parse_call(encode_call({7, 0, {}, 0, false}), got);
+    expect(!got.recorded, "a plain call after it is plain");
+    const Parsed answer = parse_answer(encode_answer(true, Recorded{42, 10}));
+    expect(answer.ok && answer.planned_ns == 42 && answer.used == frame_head + 13 + 10, "a recorded answer");
+    sent.recorded->payload_bytes = most_payload_bytes + 1;
+    expect(parse_call(encode_call(sent), got).state == Parse::bad, "an endless payload is refused");
+}
+
 void http_is_read_in_pieces() {
     const std::string text =
         "POST /peers HTTP/1.1\r\nHost: x\r\nContent-LENGTH:  4 \r\n"
@@ -126,6 +146,7 @@ void buckets_are_narrow() {
 
 void cell_tests() {
     frames_survive_the_wire();
+    recorded_frames_survive_the_wire();
     http_is_read_in_pieces();
     bad_http_is_refused();
     stores_answer();

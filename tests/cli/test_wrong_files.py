@@ -45,6 +45,7 @@ WORDS = {
     "carbon place --signal": "carbon place --fleet bundled:mit-740 --signal FILE",
     "carbon signal --file": "carbon signal --file FILE",
     "carbon wait --signal": "carbon wait --signal FILE --within 2h --for 1h --plan",
+    "clone topology": "clone topology FILE",
     "services import": "services import FILE",
     "services import --pod-metrics": "services import FILE --pod-metrics FILE",
     "services simulate": "services simulate FILE",

@@ -76,7 +76,7 @@ _FLEET = ("carbon place --fleet", "carbon account --machines", "carbon buy --fle
           "carbon buy --candidate")  # fmt: skip
 _ARROW = ("report", "compare", "export", "carbon account")
 _TIMES = ("threads simulate --samples",)
-_SERVICES = ("services import", "services plan --traces", *_TIMES)
+_SERVICES = ("services import", "services plan --traces", "clone topology", *_TIMES)
 _APPLICATION = ("services simulate", "services compare", "services lab", "services explore",
                 "services plan", "services collect", "services control --app",
                 "services decisions --app")  # fmt: skip

@@ -44,6 +44,7 @@ class Lab:
             here a start, a system call and the loopback take what they take.
         seed: Of the times that requests draw.
         sample_share: Of requests whose spans are written.
+        runs: What its services do; the application's call trees unless given.
 
     Attributes:
         folder: Configurations, logs, counters and spans; removed at the end.
@@ -59,11 +60,15 @@ class Lab:
     [1 1] [[2]]
     """
 
-    def __init__(self, app: Application, *, seed: int = 0, sample_share: float = 0.0) -> None:
+    def __init__(
+        self, app: Application, *, seed: int = 0, sample_share: float = 0.0,
+        runs: layout.Layout | None = None,
+    ) -> None:  # fmt: skip
         if not 0 <= sample_share <= 1:
             raise InputError(f"{sample_share:g} is no share of requests", hint="from 0 to 1")
         self.app, self.nodes = app, layout.number_calls(app)
         layout.check_servers(app, self.nodes)
+        self.runs: layout.Layout = layout.TreeLayout(app, self.nodes) if runs is None else runs
         for about in app.services.values():
             if about.server != "cell":
                 find_program(about.server)
@@ -153,25 +158,28 @@ class Lab:
     ) -> OpenLoop:
         """Sends requests at their due times; classes are numbers in the order of the application.
 
+        Where the lab runs something else, numbers are places in its list of first calls.
+
         Args:
             due_ns: From the start of the load, ascending.
             class_index: The class of each request.
             connections: At most, to each entry service.
             grace_s: After the last due time; what is open then has timed out.
         """
-        schedule = check_schedule(due_ns, class_index, len(self.app.classes))
+        first = self.runs.first_calls()
+        schedule = check_schedule(due_ns, class_index, len(first))
         with self._lock:
             name = f"client-{len(self._loads)}"
             group = self._group.create_child(name)
             group.set_weight(_CLIENT_WEIGHT)
-            entries = list(dict.fromkeys(node.call.service for node in layout.roots(self.nodes)))
+            entries = self._entries()
             config: dict[str, Any] = {
                 "callees": [
                     {"service": one, "server": self.tiers[one].about.server, "pool": connections}
                     for one in entries
                 ],
-                "calls": [self._root_call(node, entries) for node in layout.roots(self.nodes)],
-                "priorities": [one.priority for one in self.app.classes.values()],
+                "calls": [{**one.config, "callee": entries.index(one.service)} for one in first],
+                "priorities": [one.priority for one in first],
                 "grace_ms": grace_s * 1e3,
                 "sample_share": self.sample_share,
             }
@@ -239,8 +247,15 @@ class Lab:
             return self._tier(service).addresses()
 
     def span_files(self) -> list[Path]:
-        """OTLP/JSON lines of sampled requests, a file a replica."""
+        """OTLP/JSON lines of sampled requests, a file a replica; some appear a second late."""
         return sorted(self.folder.glob("*.spans.jsonl"))
+
+    def flush_spans(self) -> None:
+        """Has every cell write the spans that it still holds."""
+        with self._lock:
+            for tier in self.tiers.values():
+                for replica in tier.replicas if tier.is_cell else ():
+                    replica.ask("POST", "/flush")
 
     def close(self) -> None:
         """Ends everything and removes the folder; nothing happens the second time."""
@@ -282,17 +297,14 @@ class Lab:
                 caller.learn_peers([tier])
         if tier.callees:
             tier.learn_peers([self.tiers[name] for name in tier.callees])
-        entries = list(dict.fromkeys(node.call.service for node in layout.roots(self.nodes)))
+        entries = self._entries()
         if tier.name in entries:
             for load in self._loads:
                 load.set_targets(entries.index(tier.name), tier.addresses())
 
-    def _root_call(self, node: layout.Node, entries: list[str]) -> dict[str, Any]:
-        """The client gives up at the class's time-out or the call's, and never tries again."""
-        one = list(self.app.classes.values())[node.class_index]
-        given = [ms for ms in (one.timeout_ms, node.call.timeout_ms) if ms is not None]
-        config = layout.call_config(node, entries)
-        return {**config, "timeout_ms": min(given, default=0.0), "retries": 0}
+    def _entries(self) -> list[str]:
+        """The services that requests enter by."""
+        return list(dict.fromkeys(one.service for one in self.runs.first_calls()))
 
     def _own_ns(self) -> int:
         if self.note:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -25,6 +25,50 @@ class Node(msgspec.Struct, frozen=True):
     class_index: int
     call: Call
     stages: tuple[tuple[int, ...], ...]
+
+
+class FirstCall(NamedTuple):
+    """What a client sends: to whom, what `gnomon-cell client` takes but the callee, priority."""
+
+    service: str
+    config: dict[str, Any]
+    priority: int
+
+
+class Layout(Protocol):
+    """What the cells of a lab do, and what its clients may ask for."""
+
+    def callees(self, service: str) -> list[str]:
+        """The services that a service calls."""
+
+    def cell_config(self, service: str) -> dict[str, Any]:
+        """What `gnomon-cell serve` takes, without what differs from replica to replica."""
+
+    def first_calls(self) -> list[FirstCall]:
+        """What the numbers of a load's schedule stand for."""
+
+
+class TreeLayout:
+    """The call trees of an application; a load's numbers are its classes."""
+
+    def __init__(self, app: Application, nodes: Sequence[Node]) -> None:
+        self._app, self._nodes = app, nodes
+
+    def callees(self, service: str) -> list[str]:
+        return callees(self._nodes, service)
+
+    def cell_config(self, service: str) -> dict[str, Any]:
+        return cell_config(self._app, self._nodes, service)
+
+    def first_calls(self) -> list[FirstCall]:
+        """A client gives up at the class's time-out or the call's, and never tries again."""
+        found = []
+        for node, one in zip(roots(self._nodes), self._app.classes.values()):
+            given = [ms for ms in (one.timeout_ms, node.call.timeout_ms) if ms is not None]
+            config = call_config(node, [node.call.service])
+            config |= {"timeout_ms": min(given, default=0.0), "retries": 0}
+            found.append(FirstCall(node.call.service, config, one.priority))
+        return found
 
 
 def number_calls(app: Application) -> list[Node]:

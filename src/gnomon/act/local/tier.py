@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gnomon.act.local import layout
 from gnomon.act.local.cgroup import CpuTime
 from gnomon.act.local.reading import Counts, Ints
 from gnomon.act.local.replica import Replica
@@ -40,7 +39,7 @@ class Tier:
         self.index, self.name, self.about = index, name, lab.app.services[name]
         self.is_cell = self.about.server == "cell"
         self.is_store = self.about.server in ("redis", "memcached")
-        self.callees = layout.callees(lab.nodes, name)
+        self.callees = lab.runs.callees(name)
         self.stores = [
             one for one in self.callees if lab.app.services[one].server in ("redis", "memcached")
         ]
@@ -65,7 +64,7 @@ class Tier:
             replica.group.set_limit(self.limit, self._lab.app.period_ms)
             replica.group.set_weight(self._request)
             if self.is_cell:
-                config = layout.cell_config(self._lab.app, self._lab.nodes, self.name)
+                config = self._lab.runs.cell_config(self.name)
                 seed = self._lab.seed * 1_000_003 + self.index * 1009 + self._made
                 replica.start_cell(
                     {**config, "seed": seed, "sample_share": self._lab.sample_share}

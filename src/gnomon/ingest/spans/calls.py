@@ -37,6 +37,11 @@ class Visit(msgspec.Struct, gc=False):
         has_pair: Both ends of the call were traced.
         is_queued: The caller did not wait for the end.
         is_error: It failed, and none of the calls that it made and waited for did.
+        is_failed: It failed, whatever the cause.
+        sent_ns: When the caller's own span of the call began, also where the caller did not wait
+            for its end; `call_start_ns` where it has none.
+        request_bytes: Of the call; 0 where not known.
+        response_bytes: Of the answer.
         exclusive_ns: Time that was neither in calls that it waited for nor on the network.
     """
 
@@ -50,7 +55,11 @@ class Visit(msgspec.Struct, gc=False):
     has_pair: bool = False
     is_queued: bool = False
     is_error: bool = False
+    is_failed: bool = False
     exclusive_ns: int = 0
+    sent_ns: int = 0
+    request_bytes: int = 0
+    response_bytes: int = 0
 
     @property
     def network_ns(self) -> int:
@@ -71,6 +80,7 @@ def find_visits(spans: Spans) -> Visits:
     is_kept = _kept(spans, counts)
     kind, parent, peer = spans.kind.tolist(), spans.parent.tolist(), spans.peer.tolist()
     start_ns, end_ns = spans.start_ns.tolist(), spans.end_ns.tolist()
+    asked, answered = spans.request_bytes.tolist(), spans.response_bytes.tolist()
     operations = [_KEY.sub("{id}", name) for name in spans.operations]
     is_first = _first_of_visits(spans.service.tolist(), parent, kind)
     callees = Counter(above for above, first in zip(parent, is_first) if first)
@@ -102,7 +112,9 @@ def find_visits(spans: Spans) -> Visits:
             operation=operations[spans.operation[i]], start_ns=start_ns[i], end_ns=end_ns[i],
             call_start_ns=call[0], call_end_ns=call[1], has_pair=has_pair,
             is_queued=kind[i] == CONSUMER or (above >= 0 and kind[above] == PRODUCER),
-            is_error=bool(spans.is_error[i]),
+            is_error=bool(spans.is_error[i]), is_failed=bool(spans.is_error[i]), sent_ns=call[0],
+            request_bytes=asked[i] or (asked[above] if has_pair else 0),
+            response_bytes=answered[i] or (answered[above] if has_pair else 0),
         )  # fmt: skip
         visit_of[i] = len(visits)
         visits.append(visit)

@@ -24,7 +24,7 @@ from gnomon.graph.application import (
     Service,
     Work,
 )
-from gnomon.ingest.spans.calls import Visit, find_visits
+from gnomon.ingest.spans.calls import Visit, Visits, find_visits
 from gnomon.ingest.spans.correlation import mean_correlation
 from gnomon.ingest.spans.spans import Spans
 
@@ -91,7 +91,7 @@ class _Node:
 
 
 def infer_application(
-    spans: Spans, *, name: str = "inferred", cpu_share: float = 0.0,
+    spans: Spans | Visits, *, name: str = "inferred", cpu_share: float = 0.0,
     cores: Mapping[str, float] | None = None, sampling: float = 1.0, rare: float = 0.005,
 ) -> Inferred:  # fmt: skip
     """The application that spans imply.
@@ -106,7 +106,7 @@ def infer_application(
     _check("cpu_share", cpu_share, 0.0)
     _check("sampling", sampling, 1e-9)
     _check("rare", rare, 0.0)
-    found = find_visits(spans)
+    found = find_visits(spans) if isinstance(spans, Spans) else spans
     counts = Counter(found.counts)
     below: list[list[int]] = [[] for _ in found.visits]
     for i, visit in enumerate(found.visits):

@@ -18,6 +18,7 @@ from gnomon.ingest.spans.spans import (
     SERVER,
     SpanRows,
     peer_of,
+    sizes_of,
 )
 
 _KIND_OF = {"server": SERVER, "client": CLIENT, "producer": PRODUCER, "consumer": CONSUMER}
@@ -53,7 +54,7 @@ def add_jaeger(rows: SpanRows, document: Any) -> None:
             (start_us + took_us) * 1000 if has_times else None,  # type: ignore[operator]
             is_error=str(tags.get("error")).lower() == "true"
             or str(tags.get("otel.status_code")).upper() == "ERROR",
-            peer=peer_of(kind, str(service), str(operation), tags),
+            peer=peer_of(kind, str(service), str(operation), tags), sizes=sizes_of(tags),
         )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from gnomon.ingest.spans.spans import (
     SERVER,
     SpanRows,
     peer_of,
+    sizes_of,
 )
 
 _KINDS = (INTERNAL, INTERNAL, SERVER, CLIENT, PRODUCER, CONSUMER)
@@ -73,6 +74,7 @@ def add_span(
     rows.add(
         trace, span, parent, service, name, kind, start_ns or None, end_ns or None,
         is_error=is_error, peer=peer_of(kind, str(service), str(name), attributes),
+        sizes=sizes_of(attributes),
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.errors import InputError
+from gnomon.ingest.spans.json_lines import as_int
 
 Ints = NDArray[np.int64]
 
@@ -23,6 +24,17 @@ KINDS = ("internal", "server", "client", "producer", "consumer")
 INTERNAL, SERVER, CLIENT, PRODUCER, CONSUMER = range(5)
 #: Later than this (the year 2116) or longer than this is no time of a span.
 _LATEST_NS, _LONGEST_NS = 1 << 62, 7 * 86_400 * 10**9
+#: Sizes of messages: OpenTelemetry's names, new and old, then Envoy's. A larger one is a mistake.
+_REQUEST_SIZE = (
+    "http.request.body.size", "http.request.size", "http.request_content_length",
+    "http.request_content_length_uncompressed", "messaging.message.body.size",
+    "messaging.message.payload_size_bytes", "messaging.message_payload_size_bytes", "request_size",
+)  # fmt: skip
+_RESPONSE_SIZE = (
+    "http.response.body.size", "http.response.size", "http.response_content_length",
+    "http.response_content_length_uncompressed", "response_size",
+)  # fmt: skip
+_MOST_BYTES = 1 << 40
 #: Stores by what spans are called where no attribute says it.
 _STORE = re.compile(
     r"(?:^|[^a-z])(mongo(?=db|[^a-z]|$)|redis|memcached?|mysql|postgres|cassandra|elasticsearch|"
@@ -45,6 +57,8 @@ class Spans(msgspec.Struct, frozen=True, eq=False):
         is_error: Whether it is marked as failed.
         peer: An index of `peers`: the store, queue or service that a call went to; 0, which is
             empty, where nothing says so.
+        request_bytes: Size of what was asked with; 0 where nothing says so.
+        response_bytes: Size of the answer.
         counts: What was dropped or repaired, and how often.
 
     >>> rows = SpanRows()
@@ -65,6 +79,8 @@ class Spans(msgspec.Struct, frozen=True, eq=False):
     end_ns: Ints
     is_error: NDArray[np.bool_]
     peer: Ints
+    request_bytes: Ints
+    response_bytes: Ints
     services: tuple[str, ...]
     operations: tuple[str, ...]
     peers: tuple[str, ...]
@@ -89,6 +105,7 @@ class _Row(msgspec.Struct, gc=False):
     end_ns: int
     is_error: bool
     peer: str
+    sizes: tuple[int, int]
     parent: int = -1
     depth: int = -1
 
@@ -103,6 +120,7 @@ class SpanRows:
     def add(
         self, trace: Any, span: Any, parent: Any, service: Any, operation: Any, kind: int,
         start_ns: int | None, end_ns: int | None, *, is_error: bool = False, peer: str = "",
+        sizes: tuple[int, int] = (0, 0),
     ) -> None:  # fmt: skip
         """One span; what cannot be one is counted instead."""
         trace_id, span_id, parent_id = _plain_id(trace), _plain_id(span), _plain_id(parent)
@@ -121,7 +139,8 @@ class SpanRows:
                 service = "unknown"
             name = operation if isinstance(operation, str) else ""
             row = _Row(trace_id, span_id, parent_id, _plain_name(service), name[:200], kind,
-                       start_ns, end_ns, is_error, _plain_name(peer) if peer else "")  # fmt: skip
+                       start_ns, end_ns, is_error, _plain_name(peer) if peer else "",
+                       sizes)  # fmt: skip
             self.rows.append(row)
 
     def build(self, where: str) -> Spans:
@@ -144,6 +163,7 @@ class SpanRows:
                                       ("peer", ("",)))]  # fmt: skip
         (trace, _), (service, services), (operation, operations), (peer, peers) = codes
         is_top = parent < 0
+        sizes = np.array([row.sizes for row in rows_in_order], dtype=np.int64)
         return Spans(
             trace=trace, parent=parent,
             is_orphan=is_top & np.array([row.parent_id != "" for row in rows_in_order]),
@@ -151,6 +171,7 @@ class SpanRows:
             kind=np.array([row.kind for row in rows_in_order], dtype=np.int64),
             start_ns=start_ns, end_ns=end_ns,
             is_error=np.array([row.is_error for row in rows_in_order]), peer=peer,
+            request_bytes=sizes[:, 0], response_bytes=sizes[:, 1],
             services=services, operations=operations, peers=peers,
             counts={what: count for what, count in self.counts.items() if count},
         )  # fmt: skip
@@ -195,6 +216,20 @@ class SpanRows:
         for one in reversed(path):
             depth += 1
             rows[one].depth = depth
+
+
+def sizes_of(attributes: Mapping[str, Any]) -> tuple[int, int]:
+    """Bytes of the request and of the answer; 0 where nothing says so.
+
+    >>> sizes_of({"http.request_content_length": "512", "response_size": 2048})
+    (512, 2048)
+    """
+
+    def first(names: tuple[str, ...]) -> int:
+        found = (as_int(attributes[name]) for name in names if name in attributes)
+        return next((size for size in found if size is not None and 0 < size < _MOST_BYTES), 0)
+
+    return first(_REQUEST_SIZE), first(_RESPONSE_SIZE)
 
 
 def peer_of(kind: int, service: str, operation: str, attributes: Mapping[str, Any]) -> str:

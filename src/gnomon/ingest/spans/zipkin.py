@@ -15,6 +15,7 @@ from gnomon.ingest.spans.spans import (
     SERVER,
     SpanRows,
     peer_of,
+    sizes_of,
 )
 
 _KIND_OF = {"SERVER": SERVER, "CLIENT": CLIENT, "PRODUCER": PRODUCER, "CONSUMER": CONSUMER}
@@ -52,7 +53,7 @@ def add_zipkin(rows: SpanRows, document: Any) -> None:
             start_us * 1000 if start_us is not None else None,
             (start_us + took_us) * 1000 if has_times else None,  # type: ignore[operator]
             is_error="error" in tags and str(tags["error"]).lower() != "false",
-            peer=peer_of(kind, str(service), str(name), tags),
+            peer=peer_of(kind, str(service), str(name), tags), sizes=sizes_of(tags),
         )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
@@ -11,18 +11,19 @@ from numpy.typing import NDArray
 
 from gnomon.graph.application import Application, Call, as_work
 from gnomon.ingest.spans.infer import Inferred
+from gnomon.ingest.spans.limits import FEWEST, with_limits
 from gnomon.sim.mesh import MeshSim, poisson_requests
 from gnomon.units import MILLISECOND_NS, SECOND_NS
+
+__all__ = ["PlayedBack", "assumptions", "play_back", "simulated_latency", "with_limits"]
 
 Floats = NDArray[np.float64]
 
 #: Requests that a play-back simulates: enough for a p99 of classes that are rare.
 _REQUESTS = 200_000
 _COMPARED = (50.0, 90.0, 99.0)
-#: Fewer requests have no rate; more than this share left out is not a detail.
-_FEWEST, _LEFT_OUT = 10, 0.2
-#: A limit to start with: so many times the cores in use. Bundled applications have about as much.
-_ROOM = 2.0
+#: More than this share left out is not a detail.
+_LEFT_OUT = 0.2
 
 
 class PlayedBack(msgspec.Struct, frozen=True):
@@ -51,7 +52,7 @@ def assumptions(inferred: Inferred) -> list[str]:
             f"{left:,} of {kept + left:,} requests were left out: each of their operations is "
             "rare. Do the names hold ids (/user/17)? Name spans by their route."
         )
-    if kept < _FEWEST:
+    if kept < FEWEST:
         notes.append(
             f"The rate of {inferred.app.rate:g}/s is a guess from too few requests ({kept}): set "
             "`rate` in the application, or --rps."
@@ -73,38 +74,6 @@ def _no_error(call: Call) -> float:
     return (1.0 - call.error_share) * math.prod(
         1.0 - one.probability * (1.0 - _no_error(one)) for one in below
     )
-
-
-def with_limits(inferred: Inferred) -> tuple[Application, list[str]]:
-    """The application with CPU limits to start from, and a note of them.
-
-    Twice the cores that a service uses at the recorded rate; at least what its longest call needs
-    to end within a CFS period. None where no CPU time is known, or no rate.
-    """
-    app = inferred.app
-    used = {name: app.cpu_demand(name) for name in app.services}
-    if sum(map(len, inferred.recorded.values())) < _FEWEST or not any(used.values()):
-        return app, []
-    calls = [call for one in app.classes.values() for call in one.call.walk()]
-    waits = {call.service for call in calls if as_work(call.wait_ms).average > 0}
-    services = dict(app.services)
-    for name, about in app.services.items():
-        if not used[name] and name in waits:
-            continue  # how much of that is CPU time is not known
-        cores = max(_ROOM * used[name], min(_longest_ms(calls, name) / app.period_ms, 1.0))
-        limit = max(math.ceil(100 * cores) / 100, about.cpu_min)
-        services[name] = msgspec.structs.replace(
-            about, cpu_limit=limit, cpu_max=max(about.cpu_max, _ROOM * limit)
-        )
-    note = (f"CPU limits are suggested, not recorded: {_ROOM:g} times the cores in use at the "
-            "recorded rate. The play-back has none.")  # fmt: skip
-    return msgspec.structs.replace(app, services=services), [note]
-
-
-def _longest_ms(calls: Sequence[Call], service: str) -> float:
-    """CPU time of the longest call that was recorded."""
-    works = (as_work(call.cpu_ms) for call in calls if call.service == service)
-    return max(max(work.quantiles.values(), default=work.mean) for work in works)
 
 
 def play_back(inferred: Inferred, *, seed: int = 0) -> list[PlayedBack]:
