@@ -1,86 +1,79 @@
-"""A service beside its clone: under the profiler, and natively in turns.
+"""A service beside its clone, on settings that the clone was tuned to and on others.
 
-    python benchmarks/clone.py [--runs 7] [--requests 60000]
+    python benchmarks/clone.py [redis|memcached|nginx] [--runs 5]
 
-Redis of the distribution, with redis-benchmark: profiled, generated, tuned, then both run natively one after the other on
-loopback. Medians, with the least and the greatest; needs redis-server, redis-benchmark, qemu-user, CMake and a C compiler.
+A server of the distribution is profiled, its clone generated, tuned and validated: natively in turns, under the profiler,
+and in simulated caches. Needs qemu-user, valgrind, strace, CMake, a C compiler, and the server with its client; takes some
+six minutes. Exit code 3: a metric is beyond its limit.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import os
-import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
-ORIGINAL, CLONE = 7101, 7102
+PORT = 7101
+REDIS_LOAD = "redis-benchmark -p {port} -t set,get -n {requests} -r 1000 -d 256 -c {connections} -q"
+WRK = "wrk -t1 -c{connections} -d{seconds}s --latency http://127.0.0.1:{port}/index.html"
 
 
-def load(port: int, requests: int) -> str:
-    return f"redis-benchmark -p {port} -t set,get -n {requests} -r 1000 -d 256 -c 16"
-
-
-def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def run(command: list[str], port: int, requests: int) -> dict[str, float]:
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        ping = ["redis-cli", "-p", str(port), "ping"]
-        while subprocess.run(ping, capture_output=True, check=False).returncode != 0:
-            time.sleep(0.05)
-        subprocess.run([*load(port, 5000).split(), "-q"], capture_output=True, check=True)
-        before = cpu_s(server.pid)
-        done = subprocess.run(
-            [*load(port, requests).split(), "--csv"], capture_output=True, text=True, check=True
-        )
-        spent = cpu_s(server.pid) - before
-    finally:
-        server.terminate()
-        server.wait()
-    rows = list(csv.DictReader(done.stdout.splitlines()))
-    mean = {name: statistics.mean(float(row[name]) for row in rows)
-            for name in ("rps", "p50_latency_ms", "p99_latency_ms")}  # fmt: skip
-    return mean | {"cpu_us_per_request": 1e6 * spent / (requests * len(rows))}
+def nginx(folder: Path, port: int) -> list[str]:
+    (folder / "html").mkdir(exist_ok=True)
+    (folder / "html" / "index.html").write_text("x" * 612)
+    folder.chmod(0o755)
+    settings = folder / f"{port}.conf"
+    settings.write_text(f"""daemon off; worker_processes 1; pid {folder}/{port}.pid; error_log {folder}/error.log;
+events {{ worker_connections 512; }}
+http {{ access_log {folder}/access.log; keepalive_requests 1000000;
+  server {{ listen 127.0.0.1:{port}; root {folder}/html; }} }}
+""")
+    return ["nginx", "-p", str(folder), "-c", str(settings)]
 
 
 def main() -> None:
-    from gnomon.systems.clone import compare, profile, tune, write_project
-    from gnomon.systems.clone.tune import mix_distance
-
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--runs", type=int, default=7)
-    parser.add_argument("--requests", type=int, default=60_000)
+    parser.add_argument("service", nargs="?", default="redis", choices=["redis", "memcached", "nginx"])
+    parser.add_argument("--runs", type=int, default=5)
     given = parser.parse_args()
-    redis = ["redis-server", "--port", str(ORIGINAL), "--save", ""]
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "clone"
+        folder = Path(name)
+        gnomon = [sys.executable, "-m", "gnomon.cli"]
+        bundle, clone = str(folder / "bundle"), str(folder / "clone")
+        command, original, load, later = of(given.service, folder)
         began = time.monotonic()
-        bundle = profile(redis, load(ORIGINAL, 8000) + " -q", protocol="resp")
-        write_project(bundle, folder)
+        profile = [*gnomon, "clone", "profile", "-o", bundle, "--load", load, "--", *command]
+        subprocess.run(profile, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*gnomon, "clone", "generate", bundle, "-o", clone], check=True)
         print(f"profile, bundle and project: {time.monotonic() - began:.0f} s")
-        seen = tune(bundle, folder, load(CLONE, 8000) + " -q", port=CLONE)
-        print(
-            f"tuned after {time.monotonic() - began:.0f} s; mix off by {mix_distance(bundle, seen):.1f} %"
-        )
-        for one in compare(bundle, seen):
-            print(f"{one.name:28} {one.original:9.2f} {one.clone:9.2f} {one.error_pct:+8.1f} %")
-        clone = [str(folder / "build" / "clone"), "--port", str(CLONE)]
-        runs: tuple[list[dict[str, float]], list[dict[str, float]]] = ([], [])
-        for _ in range(given.runs):
-            runs[0].append(run(redis, ORIGINAL, given.requests))
-            runs[1].append(run(clone, CLONE, given.requests))
-        for what in runs[0][0]:
-            a, b = (sorted(one[what] for one in each) for each in runs)
-            middle = statistics.median(a), statistics.median(b)
-            print(f"{what}: original {middle[0]:.4g} ({a[0]:.4g} to {a[-1]:.4g}), clone {middle[1]:.4g} "
-                  f"({b[0]:.4g} to {b[-1]:.4g}), off by {100 * (middle[1] / middle[0] - 1):+.1f} %")  # fmt: skip
+        tuning = ["--load", load.replace(str(PORT), "{port}")]
+        subprocess.run([*gnomon, "clone", "tune", clone, "--against", bundle, *tuning], check=True)
+        validate = [*gnomon, "clone", "validate", clone, "--original", original, "--runs", str(given.runs)]
+        done = subprocess.run([*validate, *(["--load", later] if later else [])], check=False)
+    sys.exit(done.returncode)
+
+
+def of(service: str, folder: Path) -> tuple[list[str], str, str, str]:
+    """The command to profile, the same with a free port, the load to profile with, and the load to validate with."""
+    if service == "redis":
+        command = ["redis-server", "--port", str(PORT), "--save", ""]
+        load = REDIS_LOAD.format(port=PORT, requests=8000, connections=16)
+        return command, "redis-server --port {port} --save ''", load, REDIS_LOAD
+    if service == "memcached":
+        from gnomon.systems.clone.generator import build_load
+        from gnomon.systems.clone.traffic import RequestClass, Traffic
+
+        classes = (RequestClass(0.9, "get", 30, 1080), RequestClass(0.1, "set", 1070, 8))
+        program = build_load(Traffic("memcached", classes, keys=1000, connections=16), folder / "load")
+        options = "-l 127.0.0.1 -U 0 -u nobody -t 2"
+        load = f"{program} --port {PORT} --connections 16 --requests 6000 --fill no"
+        later = f"{program} --port {{port}} --connections {{connections}} --requests {{requests}} --json"
+        return ["memcached", "-p", str(PORT), *options.split()], f"memcached -p {{port}} {options}", load, later
+    load = WRK.format(port=PORT, connections=16, seconds=2)
+    return nginx(folder, PORT), " ".join(nginx(folder, PORT + 1)), load, WRK
 
 
 if __name__ == "__main__":

@@ -5,10 +5,11 @@
 // The control file's first word is 1 while things are to be recorded. At the end each process writes OUT.PID: named
 // arrays. A thread logs the blocks and the memory accesses that it executes; at its next system call the log is folded
 // into the *edge* from the call before to this one. This separates the costs of a request, a wake-up, a timer and a
-// connection: they are on different edges.
+// connection: they are on different edges. Of each edge some executions, drawn at random, are kept whole.
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -16,6 +17,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -27,8 +29,16 @@ namespace gnomon::profile {
 namespace {
 
 constexpr std::size_t log_room = 1 << 14;
-constexpr std::size_t most_calls = 1 << 21, most_sequence = 1 << 19;
-constexpr std::uint64_t store_bit = std::uint64_t{1} << 63;
+constexpr std::size_t most_calls = 1 << 21, most_heads = 1 << 15, head_bytes = 64;
+/// Executions of an edge that are kept: so many, fewer where they are long.
+constexpr std::size_t most_samples = 64, fewest_samples = 4, most_sampled = 1 << 21;
+
+// An entry of a log is a block, or an access: the address in words of eight bytes, the bucket of its distance, which
+// instruction of the block it is of, and whether it stores.
+constexpr std::uint64_t block_bit = std::uint64_t{1} << 63, store_bit = std::uint64_t{1} << 62;
+constexpr unsigned bucket_shift = 45, instruction_shift = 52;
+constexpr std::uint64_t word_mask = (std::uint64_t{1} << bucket_shift) - 1, instruction_mask = 0x3ff;
+constexpr std::uint64_t words_a_line = line_bytes / 8;
 
 /// Straight code that ends with a branch, or where QEMU cut it.
 struct Block {
@@ -41,6 +51,19 @@ struct Edge {
     std::uint64_t count = 0, instructions = 0, loads = 0, stores = 0, repeats = 0, clocks = 0;
     std::unordered_map<std::uint32_t, std::uint64_t> executed;  // by block
     ReuseCounts code{}, load{}, store{};
+};
+
+/// An execution of an edge, entry by entry.
+struct Sample {
+    std::int32_t thread = 0;
+    std::int64_t read = -1;  // the call that read the request before it
+    std::vector<std::uint64_t> entries;
+};
+
+/// How a request begins. Only the protocol and its verbs are taken from it.
+struct Head {
+    std::int64_t call;
+    unsigned char bytes[head_bytes];
 };
 
 /// A system call. Its key is the number with what its descriptor is; of one that has ended also whether in vain.
@@ -59,6 +82,7 @@ struct Numbers {
     std::vector<std::int64_t> accepts, opens, events, closes;
     std::vector<std::int64_t> of_descriptor;  // their first argument is one
     std::vector<std::int64_t> in_vain;        // a result of 0 or an error means that there was nothing
+    std::vector<std::int64_t> reads, vectors, messages;  // into a buffer; through an iovec, also one in a msghdr
 };
 const std::vector<Numbers> machines{
     {"x86_64",
@@ -68,7 +92,10 @@ const std::vector<Numbers> machines{
      {22, 284, 290, 293},
      {3},
      {0, 1, 3, 5, 8, 16, 17, 18, 19, 20, 40, 44, 45, 46, 47, 48, 51, 52, 54, 55, 72, 74, 75, 262, 295, 296},
-     {0, 7, 19, 23, 43, 45, 47, 232, 270, 271, 281, 288}},
+     {0, 7, 19, 23, 43, 45, 47, 232, 270, 271, 281, 288},
+     {0, 19, 45, 47},
+     {19, 47},
+     {47}},
     {"aarch64",
      {113, 169},
      {202, 242},
@@ -76,7 +103,10 @@ const std::vector<Numbers> machines{
      {19, 59},
      {57},
      {63, 64, 57, 80, 62, 29, 67, 68, 65, 66, 71, 206, 207, 211, 212, 210, 204, 205, 208, 209, 25, 82, 83, 79},
-     {63, 73, 65, 202, 207, 212, 22, 72, 242}},
+     {63, 73, 65, 202, 207, 212, 22, 72, 242},
+     {63, 65, 207, 212},
+     {65, 212},
+     {212}},
 };
 
 bool is_one_of(const std::vector<std::int64_t>& numbers, std::int64_t number) {
@@ -93,10 +123,11 @@ struct ThreadLog {
     std::int32_t number = 0;
     std::int64_t before = -1;                        // the key of the call that ended last
     std::int64_t key = 0, arguments[3] = {0, 0, 0};  // of the one that is being made
-    std::vector<std::uint32_t> blocks;
-    std::vector<std::uint64_t> accesses;
+    std::vector<std::uint64_t> entries;
     std::uint32_t last_block = UINT32_MAX;
+    std::int64_t last_read = -1;  // a call
     Edge pending;
+    std::vector<std::uint64_t> sample;  // the entries of the pending edge
 };
 
 struct Profile {
@@ -109,8 +140,9 @@ struct Profile {
     std::map<std::pair<std::int64_t, std::int64_t>, Edge> edges;
     std::vector<Outcomes> outcomes;
     std::vector<Call> calls;
-    std::vector<std::uint32_t> sequence;  // of blocks, of the thread that fills it first
-    std::int32_t sequence_of = -1;
+    std::vector<Head> heads;
+    std::map<std::pair<std::int64_t, std::int64_t>, std::vector<Sample>> samples;
+    std::mt19937_64 rng{7};
     std::uint64_t calls_left_out = 0;
     std::vector<std::uint64_t> repeats;  // of a block that is one repeated instruction
     ReuseStack code_lines{1 << 16}, data_lines;
@@ -137,8 +169,7 @@ ThreadLog& mine() {
     thread_local ThreadLog* log = nullptr;
     if (log == nullptr) {
         log = new ThreadLog;
-        log->blocks.reserve(log_room);
-        log->accesses.reserve(log_room);
+        log->entries.reserve(log_room);
         const Locked locked;
         log->number = profile().threads++;
     }
@@ -151,7 +182,21 @@ void fold(ThreadLog& log) {
     Edge& edge = log.pending;
     all.outcomes.resize(all.blocks.size());
     all.repeats.resize(all.blocks.size());
-    for (const auto id : log.blocks) {
+    std::uint64_t last = block_bit;
+    for (const auto entry : log.entries) {
+        // The emulator splits what is wider than a word; the machine does not.
+        const bool is_rest = entry == last + 1 && (entry & block_bit) == 0 && (entry & (words_a_line - 1)) != 0;
+        last = entry;
+        if (is_rest) continue;
+        if ((entry & block_bit) == 0) {
+            const bool is_store = (entry & store_bit) != 0;
+            const std::size_t bucket = all.data_lines.touch((entry & word_mask) / words_a_line);
+            ++(is_store ? edge.stores : edge.loads);
+            ++(is_store ? edge.store : edge.load)[bucket];
+            if (log.sample.size() < most_sampled) log.sample.push_back(entry | std::uint64_t{bucket} << bucket_shift);
+            continue;
+        }
+        const auto id = static_cast<std::uint32_t>(entry);
         const Block& block = all.blocks[id];
         const bool is_again = block.is_repeat && log.last_block == id;
         if (log.last_block != UINT32_MAX && !is_again) {
@@ -164,6 +209,7 @@ void fold(ThreadLog& log) {
             outcome.last = fell;
         }
         log.last_block = id;
+        if (log.sample.size() < most_sampled) log.sample.push_back(entry);
         if (is_again) {
             ++edge.repeats;
             ++all.repeats[id];
@@ -173,16 +219,22 @@ void fold(ThreadLog& log) {
         ++edge.executed[id];
         for (auto line = block.address / line_bytes; line <= (block.address + block.bytes - 1) / line_bytes; ++line)
             ++edge.code[all.code_lines.touch(line)];
-        if (all.sequence_of < 0) all.sequence_of = log.number;
-        if (all.sequence_of == log.number && all.sequence.size() < most_sequence) all.sequence.push_back(id);
     }
-    for (const auto access : log.accesses) {
-        const bool is_store = (access & store_bit) != 0;
-        ++(is_store ? edge.stores : edge.loads);
-        ++(is_store ? edge.store : edge.load)[all.data_lines.touch((access & ~store_bit) / line_bytes)];
+    log.entries.clear();
+}
+
+/// Keeps the pending execution with the chance that leaves every one equally likely to be kept.
+void keep_sample(ThreadLog& log, std::uint64_t count) {
+    Profile& all = profile();
+    auto& kept = all.samples[{log.before, log.key}];
+    const std::size_t room = std::clamp(most_sampled / (1 + log.sample.size()), fewest_samples, most_samples);
+    if (log.sample.size() == most_sampled) return;  // cut short
+    if (kept.size() < room) {
+        kept.push_back({log.number, log.last_read, log.sample});
+        return;
     }
-    log.blocks.clear();
-    log.accesses.clear();
+    const std::uint64_t at = all.rng() % count;
+    if (at < kept.size()) kept[at] = {log.number, log.last_read, log.sample};
 }
 
 void merge(Edge& into, const Edge& from) {
@@ -202,24 +254,24 @@ void merge(Edge& into, const Edge& from) {
 
 // --- what QEMU calls -------------------------------------------------------------------------------
 
-void on_block(unsigned, void* id) {
-    if (!is_recording()) return;
+void append(std::uint64_t entry) {
     ThreadLog& log = mine();
-    log.blocks.push_back(static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(id)));
-    if (log.blocks.size() == log_room) {
+    log.entries.push_back(entry);
+    if (log.entries.size() == log_room) {
         const Locked locked;
         fold(log);
     }
 }
 
-void on_access(unsigned, qemu_plugin_meminfo_t info, std::uint64_t address, void*) {
+void on_block(unsigned, void* id) {
+    if (is_recording()) append(block_bit | reinterpret_cast<std::uintptr_t>(id));
+}
+
+void on_access(unsigned, qemu_plugin_meminfo_t info, std::uint64_t address, void* instruction) {
     if (!is_recording()) return;
-    ThreadLog& log = mine();
-    log.accesses.push_back(qemu_plugin_mem_is_store(info) ? address | store_bit : address);
-    if (log.accesses.size() == log_room) {
-        const Locked locked;
-        fold(log);
-    }
+    const auto number = std::min(reinterpret_cast<std::uintptr_t>(instruction), std::uintptr_t{instruction_mask});
+    append((address / 8 & word_mask) | std::uint64_t{number} << instruction_shift |
+           (qemu_plugin_mem_is_store(info) ? store_bit : 0));
 }
 
 std::int64_t kind_of(std::int64_t number, std::int64_t descriptor) {
@@ -255,9 +307,32 @@ void on_call(qemu_plugin_id_t, unsigned, std::int64_t number, std::uint64_t a, s
     log.key = number | kind_of(number, log.arguments[0]) << kind_shift;
     fold(log);
     // What began before recording did is no whole edge.
-    if (log.before >= 0 && is_recording()) merge(profile().edges[{log.before, log.key}], log.pending);
+    if (log.before >= 0 && is_recording()) {
+        Edge& edge = profile().edges[{log.before, log.key}];
+        merge(edge, log.pending);
+        keep_sample(log, edge.count);
+    }
     log.pending = Edge{};
+    log.sample.clear();
     log.before = -1;
+}
+
+/// What a read has put at the begin of its buffer. The emulator maps the program's memory where the program believes it is.
+void note_head(ThreadLog& log, std::int64_t number, std::int64_t result) {
+    Profile& all = profile();
+    if (result <= 0 || log.key >> kind_shift != connection || !is_one_of(all.numbers->reads, number)) return;
+    log.last_read = static_cast<std::int64_t>(all.calls.size());
+    if (all.heads.size() == most_heads) return;
+    std::uint64_t at = static_cast<std::uint64_t>(log.arguments[1]);
+    const auto copy = [](void* to, std::uint64_t from, std::size_t bytes) {
+        const iovec here{to, bytes}, there{reinterpret_cast<void*>(from), bytes};
+        return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(bytes);
+    };
+    if (is_one_of(all.numbers->messages, number) && !copy(&at, at + 16, sizeof at)) return;  // msg_iov
+    if (is_one_of(all.numbers->vectors, number) && !copy(&at, at, sizeof at)) return;        // the first iov_base
+    Head head{static_cast<std::int64_t>(all.calls.size()), {}};
+    if (copy(head.bytes, at, std::min<std::size_t>(head_bytes, static_cast<std::size_t>(result))))
+        all.heads.push_back(head);
 }
 
 void on_return(qemu_plugin_id_t, unsigned, std::int64_t number, std::int64_t result) {
@@ -265,13 +340,13 @@ void on_return(qemu_plugin_id_t, unsigned, std::int64_t number, std::int64_t res
     const Locked locked;
     Profile& all = profile();
     if (is_one_of(all.numbers->clocks, number)) return;
-    log.blocks.clear();
-    log.accesses.clear();
+    log.entries.clear();
     log.last_block = UINT32_MAX;
     note_descriptor(number, log.arguments[0], result);
     const bool is_vain = result <= 0 && is_one_of(all.numbers->in_vain, number);
     log.before = is_recording() ? log.key | (is_vain ? vain_bit : 0) : -1;
     if (!is_recording()) return;
+    note_head(log, number, result);
     if (all.calls.size() < most_calls)
         all.calls.push_back({log.number, log.key, log.arguments[0], log.arguments[1], log.arguments[2], result});
     else ++all.calls_left_out;
@@ -283,7 +358,8 @@ void on_translation(qemu_plugin_id_t, qemu_plugin_tb* tb) {
     for (std::size_t i = 0; i < count; ++i) {
         qemu_plugin_insn* one = qemu_plugin_tb_get_insn(tb, i);
         code.append(static_cast<const char*>(qemu_plugin_insn_data(one)), qemu_plugin_insn_size(one));
-        qemu_plugin_register_vcpu_mem_cb(one, &on_access, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_RW, nullptr);
+        qemu_plugin_register_vcpu_mem_cb(one, &on_access, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_RW,
+                                         reinterpret_cast<void*>(i));
     }
     if (code.empty()) return;
     const Locked locked;
@@ -335,6 +411,22 @@ void write_edges(std::FILE* file, const Profile& all) {
     write_array(file, "edge_executed", executed.data(), executed.size());
 }
 
+void write_samples(std::FILE* file, const Profile& all) {
+    std::vector<std::int64_t> of;  // edge, thread, read, entries
+    std::vector<std::uint64_t> entries;
+    std::int64_t number = 0;
+    for (const auto& [key, edge] : all.edges) {
+        const auto found = all.samples.find(key);
+        for (const auto& one : found == all.samples.end() ? std::vector<Sample>{} : found->second) {
+            of.insert(of.end(), {number, one.thread, one.read, static_cast<std::int64_t>(one.entries.size())});
+            entries.insert(entries.end(), one.entries.begin(), one.entries.end());
+        }
+        ++number;
+    }
+    write_array(file, "sample_of", of.data(), of.size());
+    write_array(file, "sample", entries.data(), entries.size());
+}
+
 void on_exit(qemu_plugin_id_t, void*) {
     const Locked locked;
     Profile& all = profile();
@@ -357,7 +449,8 @@ void on_exit(qemu_plugin_id_t, void*) {
     write_array(file, "code", all.code.data(), all.code.size());
     write_edges(file, all);
     write_array(file, "call", reinterpret_cast<const std::int64_t*>(all.calls.data()), 6 * all.calls.size());
-    write_array(file, "sequence", all.sequence.data(), all.sequence.size());
+    write_array(file, "head", reinterpret_cast<const unsigned char*>(all.heads.data()), sizeof(Head) * all.heads.size());
+    write_samples(file, all);
     const std::int64_t left_out = static_cast<std::int64_t>(all.calls_left_out);
     write_array(file, "left_out", &left_out, 1);
     const bool is_whole = std::fflush(file) == 0;

@@ -15,12 +15,15 @@
 namespace gnomon::profile {
 
 inline constexpr std::uint64_t line_bytes = 64;
-/// 0: the line of the access before; b: a distance of 2^(b-1) to 2^b - 1 lines; the last: never seen.
-inline constexpr std::size_t buckets = 26;
+/// 0: the line of the access before; 1, 2 to 3, 4 to 7, 8 to 15 lines; from there on four to an octave; the last: never
+/// seen.
+inline constexpr std::size_t buckets = 86;
 using ReuseCounts = std::array<std::uint64_t, buckets>;
 
 inline std::size_t bucket_of(std::uint64_t distance) {
-    return std::min<std::size_t>(static_cast<std::size_t>(std::bit_width(distance)), buckets - 2);
+    const auto width = static_cast<std::size_t>(std::bit_width(distance));
+    if (width < 5) return width;
+    return std::min<std::size_t>(5 + 4 * (width - 5) + (distance >> (width - 3) & 3), buckets - 2);
 }
 
 class ReuseStack {

@@ -27,6 +27,11 @@ def frame(node=0, kind=1, magic=0xC5, length=41):
     return FRAME.pack(magic, kind, length, node, 0, 0, 0, 0, 0, 0)
 
 
+def recorded(planned_ns, payload):
+    """A call that says when it was planned, and has a payload."""
+    return frame(length=41 + 12) + struct.pack("<qI", planned_ns, payload)
+
+
 def exchange(address, bytes_sent, expected=1):
     """What a cell answers, until it closes or has sent so many bytes."""
     host, port = address.split(":")
@@ -111,6 +116,9 @@ def test_frames(address):
         frame(length=0xFFFF) + b"y" * 70_000,
         frame(length=0),
         frame(kind=3),
+        recorded(2**63 - 1, 0),
+        recorded(-(2**63), 10) + b"x" * 5,
+        recorded(0, 2**32 - 1),
         frame()[:20],
         b"GET /call/0 HTTP/9.9\r\n\r\n",
         b"POST /peers HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n",

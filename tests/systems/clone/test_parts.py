@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
-import shutil
+import json
 import subprocess
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.errors import InputError
-from gnomon.systems.clone.body import Memory, Target, bin_branches, state_of, write_body
-from gnomon.systems.clone.bundle import Bundle, EdgeProfile, read_bundle, write_bundle
+from gnomon.systems.clone.bundle import VERSION, Bundle, EdgeProfile, read_bundle, write_bundle
 from gnomon.systems.clone.instructions import CLASSES, INDEX, decode
-from gnomon.systems.clone.layout import LineStack, bucket_of, plan_code
-from gnomon.systems.clone.project import plan_pieces, write_project
-from gnomon.systems.clone.recording import BUCKETS, Branches, Recording, read_recording
+from gnomon.systems.clone.kinds import Kind, kinds_of, nearest_kind, word_of
+from gnomon.systems.clone.project import write_project
+from gnomon.systems.clone.recording import (
+    BUCKETS,
+    Branches,
+    Recording,
+    bucket_of,
+    distance_of,
+    read_recording,
+)  # fmt: skip
 from gnomon.systems.clone.server import infer_server
-from gnomon.systems.clone.tune import correct
+from gnomon.systems.clone.skeleton import (
+    FILLER,
+    Block,
+    Op,
+    Skeleton,
+)  # fmt: skip
+from gnomon.systems.clone.skeleton import (
+    Path as Walk,
+)
+from gnomon.systems.clone.traffic import RequestClass, Traffic
+from gnomon.systems.clone.vocabulary import HTTP, MEMCACHED, RESP
+from tests.systems.clone.counted import need
+from tests.systems.clone.programs import make_program
 
-READ, WRITE, WAIT, ACCEPT, OPEN, CLOSE, CONNECTION, FILE = 0, 1, 232, 288, 257, 3, 1 << 12, 2 << 12
+ROOT = Path(__file__).parents[3]
+RUNTIME = ROOT / "src" / "gnomon" / "systems" / "clone" / "runtime"
+READ, WRITE, WAIT, ACCEPT, OPEN, CLOSE_CALL = 0, 1, 232, 288, 257, 3
+CONNECTION, FILE = 1 << 12, 2 << 12
 
 
 @pytest.mark.parametrize(
@@ -44,104 +66,143 @@ def test_parts_of_a_register_are_that_register():
     assert set(one.writes) == set(other.writes) == {0}
 
 
-@given(st.lists(st.integers(0, 30), max_size=200))
-def test_prop_a_line_stack_knows_distances(lines):
-    stack, seen = LineStack(), []
-    for line in lines:
-        wanted = bucket_of(seen.index(line)) if line in seen else BUCKETS - 1
-        assert stack.visit(line) == wanted
-        if line in seen:
-            seen.remove(line)
-        seen.insert(0, line)
-
-
-def test_a_path_has_about_the_distances_that_were_wanted():
-    """Those that Redis has between two reads."""
-    wanted = np.zeros(BUCKETS)
-    wanted[:10] = [432, 43, 42, 40, 60, 48, 56, 26, 38, 291]
-    path = plan_code(wanted, 113, np.random.default_rng(1))
-    found = path.reuse()
-    assert found[1:].sum() == pytest.approx(wanted[1:].sum(), rel=0.1)
-    assert (
-        np.abs(np.cumsum(found - wanted)[1:] - (found - wanted)[0]).max() < 0.12 * wanted[1:].sum()
-    )
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    st.lists(st.floats(0, 300), min_size=12, max_size=12),
-    st.integers(0, 200),
-    st.integers(0, 2**31),
-)
-def test_prop_any_wish_has_a_path(wish, calls, seed):
-    wanted = np.zeros(BUCKETS)
-    wanted[: len(wish)] = wish
-    path = plan_code(wanted, calls, np.random.default_rng(seed))
-    assert path.own >= 1
-    assert len(path.calls) == path.own
-    assert all(0 <= leaf < len(path.leaves) for called in path.calls for leaf in called)
-
-
-def mix(**counts):
-    made = np.zeros(len(CLASSES))
-    for name, count in counts.items():
-        made[INDEX[name]] = count
-    return tuple(made.tolist())
-
-
-def histogram(*counts):
-    return tuple(float(one) for one in (*counts, *([0] * (BUCKETS - len(counts)))))
-
-
-TARGET = Target(
-    "body", mix(alu=300, load=120, store=60, mov=90, branch=110, call=20, ret=20, push=40, pop=40, jmp=10, lea=30),
-    histogram(100, 10, 8, 8, 10, 8, 40), histogram(80, 30, 20, 20, 15, 10, 5, 0, 0, 3),
-    histogram(60, 20, 10, 5, 5), 100.0,
+@pytest.mark.parametrize(
+    ("code", "moves"),
+    [("53", -8), ("4154", -8), ("5b", 8), ("e800000000", -8), ("ffd0", -8), ("c3", 8), ("4883ec18", -24),
+     ("4881ec00010000", -256), ("4883c418", 24), ("488d642410", 16), ("c9", None), ("4889ec", None),
+     ("4883e4f0", None), ("4829c4", None), ("4889e5", 0), ("90", 0)],
 )  # fmt: skip
+def test_how_far_the_stack_pointer_moves(code, moves):
+    (one,) = decode(bytes.fromhex(code))
+    assert one.stack == moves
 
 
-def test_a_body_assembles_and_returns(tmp_path):
-    if shutil.which("cc") is None:
-        pytest.skip("cc is absent")
-    memory = Memory()
-    bins = bin_branches(np.array([900.0, 50, 50]), np.array([0.0, 50, 20]), np.array([0.0, 0, 15]))
-    text = write_body(TARGET, bins, (0.3, 0.2, 0.2, 0.1, 0.1, 0.05, 0.03, 0.02), memory,
-                      np.random.default_rng(0))  # fmt: skip
-    (tmp_path / "body.S").write_text(
-        "    .text\n" + text + '    .section .note.GNU-stack,"",@progbits\n'
-    )
-    (tmp_path / "memory.c").write_text(state_of(memory))
-    (tmp_path / "main.c").write_text(
-        "#include <stdlib.h>\nvoid body(void); void gnc_edges_begin(void *);\n"
-        f"int main(void) {{ gnc_edges_begin(aligned_alloc(64, {64 * memory.lines}));\n"
-        "  for (int i = 0; i < 1000; ++i) body(); return 7; }\n"
+@pytest.mark.parametrize(
+    ("code", "frame"),
+    [("4889442408", 8), ("488b0424", 0), ("488944c408", None), ("488b4508", None), ("4889d8", None),
+     ("488b842400010000", 256)],
+)  # fmt: skip
+def test_where_in_the_stack_an_operand_lies(code, frame):
+    (one,) = decode(bytes.fromhex(code))
+    assert one.frame == frame
+
+
+@pytest.mark.parametrize(
+    ("code", "targets"),
+    [("90e805000000", [None, 11]), ("eb10", [18]), ("75fe", [0]), ("90900f8400010000", [None, None, 264]),
+     ("ffd0", [None]), ("c3", [None])],
+)  # fmt: skip
+def test_where_direct_jumps_go(code, targets):
+    assert [one.target for one in decode(bytes.fromhex(code))] == targets
+
+
+# --- distances -----------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 1 << 30), st.integers(0, 1 << 30))
+def test_prop_farther_lines_are_in_no_lower_bucket(a, b):
+    near, far = sorted((a, b))
+    assert 0 <= bucket_of(near) <= bucket_of(far) <= BUCKETS - 2
+
+
+def test_the_middle_of_a_bucket_is_in_it():
+    middles = [distance_of(one) for one in range(BUCKETS - 1)]
+    assert middles == sorted(set(middles))
+    assert [bucket_of(int(one)) for one in middles] == list(range(BUCKETS - 1))
+    assert [bucket_of(one) for one in (0, 1, 2, 3, 4, 7, 8, 15, 16, 19, 20, 31, 32)] == [
+        0, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 8, 9,
+    ]  # fmt: skip
+
+
+def test_the_profilers_buckets_are_ours(tmp_path):
+    need("c++")
+    (tmp_path / "main.cpp").write_text(
+        '#include <cstdio>\n#include <cstdlib>\n#include "profile/reuse.hpp"\n'
+        "int main(int n, char** a) {\n"
+        '  std::printf("%zu\\n", gnomon::profile::buckets);\n'
+        "  for (int i = 1; i < n; ++i)\n"
+        '    std::printf("%zu\\n", gnomon::profile::bucket_of(std::strtoull(a[i], nullptr, 10)));\n}\n'
     )
     subprocess.run(
-        ["cc", "-O1", "main.c", "memory.c", "body.S", "-o", "body"], cwd=tmp_path, check=True
+        ["c++", "-std=c++20", f"-I{ROOT / 'native'}", "main.cpp", "-o", "main"],
+        cwd=tmp_path,
+        check=True,
     )
-    assert subprocess.run([tmp_path / "body"], check=False, timeout=60).returncode == 7
-    again = write_body(TARGET, bins, (0.3, 0.2, 0.2, 0.1, 0.1, 0.05, 0.03, 0.02), Memory(),
-                       np.random.default_rng(0))  # fmt: skip
-    assert again == text
-
-
-COUNTS = st.floats(0, 120)
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.lists(COUNTS, min_size=len(CLASSES), max_size=len(CLASSES)),
-       *(st.lists(COUNTS, min_size=0, max_size=BUCKETS) for _ in range(3)), st.integers(0, 2**31))  # fmt: skip
-def test_prop_any_target_has_a_body(counts, code, load, store, seed):
-    target = Target("body", tuple(counts), histogram(*code), histogram(*load), histogram(*store))
-    bins = bin_branches(np.array([5.0, 3, 2]), np.array([0.0, 3, 1]), np.array([0.0, 0, 1]))
-    text = write_body(
-        target, bins, (1.0, 0, 0, 0, 0, 0, 0, 0), Memory(), np.random.default_rng(seed)
+    distances = [
+        *range(300),
+        *((1 << i) + d for i in range(9, 40) for d in (-1, 0, 1, 1 << i - 2)),
+    ]
+    done = subprocess.run(
+        [tmp_path / "main", *map(str, distances)], check=True, capture_output=True, text=True
     )
-    defined = {line[:-1] for line in text.splitlines() if line.endswith(":")}
-    wanted = {
-        word for line in text.splitlines() for word in line.split() if word.startswith(".Lbody")
-    }
-    assert {one for one in wanted if not one.endswith((":", "(%rip)"))} <= defined
+    assert list(map(int, done.stdout.split())) == [BUCKETS, *map(bucket_of, distances)]
+
+
+# --- kinds of requests ---------------------------------------------------------------------------
+
+
+def traffic(*classes, protocol="resp"):
+    return Traffic(protocol, tuple(RequestClass(*one) for one in classes))
+
+
+def test_requests_alike_are_of_one_kind():
+    found = kinds_of(
+        traffic(
+            (0.5, "GET", 36, 264), (0.1, "GET", 40, 5), (0.3, "SET", 300, 5), (0.1, "GET", 4000, 5)
+        )
+    )
+    assert found == [Kind("GET", 36, ((264, 0.5), (5, 0.1))), Kind("SET", 300, ((5, 0.3),)),
+                     Kind("GET", 4000, ((5, 0.1),))]  # fmt: skip
+
+
+def test_of_many_kinds_the_frequent_are_kept_and_no_reply_is_lost():
+    many = [(0.01 * (40 - i), "GET", 100 * 2**i, i + 6) for i in range(20)]
+    found = kinds_of(traffic(*many))
+    assert len(found) == 8
+    assert [one.request_bytes for one in found] == [size for _, _, size, _ in many[:8]]
+    assert sum(weight for one in found for _, weight in one.replies) == pytest.approx(
+        sum(w for w, *_ in many)
+    )
+    assert sorted(size for one in found for size, _ in one.replies) == [i + 6 for i in range(20)]
+
+
+def test_the_command_comes_before_the_size():
+    kinds = [Kind("GET", 30, ()), Kind("SET", 40, ()), Kind("GET", 900, ())]
+    asked = [("GET", 31), ("GET", 800), ("SET", 900), ("PING", 41), ("PING", 2000)]
+    assert [nearest_kind(kinds, *one) for one in asked] == [0, 2, 1, 1, 2]
+    assert nearest_kind([], "GET", 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("protocol", "verbs", "form"),
+    [("RESP", RESP, "{} x\r\n"), ("RESP", RESP, "*1\r\n${n}\r\n{}\r\n"), ("MEMCACHED", MEMCACHED, "{} k 0 0 1\r\n"),
+     ("HTTP", HTTP, "{} / HTTP/1.1\r\n\r\n")],
+)  # fmt: skip
+def test_words_of_commands_are_those_of_the_runtime(protocol, verbs, form, tmp_path):
+    need("cc")
+    (tmp_path / "main.c").write_text(
+        f'#include <stdio.h>\n#include "{RUNTIME}/request.c"\n'
+        f"const gnc_model gnc_the_model = {{.protocol = GNC_{protocol}}};\n"
+        "int main(int n, char **a) {\n"
+        "  for (int i = 1; i < n; i++) {\n"
+        "    gnc_request r;\n"
+        "    gnc_parse(a[i], (uint32_t)strlen(a[i]), &r);\n"
+        '    printf("%u\\n", r.word);\n  }\n}\n'
+    )
+    subprocess.run(["cc", "-D_GNU_SOURCE", "main.c", "-o", "main"], cwd=tmp_path, check=True)
+    spelled = [
+        one
+        for verb in sorted(verbs)
+        for one in {verb, verb if protocol == "MEMCACHED" else verb.lower()}
+    ]
+    requests = [form.format(one, n=len(one)) for one in spelled]
+    done = subprocess.run(
+        [tmp_path / "main", *requests], check=True, capture_output=True, text=True
+    )
+    assert list(map(int, done.stdout.split())) == [word_of(one) for one in spelled]
+
+
+# --- servers -------------------------------------------------------------------------------------
 
 
 def rows(*calls):
@@ -152,7 +213,9 @@ def rows(*calls):
 
 def recording(*calls):
     none = np.zeros(0, np.int64)
-    return Recording((), rows(*calls), 0, Branches(none, none, none), ())
+    return Recording(
+        (), rows(*calls), 0, Branches(none, none, none), (), none.reshape(-1, 4), b"", none, (), ()
+    )
 
 
 def test_reads_of_all_before_writes_to_all_are_phases():
@@ -170,12 +233,12 @@ def test_reads_of_all_before_writes_to_all_are_phases():
 
 
 def test_connections_and_timers_are_no_requests():
-    tick = [(OPEN, -100, 0, 11), (READ | FILE, 11, 100, 30), (CLOSE | FILE, 11, 0, 0)]
+    tick = [(OPEN, -100, 0, 11), (READ | FILE, 11, 100, 30), (CLOSE_CALL | FILE, 11, 0, 0)]
     server = infer_server([recording(
         (WAIT, 5, 10, 0), *tick,
         (WAIT, 5, 10, 1), (ACCEPT, 4, 0, 7), (233, 5, 7, 0), (ACCEPT, 4, 0, -11),
         (WAIT, 5, 10, 1), (READ | CONNECTION, 7, 100, 20), *tick, (WRITE | CONNECTION, 7, 50, 50),
-        (WAIT, 5, 10, 1), (READ | CONNECTION, 7, 100, 0), (CLOSE | CONNECTION, 7, 0, 0), (WAIT, 5, 10, 1),
+        (WAIT, 5, 10, 1), (READ | CONNECTION, 7, 100, 0), (CLOSE_CALL | CONNECTION, 7, 0, 0), (WAIT, 5, 10, 1),
     )])  # fmt: skip
     assert server.requests == 1
     assert [step.label for step in server.scripts[0].steps] == [
@@ -197,55 +260,120 @@ def test_nobody_served_is_a_clear_line():
         infer_server([recording((WAIT, 5, 10, 0))])
 
 
+# --- bundles and projects ------------------------------------------------------------------------
+
+
+def mix(**counts):
+    made = np.zeros(len(CLASSES))
+    for name, count in counts.items():
+        made[INDEX[name]] = count
+    return tuple(made.tolist())
+
+
 def edge(before, after, per_request, **what):
-    zero = histogram()
+    zero = (0.0,) * BUCKETS
     return EdgeProfile(before, after, per_request, what.get("mix", mix(alu=100)), what.get("code", zero),
                        what.get("load", zero), what.get("store", zero))  # fmt: skip
 
 
-def bundle():
+def bundle(skeleton=None):
     turn = [(WAIT, 5, 10, 1), (READ | CONNECTION, 7, 100, 20), (WRITE | CONNECTION, 7, 50, 50)]
     server = infer_server([recording(*turn, *turn, (WAIT, 5, 10, 1))])
-    edges = (edge("read:connection", "write:connection", 1.0, mix=TARGET.mix, code=TARGET.code),
-             edge("write:connection", "epoll_wait", 1.0), edge("epoll_wait", "read:connection", 1.0))  # fmt: skip
-    return Bundle(1, "resp", server, edges, tuple(bin_branches(np.ones(1), np.zeros(1), np.zeros(1))),
-                  (1.0, 0, 0, 0, 0, 0, 0, 0), 1.0)  # fmt: skip
+    edges = (edge("read:connection", "write:connection", 1.0), edge("write:connection", "epoll_wait", 1.0),
+             edge("epoll_wait", "read:connection", 1.0))  # fmt: skip
+    made = skeleton or make_program(np.random.default_rng(1), edges=3)
+    return Bundle(VERSION, "resp", server, traffic((0.9, "GET", 36, 264), (0.1, "SET", 300, 5)), edges, 0.5, 0.1,
+                  (1.0, 0, 0, 0, 0, 0, 0, 0), 1.0, made, 0.25)  # fmt: skip
 
 
-def test_a_bundle_is_read_as_it_was_written_and_not_otherwise(tmp_path):
-    path = tmp_path / "x.bundle"
-    write_bundle(bundle(), path)
-    assert msgspec.structs.replace(read_bundle(path), checksum="") == bundle()
-    text = path.read_text()
-    for wrong in (text.replace('"seconds": 1.0', '"seconds": 2.0'), text[: len(text) // 2],
-                  text.replace('"version": 1', '"version": 9'), "{}", ""):  # fmt: skip
-        path.write_text(wrong)
-        with pytest.raises(InputError) as refused:
-            read_bundle(path)
-        assert "\n" not in str(refused.value)
-    with pytest.raises(InputError, match="cannot be read"):
-        read_bundle(tmp_path / "none")
+@given(st.integers(0, 2**31))
+def test_prop_a_bundle_is_read_as_it_was_written(tmp_path_factory, seed):
+    folder = tmp_path_factory.mktemp("bundle") / "x.bundle"
+    whole = bundle(make_program(np.random.default_rng(seed), edges=3))
+    write_bundle(whole, folder)
+    assert read_bundle(folder) == whole
+    assert not folder.with_name("x.bundle.part").exists()
 
 
-def test_edges_after_one_call_share_what_they_have_in_common():
-    long, short = mix(alu=500, load=100), mix(alu=300, load=200)
-    pieces = plan_pieces(
-        [edge("read", "read", 0.9, mix=long), edge("read", "write", 0.1, mix=short)]
+def test_an_empty_skeleton_is_read_as_it_was_written(tmp_path):
+    whole = bundle(Skeleton([], [], [], 1.0))
+    write_bundle(whole, tmp_path / "x")
+    assert read_bundle(tmp_path / "x") == whole
+
+
+def test_a_bundle_is_written_over_a_bundle_and_nothing_else(tmp_path):
+    write_bundle(bundle(), tmp_path / "x")
+    other = msgspec.structs.replace(bundle(), seconds=9.0)
+    write_bundle(other, tmp_path / "x")
+    assert read_bundle(tmp_path / "x") == other
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("mine")
+    with pytest.raises(InputError, match="is no bundle"):
+        write_bundle(bundle(), tmp_path / "mine")
+    assert (tmp_path / "mine" / "thesis.tex").read_text() == "mine"
+
+
+def refused(folder):
+    with pytest.raises(InputError) as error:
+        read_bundle(folder)
+    assert "\n" not in str(error.value)
+    assert str(folder) in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", ["blocks.arrow", "paths.arrow", "lines.arrow"])
+@pytest.mark.parametrize("how", ["changed", "cut", "gone"])
+def test_paths_that_are_not_as_they_were_written_are_refused(name, how, tmp_path):
+    write_bundle(bundle(), tmp_path / "x")
+    path = tmp_path / "x" / name
+    data = path.read_bytes()
+    if how == "gone":
+        path.unlink()
+        assert f"{name} cannot be read" in refused(tmp_path / "x")
+        return
+    path.write_bytes(
+        data[: len(data) // 2]
+        if how == "cut"
+        else data[:200] + bytes([data[200] ^ 1]) + data[201:]
     )
-    common = next(one for one in pieces.targets if one.name.startswith("gnc_after"))
-    assert (common.mix[INDEX["alu"]], common.mix[INDEX["load"]]) == (300, 100)
-    for (_, after), wanted in {("read", "read"): long, ("read", "write"): short}.items():
-        names = pieces.edges["read", after]
-        total = np.sum([one.mix for one in pieces.targets if one.name in names], axis=0)
-        assert total.tolist() == list(wanted)
+    assert f"{name} was changed, or cut short" in refused(tmp_path / "x")
 
 
-def test_what_is_off_is_corrected():
-    want, seen = edge("a", "b", 1.0, mix=mix(alu=100)), edge("a", "b", 1.0, mix=mix(alu=130))
-    (asked,) = correct([want], [seen], [want])
-    assert asked.mix[INDEX["alu"]] == pytest.approx(76)
-    (same,) = correct([want], [], [want])
-    assert same == want
+def test_manifests_that_are_none_are_refused(tmp_path):
+    write_bundle(bundle(), tmp_path / "x")
+    manifest = tmp_path / "x" / "manifest.json"
+    text = manifest.read_text()
+    assert '"seconds":1.0' in text
+    for wrong, said in (
+        (text.replace('"seconds":1.0', '"seconds":2.0'), "was changed"),
+        (text.replace(f'"version":{VERSION}', '"version":9'), f"version 9, this is {VERSION}"),
+        (text[: len(text) // 2], "not a bundle"), ("", "not a bundle"), ("{}", "not a bundle"), ("[]", "not a bundle"),
+        (text.replace(f'"version":{VERSION},', ""), "not a bundle"),
+    ):  # fmt: skip
+        assert wrong != text
+        manifest.write_text(wrong)
+        assert said in refused(tmp_path / "x")
+    manifest.write_bytes(b"\xff\xfe")
+    assert "not a bundle" in refused(tmp_path / "x")
+    manifest.unlink()
+    assert "cannot be read" in refused(tmp_path / "x")
+    assert "cannot be read" in refused(tmp_path / "none")
+
+
+def test_a_manifest_that_leaves_files_out_is_refused(tmp_path):
+    """Otherwise anything could be put in their place."""
+    write_bundle(bundle(), tmp_path / "x")
+    manifest = tmp_path / "x" / "manifest.json"
+    text = manifest.read_text()
+    for name, checksum in json.loads(text)["files"].items():
+        less = (
+            text.replace(f'"{name}":"{checksum}"', '"x":"y"')
+            .replace(',"x":"y"', "")
+            .replace('"x":"y",', "")
+        )
+        assert json.loads(less)["files"].keys() == json.loads(text)["files"].keys() - {name}
+        manifest.write_text(less)
+        refused(tmp_path / "x")
 
 
 def test_a_project_is_not_written_over_something_else(tmp_path):
@@ -256,6 +384,24 @@ def test_a_project_is_not_written_over_something_else(tmp_path):
     first = (tmp_path / "new" / "edges.S").read_text()
     write_project(bundle(), tmp_path / "new")
     assert (tmp_path / "new" / "edges.S").read_text() == first
+
+
+def test_edges_know_every_kind_that_the_runtime_may_name(tmp_path):
+    """A table has a row for each kind, or one for all: the runtime would read beyond it otherwise."""
+    ops = [Op(FILLER)]
+    blocks = [
+        Block(0, 9, ops, "branch", 2, 1),
+        Block(9, 9, ops, "fall"),
+        Block(18, 9, ops, "fall"),
+    ]
+    paths = [Walk(0, 0, 1.0, 0, [0, 1], []), Walk(0, 1, 1.0, 0, [0, 2], [])]
+    many = traffic(*((0.1, verb, 36, 5) for verb in ("GET", "SET", "DEL", "INCR")))
+    write_project(
+        msgspec.structs.replace(bundle(Skeleton(blocks, paths, [])), traffic=many), tmp_path / "x"
+    )
+    assert ".kinds = 4," in (tmp_path / "x" / "model.c").read_text()
+    table = (tmp_path / "x" / "edges.S").read_text().split(".Le0:\n")[1].split("    .text")[0]
+    assert table.count(".quad") in (1, 4)
 
 
 def test_recordings_that_are_none(tmp_path):

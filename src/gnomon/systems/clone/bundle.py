@@ -1,22 +1,45 @@
-"""What a profile hands over: counts and sizes, no names, paths or payloads."""
+"""What a profile hands over: counts, sizes and the shape of paths; no names, code or payloads."""
 
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
+from numpy.random import Generator
 
 from gnomon.errors import InputError
-from gnomon.systems.clone.body import BranchBin, bin_branches
-from gnomon.systems.clone.recording import Edge, Floats, Recording
-from gnomon.systems.clone.server import Server, infer_server, name_of, serving_calls
+from gnomon.systems.clone.kinds import kinds_of, nearest_kind
+from gnomon.systems.clone.recording import Edge, Floats, Key, Recording, Sample
+from gnomon.systems.clone.server import (
+    CALLS,
+    READS,
+    SENDS,
+    TARGETS,
+    Server,
+    infer_server,
+    name_of,
+    serving_calls,
+)  # fmt: skip
+from gnomon.systems.clone.skeleton import (
+    FILES,
+    Chosen,
+    Skeleton,
+    make_skeleton,
+    read_skeleton,
+    write_skeleton,
+)  # fmt: skip
+from gnomon.systems.clone.traffic import OTHER, Traffic, infer_traffic, verb_of
 
-VERSION = 1
-#: Edges that were seen less often tell about single events, not about the service.
-_FEWEST = 5
+VERSION = 2
+#: What was seen less often tells about single events, not about the service.
+FEWEST = 5
+#: Paths of an edge; of edges that hardly matter; and instructions of all paths of one.
+_MOST_PATHS, _FEW_PATHS, _MATTERS, _MOST_INSTRUCTIONS = 48, 6, 0.01, 400_000
+_MANIFEST = "manifest.json"
 
 
 class EdgeProfile(msgspec.Struct, frozen=True):
@@ -41,6 +64,8 @@ class Bundle(msgspec.Struct, frozen=True):
     """A service without its code.
 
     Attributes:
+        taken, changed: Of conditional branches: how often they were, and went another way than
+            the time before.
         left_out: Instructions per request on edges that were seen too rarely to be handed over, or
             of threads that serve nobody.
     """
@@ -48,12 +73,14 @@ class Bundle(msgspec.Struct, frozen=True):
     version: int
     protocol: str
     server: Server
+    traffic: Traffic
     edges: tuple[EdgeProfile, ...]
-    branches: tuple[BranchBin, ...]
+    taken: float
+    changed: float
     dependencies: tuple[float, ...]
     seconds: float
+    skeleton: Skeleton
     left_out: float = 0.0
-    checksum: str = ""
 
     @property
     def instructions(self) -> float:
@@ -61,7 +88,10 @@ class Bundle(msgspec.Struct, frozen=True):
         return sum(one.per_request * one.instructions for one in self.edges)
 
 
-def make_bundle(recordings: Sequence[Recording], *, protocol: str, seconds: float) -> Bundle:
+def make_bundle(
+    recordings: Sequence[Recording], *, protocol: str | None = None, seconds: float, seed: int = 0,
+    with_paths: bool = True,
+) -> Bundle:  # fmt: skip
     """From all processes of a service; those that served nobody are left out."""
     if any(one.calls_left_out for one in recordings):
         raise InputError("it made over two million system calls while it was recorded",
@@ -70,18 +100,24 @@ def make_bundle(recordings: Sequence[Recording], *, protocol: str, seconds: floa
     serving = [one for one in recordings if _serves(one)]
     requests = server.requests
     busy = serving_calls(serving)
-    by_name: dict[tuple[str, str], list[Edge]] = {}
+    by_name: dict[tuple[str, str], list[tuple[Recording, int]]] = {}
     for recording in serving:
-        for edge in recording.edges:
-            by_name.setdefault((name_of(edge.before).rstrip("!"), name_of(edge.after)), []).append(
-                edge
-            )
-    edges, left_out = [], 0.0
-    for (before, after), same in sorted(by_name.items()):
+        for number, edge in enumerate(recording.edges):
+            name = name_of(edge.before).rstrip("!"), name_of(edge.after)
+            by_name.setdefault(name, []).append((recording, number))
+    edges: list[EdgeProfile] = []
+    found: list[Chosen] = []
+    left_out = 0.0
+    traffic = _traffic(serving, protocol)
+    rng = np.random.default_rng([seed, 0xC10E])
+    for (before, after), where in sorted(by_name.items()):
+        same = [recording.edges[number] for recording, number in where]
         count = sum(one.count for one in same)
-        if before not in busy or count < _FEWEST:
+        if before not in busy or count < FEWEST:
             left_out += sum(one.instructions for one in same) / requests
             continue
+        if with_paths:
+            found += _choose(len(edges), where, requests, traffic, rng)
         edges.append(EdgeProfile(
             before, after, count / requests,
             mix=_mean(same, "mix", count), code=_mean(same, "code", count),
@@ -89,22 +125,88 @@ def make_bundle(recordings: Sequence[Recording], *, protocol: str, seconds: floa
             clocks=sum(one.clocks for one in same) / count,
             repeats=sum(one.repeats for one in same) / count,
         ))  # fmt: skip
-    bins = bin_branches(*(
-        np.concatenate([getattr(one.branches, what) for one in serving]).astype(float)
+    executed, taken, changed = (
+        float(sum(getattr(one.branches, what).sum() for one in serving))
         for what in ("executed", "taken", "changed")
-    ))  # fmt: skip
+    )
     weights = [one.instructions for one in serving]
     dependencies = np.average([one.dependencies for one in serving], axis=0, weights=weights)
     return Bundle(
-        VERSION,
-        protocol,
-        server,
-        tuple(edges),
-        tuple(bins),
-        tuple(dependencies.tolist()),
+        VERSION, traffic.protocol, server, traffic, tuple(edges),
+        taken / max(executed, 1), changed / max(executed, 1), tuple(dependencies.tolist()),
         seconds,
-        left_out,
-    )
+        make_skeleton(found) if with_paths else Skeleton([], [], []), left_out,
+    )  # fmt: skip
+
+
+def _choose(
+    edge: int, where: list[tuple[Recording, int]], requests: int, traffic: Traffic,
+    rng: Generator,
+) -> list[Chosen]:  # fmt: skip
+    """Executions that stand for all of an edge: equally many short and long ones."""
+    all_: list[tuple[Recording, Sample, float]] = []
+    for recording, number in where:
+        samples = [one for one in recording.samples if one.edge == number]
+        usual = [one for one in samples if _is_usual(recording, one)] or samples
+        all_ += [(recording, one, recording.edges[number].count / len(usual)) for one in usual]
+    if not all_:
+        return []
+    total = sum(weight for *_, weight in all_)
+    lengths = np.array([recording.length_of(sample) for recording, sample, _ in all_])
+    share = total / requests
+    most = _MOST_PATHS if share * float(lengths.mean()) >= _MATTERS * 1000 else _FEW_PATHS
+    most = int(np.clip(_MOST_INSTRUCTIONS / max(float(lengths.mean()), 1), 2, most))
+    order = np.lexsort((rng.random(len(all_)), lengths))
+    ends = np.cumsum([all_[i][2] for i in order])
+    count = min(most, len(all_))
+    picked = np.searchsorted(ends, (np.arange(count) + 0.5) / count * total)
+    chosen = [all_[order[i]] for i in picked]
+    heads = {id(recording): dict(recording.heads) for recording, *_ in chosen}
+    found = []
+    for recording, sample, _ in chosen:
+        kind = _kind_of(recording, sample, heads[id(recording)], traffic)
+        found.append(Chosen(edge, kind, recording, sample, share / count))
+    return found
+
+
+def _kind_of(
+    recording: Recording, sample: Sample, heads: dict[int, bytes], traffic: Traffic
+) -> int:
+    head = heads.get(sample.read)
+    if head is None:
+        return 0
+    size = int(recording.calls[sample.read, 5])
+    return nearest_kind(kinds_of(traffic), verb_of(traffic.protocol, head[:size]) or OTHER, size)
+
+
+def _is_usual(recording: Recording, sample: Sample) -> bool:
+    return bool(np.all(recording.executed[sample.blocks()] >= FEWEST))
+
+
+def _traffic(recordings: Sequence[Recording], protocol: str | None) -> Traffic:
+    """What clients sent: the begin of each request, and how much was sent back."""
+    reads: list[tuple[int, bytes]] = []
+    replies: list[int] = []
+    connections = 0
+    for recording in recordings:
+        heads = dict(recording.heads)
+        answered: dict[tuple[int, int], int] = {}  # by thread and descriptor: place in the lists
+        descriptors = set()
+        for number, (thread, packed, first, _, _, result) in enumerate(recording.calls.tolist()):
+            key = Key.of(packed)
+            if key.target != TARGETS.index("connection"):
+                continue
+            if number in heads:
+                answered[thread, first] = len(reads)
+                descriptors.add(first)
+                reads.append((result, heads[number][:result]))
+                replies.append(0)
+            elif CALLS.get(key.number) in READS:
+                answered.pop((thread, first), None)
+            elif CALLS.get(key.number) in SENDS and (thread, first) in answered and result > 0:
+                replies[answered[thread, first]] += result
+        connections += len(descriptors)
+    return infer_traffic(reads, replies, connections=max(connections, 1), protocol=protocol)
 
 
 def _mean(edges: Sequence[Edge], what: str, count: int) -> tuple[float, ...]:
@@ -116,38 +218,61 @@ def _serves(one: Recording) -> bool:
                for edge in one.edges if edge.before.target == 1)  # fmt: skip
 
 
-def write_bundle(bundle: Bundle, path: Path) -> None:
-    """JSON with a checksum of the rest."""
-    unsealed = msgspec.structs.replace(bundle, checksum="")
-    plain = msgspec.json.decode(msgspec.json.encode(unsealed), type=Bundle)  # as it will be read
-    sealed = msgspec.structs.replace(plain, checksum=_digest(plain))
-    partial = path.with_name(path.name + ".part")
-    partial.write_bytes(msgspec.json.format(msgspec.json.encode(sealed), indent=1))
-    partial.replace(path)
+# --- on disk -------------------------------------------------------------------------------------
 
 
-def read_bundle(path: Path) -> Bundle:
+class _Manifest(msgspec.Struct):
+    format: str
+    bundle: msgspec.Raw
+    files: dict[str, str]
+
+
+def write_bundle(bundle: Bundle, folder: Path) -> None:
+    """A folder: a manifest in JSON, the paths as Arrow files, and their checksums."""
+    if folder.exists() and not (folder / _MANIFEST).exists():
+        raise InputError("exists, and is no bundle", where=str(folder))
+    partial = folder.with_name(folder.name + ".part")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    files = write_skeleton(bundle.skeleton, partial)
+    rest = msgspec.json.encode(msgspec.structs.replace(bundle, skeleton=Skeleton([], [], [])))
+    sums = {"bundle": hashlib.sha256(rest).hexdigest()}
+    sums |= {name: hashlib.sha256((partial / name).read_bytes()).hexdigest() for name in files}
+    manifest = _Manifest("gnomon-clone-bundle", msgspec.Raw(rest), sums)
+    (partial / _MANIFEST).write_bytes(msgspec.json.encode(manifest))
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
+
+
+def read_bundle(folder: Path) -> Bundle:
     """Raises InputError if it is none, of another version, or was changed by hand."""
+    where = str(folder)
+    hint = "gnomon clone profile writes one"
     try:
-        bundle = msgspec.json.decode(path.read_bytes(), type=Bundle)
+        manifest = msgspec.json.decode((folder / _MANIFEST).read_bytes(), type=_Manifest)
+        version = msgspec.json.decode(manifest.bundle)["version"]
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"not a bundle: {error}", where=str(path),
-                         hint="gnomon clone profile writes one") from None  # fmt: skip
-    if bundle.version != VERSION:
-        raise InputError(
-            f"a bundle of version {bundle.version}, this is {VERSION}", where=str(path)
-        )
-    if bundle.checksum != _digest(msgspec.structs.replace(bundle, checksum="")):
-        raise InputError(
-            "the bundle was changed, or cut short: its checksum is wrong", where=str(path)
-        )
-    return bundle
-
-
-def _digest(bundle: Bundle) -> str:
-    return hashlib.sha256(msgspec.json.encode(bundle, order="deterministic")).hexdigest()
+        raise InputError(f"cannot be read: {error.strerror}", where=where, hint=hint) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise InputError(f"not a bundle: {error}", where=where, hint=hint) from None
+    if version != VERSION:
+        raise InputError(f"a bundle of version {version}, this is {VERSION}", where=where)
+    if set(manifest.files) != {"bundle", *FILES}:
+        raise InputError("its manifest does not list the files of a bundle", where=where)
+    for name, wanted in manifest.files.items():
+        try:
+            data = bytes(manifest.bundle) if name == "bundle" else (folder / name).read_bytes()
+        except OSError as error:
+            raise InputError(f"{name} cannot be read: {error.strerror}", where=where) from None
+        if hashlib.sha256(data).hexdigest() != wanted:
+            raise InputError(
+                f"{name} was changed, or cut short: its checksum is wrong", where=where
+            )
+    try:
+        bundle = msgspec.json.decode(manifest.bundle, type=Bundle)
+    except msgspec.DecodeError as error:
+        raise InputError(f"not a bundle: {error}", where=where, hint=hint) from None
+    return msgspec.structs.replace(bundle, skeleton=read_skeleton(folder))
 
 
 def per_request(bundle: Bundle, what: str) -> Floats:

@@ -33,7 +33,6 @@ def profile_to_result(bundle: Bundle, *, command: str) -> Result:
          "system calls": ", ".join(step.label for step in phase)}
         for one in server.scripts for number, phase in enumerate(one.phases)
     ]  # fmt: skip
-    taken = sum(one.share * one.taken for one in bundle.branches)
     notes = [
         f"{server.requests:,} requests in {bundle.seconds:.1f} s under the profiler, "
         "which slows the service down."
@@ -54,7 +53,7 @@ def profile_to_result(bundle: Bundle, *, command: str) -> Result:
         figures=[
             Figure("instructions", "Instructions a request", round(bundle.instructions)),
             Figure("wakeups", "Wake-ups a request", round(server.wakeups, 3)),
-            Figure("branches_taken", "Branches taken", round(100 * taken, 1), "%"),
+            Figure("branches_taken", "Branches taken", round(100 * bundle.taken, 1), "%"),
             Figure("workers", "Workers", max(server.threads, server.processes),
                    note=f"{server.wait}; connections are accepted by "
                    f"{'a thread of its own' if server.accepts_in_main else 'each'}"),

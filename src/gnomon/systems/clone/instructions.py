@@ -26,18 +26,28 @@ _ALU = frozenset((
     "stc", "clc", "cmc", "cld", "std", "sahf", "lahf", "crc32", "cwd",
 ))  # fmt: skip
 _MOVES = frozenset(("mov", "movabs", "movzx", "movsx", "movsxd", "xchg", "movbe"))
+_STACK_POINTER = 4
 _STRINGS = ("movs", "stos", "cmps", "scas", "lods")
 
 
 class Decoded(msgspec.Struct, frozen=True):
-    """One instruction: its class, and the registers it reads and writes.
+    """One instruction.
 
-    Registers are numbers of whole ones.
+    Attributes:
+        kind: Its class.
+        reads, writes: Registers, as numbers of whole ones.
+        stack: By how much it moves the stack pointer; None: by something else than a constant.
+        frame: Where in the stack, from the stack pointer, its operand lies; None: it has no such.
+        target: Of a direct jump or call, from the begin of the code.
     """
 
     kind: int
+    bytes: int
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+    stack: int | None = 0
+    frame: int | None = None
+    target: int | None = None
 
 
 def decode(code: bytes) -> Iterator[Decoded]:
@@ -51,15 +61,45 @@ def decode(code: bytes) -> Iterator[Decoded]:
     machine.skipdata = True
     for one in machine.disasm(code, 0):
         if one.id == 0:
-            yield Decoded(INDEX["other"], (), ())
+            yield Decoded(INDEX["other"], one.size, (), ())
             continue
         reads, writes = one.regs_access()
         name = {r: one.reg_name(r) for r in (*reads, *writes)}
+        kind = _class_of(one, capstone.x86)
+        written = tuple({n for r in writes if (n := _whole(name[r])) is not None})
+        is_direct = kind in ("call", "jmp", "branch")
         yield Decoded(
-            INDEX[_class_of(one, capstone.x86)],
-            tuple({n for r in reads if (n := _whole(name[r])) is not None}),
-            tuple({n for r in writes if (n := _whole(name[r])) is not None}),
-        )
+            INDEX[kind], one.size,
+            tuple({n for r in reads if (n := _whole(name[r])) is not None}), written,
+            _stack_move(one, kind, _STACK_POINTER in written, capstone.x86),
+            _frame(one, capstone.x86), one.operands[0].imm if is_direct else None,
+        )  # fmt: skip
+
+
+def _stack_move(one: Any, kind: str, is_written: bool, x86: Any) -> int | None:
+    if kind in ("call", "call_indirect"):
+        return -8
+    if kind == "ret":
+        return 8
+    if kind == "push":
+        return -8
+    if kind == "pop" and not one.mnemonic.startswith("leave"):
+        return 8
+    if not is_written:
+        return 0
+    operands = one.operands
+    if one.mnemonic in ("add", "sub") and operands[1].type == x86.X86_OP_IMM:
+        return int(operands[1].imm) if one.mnemonic == "add" else -int(operands[1].imm)
+    if one.mnemonic == "lea" and one.reg_name(operands[1].mem.base) == "rsp":
+        return int(operands[1].mem.disp) if operands[1].mem.index == 0 else None
+    return None
+
+
+def _frame(one: Any, x86: Any) -> int | None:
+    for op in one.operands:
+        if op.type == x86.X86_OP_MEM and op.mem.base and one.reg_name(op.mem.base) == "rsp":
+            return int(op.mem.disp) if op.mem.index == 0 else None
+    return None
 
 
 def _class_of(one: Any, x86: Any) -> str:

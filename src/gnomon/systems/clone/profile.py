@@ -11,19 +11,22 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gnomon import _core
 from gnomon.errors import GnomonError, InputError
 from gnomon.systems.clone.bundle import Bundle, make_bundle
+from gnomon.systems.clone.launch import Service
 from gnomon.systems.clone.project import PROTOCOLS
 from gnomon.systems.clone.recording import Recording, read_recording
 
 _EMULATOR = "qemu-x86_64"
+#: As valgrind and most machines: fast repeated moves would hide the loops of string functions.
+_CPU = "max,-erms,-fsrm"
 _X86_64 = 62
-#: Seconds: until it listens, for the load, for the timers after the load, until it has ended.
-_START_S, _LOAD_S, _IDLE_S, _END_S = 60.0, 600.0, 1.2, 30.0
+#: Seconds: until it listens, for the load, for the timers after the load.
+_START_S, _LOAD_S, _IDLE_S = 60.0, 600.0, 1.2
 
 Progress = Callable[[str], None]
 
@@ -43,15 +46,16 @@ def find_emulator() -> str:
 
 
 def profile(
-    command: Sequence[str], load: str, *, protocol: str, progress: Progress = lambda _: None
-) -> Bundle:
+    command: Sequence[str], load: str, *, protocol: str | None = None,
+    progress: Progress = lambda _: None,
+) -> Bundle:  # fmt: skip
     """Launches a service and profiles it while a load runs; the load runs twice, first to warm up.
 
     Args:
         command: Of the service; it has to stay in the foreground, and to end on SIGTERM.
         load: A command that sends requests and ends.
     """
-    if protocol not in PROTOCOLS:
+    if protocol is not None and protocol not in PROTOCOLS:
         raise InputError(f"protocol {protocol!r}", hint=", ".join(PROTOCOLS))
     recordings, seconds = record(command, load, progress=progress)
     progress("reading what was recorded")
@@ -77,33 +81,40 @@ def record(
         control.write_bytes(bytes(4096))
         with (folder / "log").open("wb") as log:
             child = subprocess.Popen(
-                [emulator, "-plugin", f"{plugin},out={folder}/out,control={control}", program,
+                [emulator, "-cpu", _CPU, "-plugin",
+                 f"{plugin},out={folder}/out,control={control}", program,
                  *command[1:]],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip
+        service, family = Service(child, folder / "log"), set[int]()
         try:
             progress("waiting for the service to listen")
-            _wait_for_listening(child, folder / "log")
+            _wait_for_listening(service, family)
             progress("warming up")
-            _run_load(words, child, folder / "log")
+            _run_load(words, service)
             progress("recording")
             began = time.monotonic()
             with _recording(control):
-                _run_load(words, child, folder / "log")
+                _run_load(words, service)
                 time.sleep(_IDLE_S)  # timers run also while nobody asks
             seconds = time.monotonic() - began
         finally:
-            is_ended = _end(child)
+            is_ended = _end(service, family)
         if not is_ended:
             raise GnomonError("the service did not end on SIGTERM, and what was recorded is lost")
         found = [
             read_recording(path) for path in sorted(folder.glob("out.*")) if path.suffix != ".part"
         ]
+    if not found and service.exit_code == -signal.SIGTERM:
+        raise GnomonError(
+            "the service was killed by SIGTERM before its recording was written: it does not "
+            "handle that signal"
+        )
     if not found:
         raise GnomonError(
             "the service left no recording: it has replaced itself by another program, "
-            "or was killed"
+            "or was killed; gnomon clone profile --pid needs no launch"
         )
     return found, seconds
 
@@ -133,32 +144,35 @@ def _recording(control: Path) -> Iterator[None]:
             page[0] = 0
 
 
-def _wait_for_listening(child: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_for_listening(service: Service, family: set[int]) -> None:
+    """Until any of its processes listens; all that it starts meanwhile are noted."""
     until = time.monotonic() + _START_S
-    while not _listens(child.pid):
-        if child.poll() is not None:
-            raise GnomonError(f"the service has ended before it listened{_last_line(log)}")
+    while not service.ports():
+        family.update(service.processes())
+        if not service.is_running and service.exit_code == 0:
+            raise InputError("the service went to the background", hint="keep it in the foreground"
+                             ", or look at it by gnomon clone profile --pid")  # fmt: skip
+        if not service.is_running:
+            raise GnomonError(f"the service has ended before it listened{service.last_words}")
         if time.monotonic() > until:
             raise GnomonError(
-                f"the service does not listen after {_START_S:.0f} s{_last_line(log)}"
+                f"the service does not listen after {_START_S:.0f} s{service.last_words}"
             )
         time.sleep(0.05)
+    family.update(service.processes())
 
 
-def _listens(pid: int) -> bool:
-    listening = set()
-    for table in ("tcp", "tcp6"):
-        with open(f"/proc/net/{table}") as file:
-            rows = [line.split() for line in file.readlines()[1:]]
-        listening |= {row[9] for row in rows if row[3] == "0A"}
-    try:
-        links = [os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir()]
-    except OSError:
-        return False
-    return any(f"socket:[{inode}]" in links for inode in listening)
+def _end(service: Service, family: set[int]) -> bool:
+    """Ends the service and what it has started, and nothing else."""
+    family.update(service.processes())
+    is_ended = service.end()
+    for pid in family - {service.pid}:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    return is_ended
 
 
-def _run_load(words: Sequence[str], child: subprocess.Popen[bytes], log: Path) -> None:
+def _run_load(words: Sequence[str], service: Service) -> None:
     try:
         done = subprocess.run(words, capture_output=True, timeout=_LOAD_S, check=False)
     except subprocess.TimeoutExpired:
@@ -166,28 +180,10 @@ def _run_load(words: Sequence[str], child: subprocess.Popen[bytes], log: Path) -
             f"the load did not end in {_LOAD_S:.0f} s; the service is some 60 times slower here: "
             "let it send a few thousand requests"
         ) from None
-    if child.poll() is not None:
-        raise GnomonError(f"the service has ended while the load ran{_last_line(log)}")
+    if not service.is_running:
+        raise GnomonError(f"the service has ended while the load ran{service.last_words}")
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise GnomonError(
             f"the load failed with {done.returncode}{': ' + said[-1][:200] if said else ''}"
         )
-
-
-def _last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines()
-    return f": {lines[-1][:200]}" if lines else ""
-
-
-def _end(child: subprocess.Popen[bytes]) -> bool:
-    """Ends what was started here, and nothing else."""
-    if child.poll() is None:
-        child.send_signal(signal.SIGTERM)
-        try:
-            child.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-            return False
-    return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -12,10 +11,14 @@ import msgspec
 import numpy as np
 
 from gnomon.errors import InputError
-from gnomon.systems.clone.body import Memory, Target, state_of, write_body
-from gnomon.systems.clone.bundle import Bundle, EdgeProfile
+from gnomon.systems.clone.assembly import Code, Quota, generate
+from gnomon.systems.clone.bundle import Bundle, per_request
+from gnomon.systems.clone.deploy import Deployment, write_deployment
+from gnomon.systems.clone.kinds import kinds_of, word_of
 from gnomon.systems.clone.recording import Floats
-from gnomon.systems.clone.server import Script, Server, Step
+from gnomon.systems.clone.server import Script, Step
+from gnomon.systems.clone.skeleton import Skeleton
+from gnomon.systems.clone.traffic import traffic_c
 
 #: Names of the runtime for system calls that scripts are made of.
 _CALLS = {
@@ -30,75 +33,30 @@ _CALLS = {
 _TARGETS = {"": "NONE", "connection": "CONNECTION", "file": "FILE", "log": "LOG", "event": "EVENT"}
 _WAITS = {"epoll_wait": "EPOLL", "epoll_pwait": "EPOLL", "poll": "POLL", "ppoll": "POLL",
           "select": "SELECT", "pselect6": "SELECT", "blocking": "BLOCKING"}  # fmt: skip
-PROTOCOLS = {"resp": "RESP", "memcached": "MEMCACHED", "http": "HTTP", "length": "LENGTH"}
-#: Edges that follow the same call at least this often share what they have in common.
-_SHARED = 0.01
+PROTOCOLS = {"resp": "RESP", "memcached": "MEMCACHED", "http": "HTTP", "length": "LENGTH",
+             "raw": "RAW"}  # fmt: skip
 _LEAST_FILE = 4096
 
 
-class Pieces(msgspec.Struct, frozen=True):
-    """Functions of a clone, and which of them an edge calls, one after the other."""
+class Asked(msgspec.Struct, frozen=True):
+    """Of the generated code: what the bundle says, less what the runtime itself executes."""
 
-    targets: tuple[Target, ...]
-    edges: dict[tuple[str, str], tuple[str, ...]]
-
-
-def plan_pieces(edges: Sequence[EdgeProfile]) -> Pieces:
-    """Edges that begin after the same call begin with the same code.
-
-    What Redis does after a read, whatever follows, is to carry out the command. Copies of that for
-    each edge would be code that the original does not have.
-    """
-    targets: list[Target] = []
-    calls: dict[tuple[str, str], tuple[str, ...]] = {}
-    for number, before in enumerate(dict.fromkeys(one.before for one in edges)):
-        mine = [one for one in edges if one.before == before]
-        total = sum(one.per_request for one in mine)
-        often = [one for one in mine if one.per_request >= _SHARED * total]
-        common = None
-        if len(often) > 1:
-            common = Target(
-                f"gnc_after_{number}",
-                mix=_in_common(often, "mix"), code=_in_common(often, "code"),
-                load=_in_common(often, "load"), store=_in_common(often, "store"),
-            )  # fmt: skip
-            targets.append(common)
-        for k, one in enumerate(mine):
-            shared = common if one in often else None
-            rest = Target(
-                f"gnc_edge_{number}_{k}", mix=_rest(one, shared, "mix"),
-                code=_rest(one, shared, "code"), load=_rest(one, shared, "load"),
-                store=_rest(one, shared, "store"), repeats=one.repeats,
-            )  # fmt: skip
-            names = [] if shared is None else [shared.name]
-            if sum(rest.mix) >= _LEAST:
-                targets.append(rest)
-                names.append(rest.name)
-            calls[one.before, one.after] = tuple(names)
-    return Pieces(tuple(targets), calls)
+    skeleton: Skeleton
+    quota: Quota
 
 
-def _in_common(edges: Sequence[EdgeProfile], what: str) -> tuple[float, ...]:
-    return tuple(np.min([getattr(one, what) for one in edges], axis=0).tolist())
-
-
-def _rest(one: EdgeProfile, shared: Target | None, what: str) -> tuple[float, ...]:
-    less = 0.0 if shared is None else np.array(getattr(shared, what))
-    return tuple((np.array(getattr(one, what)) - less).tolist())
-
-
-#: A function costs as much to enter and leave.
-_LEAST = 35.0
+def as_it_is(bundle: Bundle) -> Asked:
+    """What the bundle says."""
+    return Asked(bundle.skeleton, Quota(tuple(per_request(bundle, "mix").tolist())))
 
 
 def write_project(
-    bundle: Bundle, folder: Path, *, seed: int = 0, edges: Sequence[EdgeProfile] | None = None
+    bundle: Bundle, folder: Path, *, seed: int = 0, asked: Asked | None = None
 ) -> None:
     """Sources of the clone.
 
     Args:
-        edges: What the generated code is to do, if not what the bundle says: tuning corrects it by
-            what the runtime adds.
+        asked: Of the generated code, if not what the bundle says: from tuning.
     """
     if folder.exists() and not (folder / "model.c").exists() and any(folder.iterdir()):
         raise InputError("is not empty and no clone", where=str(folder))
@@ -109,45 +67,35 @@ def write_project(
             ignore=shutil.ignore_patterns("CMakeLists.txt", "__pycache__"),
         )  # fmt: skip
         shutil.copy(runtime / "CMakeLists.txt", folder / "CMakeLists.txt")
-    pieces = plan_pieces(_in_order(bundle.edges if edges is None else edges, bundle.server))
-    memory, rng = Memory(), np.random.default_rng([seed, 0xC10E])
-    bodies = [
-        write_body(one, bundle.branches, bundle.dependencies, memory, rng)
-        for one in pieces.targets
-    ]
-    end = '    .section .note.GNU-stack,"",@progbits\n'
-    (folder / "edges.S").write_text("    .text\n" + "".join(bodies) + end)
-    (folder / "memory.c").write_text(state_of(memory))
-    (folder / "model.c").write_text(_Model(bundle, pieces, memory).text())
+    asked = as_it_is(bundle) if asked is None else asked
+    rng = np.random.default_rng([seed, 0xC10E])
+    code = generate(
+        asked.skeleton, asked.quota, bundle.dependencies, rng,
+        kinds=len(kinds_of(bundle.traffic)),
+    )  # fmt: skip
+    (folder / "edges.S").write_text(code.assembly)
+    (folder / "memory.c").write_text(code.memory)
+    (folder / "model.c").write_text(_Model(bundle, code).text())
+    (folder / "traffic.c").write_text(traffic_c(bundle.traffic))
+    write_deployment(folder, Deployment(data_bytes=code.data_bytes))
     (folder / "README.md").write_text(_README.format(protocol=bundle.protocol))
-
-
-def _in_order(edges: Sequence[EdgeProfile], server: Server) -> list[EdgeProfile]:
-    """As a request meets them: functions share data, and distances depend on who comes before."""
-    labels = [server.wait, *(step.label for one in server.scripts for step in one.steps)]
-    return sorted(
-        edges, key=lambda one: labels.index(one.before) if one.before in labels else len(labels)
-    )
 
 
 class _Model:
     """The model in C."""
 
-    def __init__(self, bundle: Bundle, pieces: Pieces, memory: Memory) -> None:
-        self._bundle, self._server, self._pieces, self._memory = (
-            bundle,
-            bundle.server,
-            pieces,
-            memory,
-        )
+    def __init__(self, bundle: Bundle, code: Code) -> None:
+        self._bundle, self._server, self._code = bundle, bundle.server, code
         scripts = [*self._server.scripts, self._server.on_accept, self._server.on_close,
                    *(one for one, _ in self._server.timers)]  # fmt: skip
         labels = [step.label for one in scripts if one is not None for step in one.steps]
         self._keys = list(dict.fromkeys([self._server.wait, *labels]))
         # The clone may run a timer between other calls than the original: what follows is done all
         # the same.
-        often = sorted(bundle.edges, key=lambda one: one.per_request)
-        self._usual = {one.before: pieces.edges[one.before, one.after] for one in often}
+        self._functions = {(bundle.edges[i].before, bundle.edges[i].after): f"gnc_edge_{i}"
+                           for i in code.edges}  # fmt: skip
+        often = sorted(code.edges, key=lambda i: bundle.edges[i].per_request)
+        self._usual = {bundle.edges[i].before: f"gnc_edge_{i}" for i in often}
         self._parts: list[str] = []
 
     def text(self) -> str:
@@ -159,7 +107,7 @@ class _Model:
             f"{{{self._bundle.seconds / max(count, 1):.4f}, {self._script(f'timer{i}', one)}}}"
             for i, (one, count) in enumerate(server.timers)
         ]
-        names = "\n".join(f"void {one.name}(void);" for one in self._pieces.targets)
+        names = "\n".join(f"void {one}(uint32_t);" for one in self._functions.values())
         workers = (
             "PROCESSES" if server.processes > 1 else "THREADS" if server.threads > 1 else "SINGLE"
         )
@@ -168,6 +116,7 @@ class _Model:
             (one.size for s in server.scripts for one in s.steps if one.call == "sendfile"),
             default=0,
         )
+        kinds = self._kinds()
         joined = "\n".join(self._parts)
         accepts = "MAIN" if server.accepts_in_main else "EACH"
         protocol = PROTOCOLS[self._bundle.protocol]
@@ -181,6 +130,7 @@ class _Model:
 {self._edges()}
 {joined}
 static const gnc_script requests[] = {{{", ".join(requests)}}};
+static const gnc_kind_of_request kinds[] = {{{kinds}}};
 static const gnc_timer timers[] = {{{", ".join(timers) or "{0}"}}};
 
 const gnc_model gnc_the_model = {{
@@ -191,22 +141,32 @@ const gnc_model gnc_the_model = {{
     .on_accept = {accept}, .on_close = {close},
     .request_scripts = {len(requests)}, .requests = requests, .timers = {len(timers)}, \
 .timer = timers,
-    .file_bytes = {max(sendfile, _LEAST_FILE)}, .data_bytes = {64 * self._memory.lines},
+    .kinds = {len(kinds_of(self._bundle.traffic))}, .kind = kinds,
+    .file_bytes = {max(sendfile, _LEAST_FILE)}, .data_bytes = {self._code.data_bytes},
 }};
 """
 
+    def _kinds(self) -> str:
+        rows = []
+        for one in kinds_of(self._bundle.traffic):
+            sizes = ", ".join(str(size) for size, _ in one.replies)
+            weights = ", ".join(str(max(round(1e6 * weight), 1)) for _, weight in one.replies)
+            rows.append(
+                f"{{{word_of(one.verb)}u, {one.request_bytes}, {len(one.replies)}, "
+                f"(const uint32_t[]){{{sizes}}}, (const uint32_t[]){{{weights}}}}}"
+            )
+        return ", ".join(rows)
+
     def _edges(self) -> str:
-        functions, table = [], []
+        table = []
         for before, after in itertools.product(self._keys, self._keys):
-            names = self._pieces.edges.get((before, after)) or self._usual.get(before)
-            if not names:
-                continue
-            at = self._keys.index(before), self._keys.index(after)
-            calls = " ".join(f"{name}();" for name in names)
-            functions.append(f"static void edge_{at[0]}_{at[1]}(void) {{ {calls} }}")
-            table.append(f"    [{at[0]} * {len(self._keys)} + {at[1]}] = edge_{at[0]}_{at[1]},")
-        size = len(self._keys) ** 2
-        return "\n".join([*functions, f"static const gnc_edge edges[{size}] = {{", *table, "};"])
+            name = self._functions.get((before, after)) or self._usual.get(before)
+            if name is not None:
+                at = self._keys.index(before) * len(self._keys) + self._keys.index(after)
+                table.append(f"    [{at}] = {name},")
+        return "\n".join(
+            [f"static const gnc_edge edges[{len(self._keys) ** 2}] = {{", *table, "};"]
+        )
 
     def _script(self, name: str, script: Script | None) -> str:
         if script is None or not script.steps:

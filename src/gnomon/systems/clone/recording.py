@@ -14,15 +14,34 @@ from gnomon.systems.clone.instructions import CLASSES, INDEX, Decoded, decode
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-#: Of stack distances: 0 is the line of the access before, b is 2^(b-1) to 2^b - 1 lines, the last
-#: was never seen.
-BUCKETS = 26
+#: Of stack distances: 0 is the line of the access before; then 1, 2 to 3, 4 to 7, 8 to 15 lines;
+#: from there on four to an octave; the last was never seen.
+BUCKETS = 86
+#: Bits of an entry of a sample: it is a block; it is an access that stores.
+BLOCK, STORE = 1 << 63, 1 << 62
 _KIND_SHIFT, _VAIN = 12, 1 << 16
-#: Of the sequence of blocks, as far as dependencies are followed.
+#: Blocks of samples, as far as dependencies are followed.
 _FOLLOWED = 60_000
+_HEAD_BYTES = 64
 #: Distances in instructions from a write of a register to a read: 1, 2 to 3, 4 to 7, ... and from
 #: 128 on.
 DEPENDENCY_BINS = 8
+
+
+def bucket_of(distance: int) -> int:
+    """Of a line that was touched before so many others."""
+    width = distance.bit_length()
+    if width < 5:
+        return width
+    return min(5 + 4 * (width - 5) + (distance >> width - 3 & 3), BUCKETS - 2)
+
+
+def distance_of(bucket: int) -> float:
+    """The middle of a bucket, in lines."""
+    if bucket < 5:
+        return float(3 << bucket - 2) if bucket > 1 else float(bucket)
+    octave, quarter = divmod(bucket - 5, 4)
+    return (4.5 + quarter) * (1 << octave + 2)
 
 
 class Key(msgspec.Struct, frozen=True, order=True):
@@ -73,12 +92,32 @@ class Branches(msgspec.Struct, frozen=True):
     changed: Ints
 
 
+class Sample(msgspec.Struct, frozen=True):
+    """One execution of an edge, of one thread: blocks, each with the accesses after it.
+
+    Attributes:
+        read: The call that read the request before it; -1: none did.
+    """
+
+    edge: int
+    thread: int
+    read: int
+    entries: list[int]
+
+    def blocks(self) -> list[int]:
+        return [one & 0xFFFFFFFF for one in self.entries if one & BLOCK]
+
+
 class Recording(msgspec.Struct, frozen=True):
     """One process.
 
     Attributes:
         calls: Rows of thread, key (packed), three arguments and result.
         dependencies: Shares of register reads by distance from the write.
+        block, code: Blocks as rows of address, bytes, instructions and place in the code.
+        executed: How often each block was.
+        samples: Executions of edges, kept whole.
+        heads: How requests began, each with the number of the call that read it.
     """
 
     edges: tuple[Edge, ...]
@@ -86,6 +125,19 @@ class Recording(msgspec.Struct, frozen=True):
     calls_left_out: int
     branches: Branches
     dependencies: tuple[float, ...]
+    block: Ints
+    code: bytes
+    executed: Ints
+    samples: tuple[Sample, ...]
+    heads: tuple[tuple[int, bytes], ...]
+
+    def code_of(self, block: int) -> bytes:
+        _, size, _, at = self.block[block]
+        return self.code[at : at + size]
+
+    def length_of(self, sample: Sample) -> int:
+        """In instructions."""
+        return int(self.block[sample.blocks(), 2].sum())
 
     @property
     def instructions(self) -> float:
@@ -105,11 +157,33 @@ def read_recording(path: Path) -> Recording:
     for i in np.flatnonzero(used):
         _, size, _, at = block[i]
         decoded[i] = tuple(decode(code[at : at + size]))
+    samples = _samples(arrays)
     return Recording(
         _edges(arrays, executed, decoded), arrays["call"].reshape(-1, 6),
         int(arrays["left_out"][0]), _branches(outcome, decoded),
-        _dependencies(arrays["sequence"][:_FOLLOWED], decoded),
+        _dependencies([b for one in samples for b in one.blocks()][:_FOLLOWED], decoded),
+        block, code, np.bincount(executed[:, 1], executed[:, 2], len(block)).astype(np.int64),
+        samples, _heads(arrays["head"]),
     )  # fmt: skip
+
+
+def _samples(arrays: dict[str, Ints]) -> tuple[Sample, ...]:
+    of = arrays["sample_of"].reshape(-1, 4)
+    entries = arrays["sample"].view(np.uint64)
+    ends = np.cumsum(of[:, 3])
+    return tuple(
+        Sample(int(edge), int(thread), int(read), entries[end - count : end].tolist())
+        for (edge, thread, read, count), end in zip(of, ends, strict=True)
+    )
+
+
+def _heads(data: Ints) -> tuple[tuple[int, bytes], ...]:
+    rows = data.tobytes()
+    step = 8 + _HEAD_BYTES
+    return tuple(
+        (int.from_bytes(rows[at : at + 8], "little"), rows[at + 8 : at + step])
+        for at in range(0, len(rows), step)
+    )
 
 
 def _read_arrays(path: Path) -> dict[str, Ints]:
@@ -161,12 +235,12 @@ def _branches(outcome: Ints, decoded: list[tuple[Decoded, ...]]) -> Branches:
     return Branches(followed, followed - fell, changed)
 
 
-def _dependencies(sequence: Ints, decoded: list[tuple[Decoded, ...]]) -> tuple[float, ...]:
+def _dependencies(sequence: list[int], decoded: list[tuple[Decoded, ...]]) -> tuple[float, ...]:
     written: dict[int, int] = {}
     counts = np.zeros(DEPENDENCY_BINS)
     now = 0
     for block in sequence:
-        for one in decoded[int(block)]:
+        for one in decoded[block]:
             now += 1
             for register in one.reads:
                 if register in written:

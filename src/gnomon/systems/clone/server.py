@@ -26,10 +26,12 @@ CALLS = {
 TARGETS = ("", "connection", "file", "log", "event")
 _WAITS = frozenset(("epoll_wait", "epoll_pwait", "poll", "ppoll", "select", "pselect6"))
 _ACCEPTS = frozenset(("accept", "accept4"))
-_READS = frozenset(("read", "recvfrom", "recvmsg"))
-_SENDS = frozenset(("write", "writev", "sendto", "sendmsg", "sendfile"))
+READS = frozenset(("read", "recvfrom", "recvmsg"))
+SENDS = frozenset(("write", "writev", "sendto", "sendmsg", "sendfile"))
 #: Scripts of fewer requests than this share are left out.
 _RARE = 0.005
+#: Sizes that were seen less often are left out.
+_FEWEST = 5
 #: Ways of handling a request beyond which nothing is gained.
 _MOST_SCRIPTS = 8
 
@@ -43,7 +45,7 @@ class Step(msgspec.Struct, frozen=True):
 
     @property
     def is_reply(self) -> bool:
-        return self.target == "connection" and self.call in _SENDS
+        return self.target == "connection" and self.call in SENDS
 
     @property
     def label(self) -> str:
@@ -134,7 +136,7 @@ def infer_server(recordings: Sequence[Recording]) -> Server:
     covered = sum(count for _, count in kept) / requests
     scripts = tuple(
         Script(
-            count / requests / covered, found.sized(key), tuple(found.replies[key].most_common(64))
+            count / requests / covered, found.sized(key), _often(found.replies[key])
         )
         for key, count in kept
     )
@@ -151,6 +153,14 @@ def infer_server(recordings: Sequence[Recording]) -> Server:
         sum(any(_is_request(c) for m in _threads(one.calls) for c in m) for one in recordings),
         bool(accepting) and not any(calls in serving for calls in accepting),
     )  # fmt: skip
+
+
+def _often(sizes: Counter[int]) -> tuple[tuple[int, int], ...]:
+    """Sizes seen a few times only tell about single requests."""
+    found = sizes.most_common(64)
+    return tuple(one for one in found if one[1] >= _FEWEST) or tuple(
+        (size, _FEWEST) for size, _ in found[:1]
+    )
 
 
 def serving_calls(recordings: Sequence[Recording]) -> set[str]:
@@ -172,7 +182,7 @@ def _threads(rows: Ints) -> list[list[_Call]]:
 
 
 def _is_request(one: _Call) -> bool:
-    return one.target == "connection" and one.call in _READS and one.result > 0
+    return one.target == "connection" and one.call in READS and one.result > 0
 
 
 class _Found:
@@ -243,20 +253,20 @@ class _Found:
 
     def _connection(self, phases: list[list[_Call]]) -> None:
         first = phases[0][0]
-        if first.call in _READS and first.result <= 0:
+        if first.call in READS and first.result <= 0:
             self.closes[tuple(Step(c.call, c.target) for c in phases[0])] += 1
             return
         if not _is_request(first):
             return
         key = tuple(tuple(Step(c.call, c.target) for c in phase) for phase in phases)
         sent = sum(c.result for phase in phases for c in phase
-                   if c.target == "connection" and c.call in _SENDS and c.result > 0)  # fmt: skip
+                   if c.target == "connection" and c.call in SENDS and c.result > 0)  # fmt: skip
         if sent == 0:
             return
         self.scripts[key] += 1
         self.replies[key][sent] += 1
         for one in (c for phase in phases for c in phase):
-            usual = one.asked if one.call in _READS else max(one.result, 0)
+            usual = one.asked if one.call in READS else max(one.result, 0)
             if len(self._sizes[one.call, one.target]) < 10_000:
                 self._sizes[one.call, one.target].append(usual)
 

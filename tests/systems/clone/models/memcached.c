@@ -3,7 +3,8 @@
 
 enum { WAIT, READ, SEND, ACCEPT, HAND_OVER, TAKE_OVER, ADD, CLOSE, KEYS };
 
-static void spin(void) {
+static void spin(uint32_t kind) {
+    (void)kind;
     for (int i = 0; i < 1000; i++) __asm__ volatile("");
 }
 

@@ -3,7 +3,8 @@
 
 enum { WAIT, RECEIVE, STAT, OPEN, FSTAT, HEADER, BODY, LOG, CLOSE_FILE, ACCEPT, ADD, CLOSE, KEYS };
 
-static void spin(void) {
+static void spin(uint32_t kind) {
+    (void)kind;
     for (int i = 0; i < 1000; i++) __asm__ volatile("");
 }
 

@@ -75,9 +75,18 @@ typedef struct gnc_timer {
 enum gnc_wait { GNC_EPOLL, GNC_POLL, GNC_SELECT, GNC_BLOCKING };
 enum gnc_workers { GNC_SINGLE, GNC_THREADS, GNC_PROCESSES };   /* who serves */
 enum gnc_accepts { GNC_ACCEPT_EACH, GNC_ACCEPT_MAIN };         /* every worker, or the main thread, which hands over */
-enum gnc_protocol { GNC_RESP, GNC_MEMCACHED, GNC_HTTP, GNC_LENGTH };
+enum gnc_protocol { GNC_RESP, GNC_MEMCACHED, GNC_HTTP, GNC_LENGTH, GNC_RAW };
 
-typedef void (*gnc_edge)(void);
+/* Requests that the original handled in a way of their own. */
+typedef struct gnc_kind_of_request {
+    uint32_t word;         /* the first four letters of the command, small; 0: the protocol has none */
+    uint32_t bytes;
+    uint32_t sizes;        /* of replies, */
+    const uint32_t *size;
+    const uint32_t *weight; /* and how often each was seen */
+} gnc_kind_of_request;
+
+typedef void (*gnc_edge)(uint32_t kind);
 
 typedef struct gnc_model {
     uint16_t keys;                 /* GNC_WAIT has key 0 */
@@ -93,6 +102,8 @@ typedef struct gnc_model {
     const gnc_script *requests;
     uint16_t timers;
     const gnc_timer *timer;
+    uint16_t kinds;                /* of requests; 0: all are alike */
+    const gnc_kind_of_request *kind;
     uint32_t file_bytes;           /* of the scratch file that requests open */
     uint32_t data_bytes;           /* that edges work on, a worker */
 } gnc_model;

@@ -95,6 +95,7 @@ static void compose_new(gnc_worker *w, const gnc_request *r, uint32_t bytes, uin
         case GNC_RESP: w->composed_bytes = resp(w->reply, bytes); break;
         case GNC_MEMCACHED: w->composed_bytes = memcached(w->reply, r, fit(bytes - around)); break;
         case GNC_HTTP: w->composed_bytes = http(w->reply, bytes, head_bytes, r->ends, &w->composed_head); break;
+        case GNC_RAW: w->composed_bytes = bytes; break;
         default: w->composed_bytes = length_prefixed(w->reply, bytes);
     }
 }

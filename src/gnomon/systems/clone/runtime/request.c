@@ -18,12 +18,20 @@ static const char *digits(const char *at, const char *end, uint64_t *value) {
     return at;
 }
 
+/* The first four letters, small. */
+static uint32_t letters(const char *at, uint64_t bytes) {
+    uint32_t word = 0;
+    memcpy(&word, at, bytes < 4 ? bytes : 4);
+    return word | 0x20202020;
+}
+
 static int is_word(const char *at, uint64_t bytes, const char *word) {
     return strlen(word) == bytes && strncasecmp(at, word, bytes) == 0;
 }
 
 /* What clients ask of Redis before the requests that were recorded must not get a reply of a drawn size. */
 static void resp_command(gnc_request *r, const char *word, uint64_t bytes) {
+    r->word = letters(word, bytes);
     switch (bytes ? *word | 32 : 0) {
         case 'g': r->is_get = 1; break;
         case 'c':
@@ -105,6 +113,7 @@ static int memcached(const char *start, uint32_t have, gnc_request *r) {
     if (line_end > start && line_end[-1] == '\r') line_end--;
     uint32_t bytes, field_bytes;
     const char *word = next_word(start, line_end, &bytes);
+    r->word = letters(word, bytes);
     r->key = next_word(word + bytes, line_end, &r->key_bytes);
     for (size_t i = 0; i < sizeof memcached_commands / sizeof *memcached_commands; i++) {
         if (*memcached_commands[i].word != *word || strlen(memcached_commands[i].word) != bytes) continue;
@@ -141,6 +150,8 @@ static int http(const char *start, uint32_t have, gnc_request *r) {
         if (!line_end) return 0;
         if (line_end == at || (line_end == at + 1 && *at == '\r')) break;
         if (at == start) {
+            const char *verb_end = memchr(at, ' ', (size_t)(line_end - at));
+            r->word = letters(at, verb_end ? (uint64_t)(verb_end - at) : 0);
             r->is_head = *at == 'H';
             r->ends = line_end - at > 9 && memcmp(line_end - 9, "HTTP/1.0", 8) == 0;
         } else if ((*at | 32) == 'c') {
@@ -178,6 +189,7 @@ int gnc_parse(const char *at, uint32_t have, gnc_request *r) {
         case GNC_RESP: return resp(at, have, r);
         case GNC_MEMCACHED: return memcached(at, have, r);
         case GNC_HTTP: return http(at, have, r);
+        case GNC_RAW: r->bytes = have; return 1; /* what one read brings */
         default: return length_prefixed(at, have, r);
     }
 }

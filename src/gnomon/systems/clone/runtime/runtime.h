@@ -17,6 +17,7 @@ enum { GNC_FD_LIMIT = 65536, GNC_REQUEST_LIMIT = 64 << 20, GNC_OPEN_FILES = 8 };
 /* A complete request in the buffer of its connection, as far as the reply depends on it. */
 typedef struct gnc_request {
     uint32_t bytes;
+    uint32_t word;         /* as in gnc_kind_of_request */
     uint32_t key_bytes;
     const char *key;       /* memcached echoes it */
     const char *text;      /* the whole reply, for requests outside the model; NULL: of a size that is drawn */
@@ -65,6 +66,8 @@ typedef struct gnc_connection {
 
 struct gnc_worker {
     uint32_t previous;           /* key of the last call */
+    uint32_t kind;               /* of the last request, */
+    uint32_t kind_word, kind_bytes; /* and what it was told by */
     int fd[GNC_EVENT + 1];       /* by gnc_target, of what is being handled */
     uint64_t random;
     uint64_t now_ns;             /* when the clock was last read */
@@ -109,7 +112,7 @@ static inline void gnc_enter(gnc_worker *w, uint32_t key, uint32_t clocks) {
     if (clocks) gnc_clocks(w, clocks);
     gnc_edge edge = gnc_the_model.edges[w->previous * gnc_the_model.keys + key];
     w->previous = key;
-    if (edge) edge();
+    if (edge) edge(w->kind);
 }
 long gnc_do(gnc_worker *w, const gnc_step *s, void *at, size_t bytes);
 uint32_t gnc_steps(const gnc_script *script);
@@ -123,6 +126,7 @@ void gnc_plan(void);
 enum gnc_kind gnc_kind_of(const gnc_step *s);
 const gnc_variant *gnc_draw_variant(gnc_worker *w);
 uint32_t gnc_draw_size(gnc_worker *w, const gnc_variant *v);
+void gnc_tell_kind(gnc_worker *w, const gnc_request *r);
 
 /* script.c: requests. */
 void gnc_ready(gnc_worker *w, gnc_connection *c);

@@ -147,11 +147,11 @@ static void settle(gnc_worker *w, gnc_connection *c) {
 
 /* One more request of a pipeline was read by the same call. The work on it is where the original went from one read to
  * the next, or to the step after it. */
-static void work_again(const gnc_script *script) {
+static void work_again(gnc_worker *w, const gnc_script *script) {
     uint32_t key = script->steps[0].key;
     gnc_edge edge = gnc_the_model.edges[key * gnc_the_model.keys + key];
     if (!edge && gnc_steps(script) > 1) edge = gnc_the_model.edges[key * gnc_the_model.keys + script->steps[1].key];
-    if (edge) edge();
+    if (edge) edge(w->kind);
 }
 
 /* All complete requests in the buffer, without the step that read them. Replies of later phases gather. */
@@ -170,11 +170,12 @@ static void serve(gnc_worker *w, gnc_connection *c) {
             c->variant = gnc_draw_variant(w);
             script = c->variant->script;
         }
+        gnc_tell_kind(w, &c->request);
         is_last = c->request.ends;
         c->in_done += c->request.bytes;
         c->size = c->request.text ? 0 : gnc_draw_size(w, c->variant);
         c->owed = 1;
-        if (is_more && script->phases > 1 && script->counts[0] == 1) work_again(script);
+        if (is_more && script->phases > 1 && script->counts[0] == 1) work_again(w, script);
         else if (is_more) w->previous = script->steps[0].key;
         is_more = 1;
         if (script->counts[0] > 1) run(w, c, 1, script->counts[0]);

@@ -35,6 +35,9 @@ static void find_sizes(size_t *step, size_t *reply) {
     widen(&model->on_accept, step, reply);
     widen(&model->on_close, step, reply);
     for (uint32_t i = 0; i < model->request_scripts; i++) widen(&model->requests[i], step, reply);
+    for (uint32_t i = 0; i < model->kinds; i++)
+        for (uint32_t k = 0; k < model->kind[i].sizes; k++)
+            if (model->kind[i].size[k] > *reply) *reply = model->kind[i].size[k];
     for (uint32_t i = 0; i < model->timers; i++) widen(&model->timer[i].script, step, reply);
 }
 

@@ -1,0 +1,631 @@
+"""A skeleton as x86-64 assembly: the same paths through blocks of the same size, with other
+instructions.
+
+A path is replayed: branches and indirect jumps that go different ways on different paths take
+their turns from a stream of bits and addresses; all others are constant. Returns find their way
+by the stack, as they did.
+
+While a path runs, `rbx` points into the worker's memory, `rsi` to the stream, and `edi` holds
+the next bits of it; the stack pointer is in the worker's memory, too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.random import Generator
+
+from gnomon.systems.clone.encoding import BASE, FIRST_LINE, NEAR_SLOTS, Encoder, Item, sizes_of
+from gnomon.systems.clone.instructions import CLASSES
+from gnomon.systems.clone.recording import BUCKETS, distance_of
+from gnomon.systems.clone.skeleton import (
+    AWAY,
+    CLOSE,
+    CONSTANT,
+    FILLER,
+    LINE,
+    LOAD,
+    MODIFY,
+    MOVE,
+    PAGE,
+    POP,
+    PUSH,
+    SAVE,
+    STACK,
+    Block,
+    Skeleton,
+)  # fmt: skip
+
+_BITS = 32
+_TABLE = 64  # paths of an edge, for each kind of request; 2^6
+_SLOTS = 128  # of the rings, from there down to the begin
+_SAVED, _RANDOM = 0, 8  # the stack pointer of the caller; the state of the generator
+_MOST_RING = 1 << 16
+_FILLERS = ("alu", "mov", "lea", "cmov", "mul", "div", "vector", "nop", "other")
+_LOADS, _STORES, _CHANGES = (
+    ("load", "alu_load", "vector_load"),
+    ("store", "vector_store"),
+    ("alu_store", "atomic"),
+)
+_FORCED = "{disp32} "
+
+
+class Code(msgspec.Struct):
+    """What is generated: assembly, and C code that sets up the memory it works on."""
+
+    assembly: str
+    memory: str
+    data_bytes: int
+    edges: list[int]  # that have paths: functions gnc_edge_0 and so on
+
+
+class Quota(msgspec.Struct):
+    """Per request: instructions by class, and what to leave out: the runtime adds as much."""
+
+    mix: Sequence[float]
+    less: float = 0.0
+    less_loads: float = 0.0
+    less_stores: float = 0.0
+
+
+class _Group(msgspec.Struct):
+    """Paths of an edge that begin alike."""
+
+    entry: int
+    depth: int
+    returns: dict[int, int]
+    paths: set[int]
+
+
+def generate(
+    skeleton: Skeleton, quota: Quota, dependencies: Sequence[float], rng: Generator, *,
+    kinds: int = 1,
+) -> Code:  # fmt: skip
+    """The paths of all edges, for so many kinds of requests."""
+    return _Generator(skeleton, quota, dependencies, rng, kinds).code()
+
+
+class _Generator:
+    def __init__(
+        self, skeleton: Skeleton, quota: Quota, dependencies: Sequence[float], rng: Generator,
+        kinds: int,
+    ) -> None:  # fmt: skip
+        self._rng, self._quota = rng, quota
+        self._encoder = Encoder(dependencies, self._slot, self._take, rng)
+        self._blocks = skeleton.blocks
+        self._exits = {one.blocks[-1] for one in skeleton.paths}
+        self._kinds = max([kinds, *(1 + one.kind for one in skeleton.paths)])
+        self._paths = [
+            one for one in skeleton.paths if not self._exits.intersection(one.blocks[:-1])
+        ]
+        self._weights = defaultdict[int, float](float)
+        for path in self._paths:
+            for block in path.blocks:
+                self._weights[block] += path.weight
+        self._next = self._successors()
+        self._refills = self._place_refills()
+        self._lines = FIRST_LINE + 1 + max(skeleton.lines, default=0)
+        self._stack_at = self._plan_stack(LINE * max(-min(skeleton.lines, default=0), 0))
+        self._in_stack = {self._stack_at // LINE + at for at in skeleton.lines if at < 0}
+        self._line_at = [
+            self._stack_at // LINE + at if at < 0 else FIRST_LINE + at for at in skeleton.lines
+        ]
+        self._mid, self._ring_of, self._rings = self._plan_data()
+        self._more_slots = self._take(-(-max(len(self._rings) - NEAR_SLOTS, 0) // 8))
+        self._items = self._deal()
+
+    # --- branches
+    # -----------------------------------------------------------------------------------
+
+    def _successors(self) -> dict[int, set[int]]:
+        found: dict[int, set[int]] = defaultdict(set)
+        for path in self._paths:
+            for a, b in zip(path.blocks, path.blocks[1:], strict=False):
+                found[a].add(b)
+        return found
+
+    def _varies(self, block: int) -> bool:
+        return (
+            self._blocks[block].ends in ("branch", "jmp_indirect", "call_indirect")
+            and len(self._next[block]) > 1
+        )
+
+    def _place_refills(self) -> set[int]:
+        """Blocks that begin with new bits, so that none runs out of them."""
+        bits = {b for b in self._weights if self._blocks[b].ends == "branch" and self._varies(b)}
+        found: set[int] = set()
+        for path in self._paths:
+            at, since, used = 0, 0, 0
+            while at < len(path.blocks):
+                block = path.blocks[at]
+                if block in found:
+                    since, used = at, 0
+                if block in bits:
+                    used += 1
+                    if used > _BITS:
+                        candidates = path.blocks[max(since + 1, (since + at) // 2) : at + 1]
+                        found.add(min(candidates, key=lambda b: (self._weights[b], b)))
+                        at, used = since, 0
+                        continue
+                at += 1
+        return found
+
+    # --- data
+    # ---------------------------------------------------------------------------------------
+
+    def _plan_stack(self, below: int) -> int:
+        """Where the highest stack pointer is; at least so much lies below it."""
+        low, high = -below, 0
+        for path in self._paths:
+            pointer = -path.depth
+            high = max([high, *(pointer + place for place, _ in path.returns)])
+            for number in path.blocks:
+                low, high, pointer = _extent(self._blocks[number], low, high, pointer)
+        at = _round_up(self._lines * LINE) + _round_up(PAGE - low)
+        self._lines = (at + _round_up(high + PAGE)) // LINE
+        return at
+
+    def _plan_data(self) -> tuple[dict[int, int], dict[int, int], list[tuple[int, int]]]:
+        """Lines for operations of a middle distance, by id, and rings for far ones, by bucket."""
+        order = sorted(self._paths, key=lambda one: -one.weight)[:_TABLE]
+        touched = [len({op.value for b in path.blocks for op in self._blocks[b].ops
+                        if op.place == CONSTANT})
+                   for path in order]  # fmt: skip
+        total = sum(path.weight for path in order)
+        one_pass = sum(n * path.weight for n, path in zip(touched, order, strict=True)) / max(
+            total, 1e-9
+        )
+        stack, mid = _LineStack(), dict[int, int]()
+        for k, path in enumerate(order + order):
+            for number in path.blocks:
+                for op in self._blocks[number].ops:
+                    if op.place == CONSTANT:
+                        stack.visit(self._line_at[op.value])
+                    elif (
+                        op.place == AWAY
+                        and distance_of(op.value) < 1.2 * one_pass
+                        and k >= len(order)
+                    ):
+                        if id(op) not in mid:
+                            found = stack.at(int(distance_of(op.value)))
+                            # A store into the stack could hit a return address.
+                            is_risky = found in self._in_stack and op.does != LOAD
+                            if found is None or is_risky:
+                                found = self._take(1)
+                            mid[id(op)] = found
+                        stack.visit(mid[id(op)])
+        rates = defaultdict[int, float](float)
+        for number, weight in self._weights.items():
+            for op in self._blocks[number].ops:
+                if op.place == AWAY and id(op) not in mid:
+                    rates[op.value] += weight
+        constant = len(stack.lines)
+        rings: list[tuple[int, int]] = []
+        ring_of: dict[int, int] = {}
+        smaller, left = float(constant), sum(rates.values())
+        for bucket in sorted(rates):
+            distance = (
+                distance_of(min(bucket, BUCKETS - 2))
+                if bucket < BUCKETS - 1
+                else float(_MOST_RING)
+            )
+            passes = max((distance - smaller) / max(left, 1e-9), 1.0)
+            lines = int(np.clip(round(passes * rates[bucket]), 2, _MOST_RING))
+            ring_of[bucket] = len(rings)
+            rings.append((self._take(lines), lines))
+            smaller += lines
+            left -= rates[bucket]
+        return mid, ring_of, rings
+
+    def _take(self, lines: int) -> int:
+        self._lines += lines
+        return self._lines - lines
+
+    # --- instructions
+    # -------------------------------------------------------------------------------
+
+    def _deal(self) -> dict[int, list[Item]]:
+        """Classes for operations, so that the mix comes out; fewer for what the clone adds."""
+        left = dict(zip(CLASSES, self._quota.mix, strict=True))
+        owed = self._quota.less
+        owed_loads, owed_stores = self._quota.less_loads, self._quota.less_stores
+        found: dict[int, list[Item]] = {}
+        for number in sorted(self._weights, key=lambda b: (-self._weights[b], b)):
+            block, weight = self._blocks[number], self._weights[number]
+            items = []
+            extra = 2 if number in self._refills else 0
+            if block.ends == "branch":
+                extra += 1
+                left["alu"] -= weight
+            if self._varies(number) and block.ends != "branch":
+                extra += 1
+            if number in self._exits:
+                extra += 1  # the return in place of the system call
+            for op in block.ops:
+                item = Item("", op)
+                if op.place == CONSTANT:
+                    item.line = self._line_at[op.value]
+                elif op.place == AWAY and id(op) in self._mid:
+                    item.line = self._mid[id(op)]
+                elif op.place == AWAY:
+                    item.ring = self._ring_of[op.value]
+                    extra += 3
+                    owed_loads += 2 * weight
+                    owed_stores += weight
+                items.append(item)
+            owed += extra * weight
+            for item in self._rng.permutation(np.array([*items, None], object))[: len(items) + 1]:
+                if item is None or item.op.place != CLOSE:
+                    continue
+                does = item.op.does
+                if does == LOAD and owed_loads >= weight:
+                    owed_loads, owed = owed_loads - weight, owed - weight
+                    items.remove(item)
+                elif does == SAVE and owed_stores >= weight:
+                    owed_stores, owed = owed_stores - weight, owed - weight
+                    items.remove(item)
+                elif does == FILLER and owed >= weight:
+                    owed -= weight
+                    items.remove(item)
+            for item in items:
+                choices = {FILLER: _FILLERS, LOAD: _LOADS, SAVE: _STORES, MODIFY: _CHANGES}.get(
+                    item.op.does
+                )
+                if item.op.place == STACK and item.op.does == SAVE:
+                    choices = _STORES[
+                        :1
+                    ]  # no wider than what was there: return addresses are near
+                if choices is not None:
+                    item.kind = self._draw(left, choices, weight)
+            found[number] = items
+        return found
+
+    def _draw(self, left: dict[str, float], choices: Sequence[str], weight: float) -> str:
+        chances = np.array([max(left[one], 0.0) for one in choices])
+        if chances.sum() <= 0:
+            chances[0] = 1.0
+        kind = choices[
+            int(np.searchsorted(np.cumsum(chances), self._rng.random() * chances.sum()))
+        ]
+        left[kind] -= weight
+        return kind
+
+    # --- text
+    # ---------------------------------------------------------------------------------------
+
+    def _bodies(self, order: list[int]) -> dict[int, tuple[list[str], int]]:
+        """Of every block but its end: text, and bytes, as near to the original's as can be."""
+        found = {}
+        for number in order:
+            block = self._blocks[number]
+            items = self._items[number]
+            room = block.bytes - self._end_bytes(number, self._is_far(number))
+            pointer = 0
+            for item in items:
+                item.offset = item.op.value - pointer
+                pointer += {PUSH: -8, POP: 8, MOVE: item.op.value}.get(item.op.does, 0)
+            sizes = [sizes_of(one) for one in items]
+            chosen = [one[0] for one in sizes]
+            slack = room - sum(chosen) - (6 if number in self._refills else 0)
+            for i in self._rng.permutation(len(items)):
+                fits = [one for one in sizes[i] if one - chosen[i] <= slack]
+                if fits:
+                    slack -= fits[-1] - chosen[i]
+                    chosen[i] = fits[-1]
+            text = ["    mov (%rsi), %edi", "    add $4, %rsi"] if number in self._refills else []
+            for item, size in zip(items, chosen, strict=True):
+                text += self._encoder.write(item, size)
+            found[number] = text, sum(chosen) + (6 if number in self._refills else 0)
+        return found
+
+    def _is_far(self, number: int) -> bool:
+        block = self._blocks[number]
+        return (
+            block.target >= 0 and abs(self._blocks[block.target].at - block.at - block.bytes) > 120
+        )
+
+    def _end_bytes(self, number: int, is_long: bool) -> int:
+        block = self._blocks[number]
+        if number in self._exits:
+            return 5
+        match block.ends:
+            case "branch":
+                return 2 + (6 if is_long and self._is_taken(number) else 2)
+            case "jmp":
+                return 5 if is_long else 2
+            case "call":
+                return 5
+            case "ret":
+                return 1
+            case "call_indirect" | "jmp_indirect":
+                return 7 if self._varies(number) else 6
+        return 0
+
+    def _is_taken(self, number: int) -> bool:
+        """At least at times."""
+        block = self._blocks[number]
+        return (
+            block.target >= 0 and block.target != block.next and block.target in self._next[number]
+        )
+
+    def _place(
+        self, order: list[int], bodies: dict[int, tuple[list[str], int]], long: set[int]
+    ) -> dict[int, int]:
+        places, now = {}, 0
+        for k, number in enumerate(order):
+            block = self._blocks[number]
+            before = self._blocks[order[k - 1]] if k else None
+            if before is None or before.next != number:
+                now = max(now, block.at)
+            places[number] = now
+            now += bodies[number][1] + self._end_bytes(number, number in long)
+            if self._needs_jump(order, k):
+                now += 5
+        return places
+
+    def _needs_jump(self, order: list[int], k: int) -> bool:
+        """To what follows in the original, but not here."""
+        number = order[k]
+        after = self._blocks[number].next
+        goes_on = self._blocks[number].ends in ("fall", "branch", "call", "call_indirect")
+        follows = after >= 0 and after in self._weights and goes_on
+        return (
+            follows
+            and number not in self._exits
+            and (k + 1 == len(order) or order[k + 1] != after)
+        )
+
+    def code(self) -> Code:
+        order = sorted(self._weights, key=lambda b: (self._blocks[b].at, b))
+        bodies = self._bodies(order)
+        long: set[int] = set()
+        while True:
+            places = self._place(order, bodies, long)
+            more = {b for b in order if b not in long and self._blocks[b].target in places and abs(
+                places[self._blocks[b].target] - places[b] - bodies[b][1]) > 110}  # fmt: skip
+            if not more:
+                break
+            long |= more
+        out = [
+            '    .section .text.paths, "ax", @progbits',
+            f"    .balign {16 * PAGE}",
+            "    .globl gnc_paths",
+            "gnc_paths:",
+        ]
+        for k, number in enumerate(order):
+            if k == 0 or self._blocks[order[k - 1]].next != number:
+                out.append(f"    .org {places[number]}")
+            out.append(f".Lb{number}:")
+            out += bodies[number][0] + self._end(number, number in long)
+            if self._needs_jump(order, k):
+                out.append(f"    {_FORCED}jmp .Lb{self._blocks[number].next}")
+        out += self._entries()
+        return Code("\n".join(out) + "\n", self._memory(), LINE * self._lines + 16 * PAGE,
+                    sorted({one.edge for one in self._paths}))  # fmt: skip
+
+    def _end(self, number: int, is_long: bool) -> list[str]:
+        block = self._blocks[number]
+        if number in self._exits:
+            return [f"    {_FORCED}jmp gnc_leave"]
+        to = f"{_FORCED if is_long else ''}"
+        match block.ends:
+            case "branch" if self._varies(number):
+                return ["    add %edi, %edi", f"    {to}jc .Lb{block.target}"]
+            case "branch" if self._is_taken(number):
+                return ["    cmp %ebx, %ebx", f"    {to}je .Lb{block.target}"]
+            case "branch":
+                return ["1:", "    cmp %ebx, %ebx", "    jne 1b"]
+            case "jmp":
+                return [f"    {to}jmp .Lb{block.target}"]
+            case "call":
+                return [f"    call .Lb{block.target}"]
+            case "ret":
+                return ["    ret"]
+            case "call_indirect" | "jmp_indirect":
+                name = block.ends.removesuffix("_indirect")
+                if self._varies(number):
+                    return ["    add $8, %rsi", f"    {name} *-8(%rsi)"]
+                return [f"    {name} *.Lt{number}(%rip)"]
+        return []
+
+    def _slot(self, ring: int) -> int:
+        """Of its pointer, from rbx."""
+        return (
+            8 * ring - _SLOTS
+            if ring < NEAR_SLOTS
+            else LINE * self._more_slots + 8 * (ring - NEAR_SLOTS) - BASE
+        )
+
+    # --- data and entries
+    # ---------------------------------------------------------------------------
+
+    def _entries(self) -> list[str]:
+        out = ['    .section .data.rel.ro, "aw", @progbits', "    .balign 64"]
+        for number in sorted(self._weights):
+            if self._blocks[number].ends.endswith("_indirect") and not self._varies(number):
+                to = next(iter(self._next[number]), None)
+                out.append(f".Lt{number}: .quad {'gnc_leave' if to is None else f'.Lb{to}'}")
+        records: dict[str, int] = {}
+        tables: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        groups = {edge: self._groups(edge) for edge in sorted({one.edge for one in self._paths})}
+        for i, path in enumerate(self._paths):
+            mine = groups[path.edge]
+            begins = next(k for k, one in enumerate(mine) if i in one.paths)
+            way = [f"    .quad .Lg{path.edge}_{begins}"] if len(mine) > 1 else []
+            text = "\n".join([*way, *self._stream(path.blocks)])
+            same = records.setdefault(f"{path.edge}\n{text}", i)
+            tables[path.edge][path.kind].append(i)
+            if same == i:
+                out += ["    .balign 8", f".Lp{i}:", text]
+            else:
+                out.append(f"    .set .Lp{i}, .Lp{same}")
+        for edge, by_kind in tables.items():
+            everything = [i for mine in by_kind.values() for i in mine]
+            out += ["    .balign 8", f".Le{edge}:"]
+            for kind in range(self._kinds if len(by_kind) > 1 else 1):
+                rows = self._table(by_kind.get(kind, everything))
+                out.append(f"    .quad {', '.join(f'.Lp{i}' for i in rows)}")
+        out += ["    .text", "    .balign 64"]
+        for edge, mine in groups.items():
+            name = f"gnc_edge_{edge}"
+            out += [f"    .globl {name}", f"    .type {name}, @function", f"{name}:",
+                    "    push %rbx", "    push %rbp", "    push %r12",
+                    f"    lea .Le{edge}(%rip), %rax",
+                    f"    {'shl $6, %edi' if len(tables[edge]) > 1 else 'xor %edi, %edi'}",
+                    "    call gnc_draw", f"    mov %rsp, {_SAVED}(%rbx)"]  # fmt: skip
+            if len(mine) > 1:
+                out += ["    add $8, %rsi", "    jmp *-8(%rsi)"]
+            for k, group in enumerate(mine):
+                out += [
+                    f".Lg{edge}_{k}:",
+                    f"    lea {self._stack_at - group.depth - BASE}(%rbx), %rsp",
+                ]
+                for place, to in sorted(group.returns.items()):
+                    out += [f"    lea .Lb{to}(%rip), %rdx", f"    mov %rdx, {place}(%rsp)"]
+                out += [
+                    "    mov (%rsi), %edi",
+                    "    add $4, %rsi",
+                    f"    {_FORCED}jmp .Lb{group.entry}",
+                ]
+        out.append(_RUN)
+        return out
+
+    def _groups(self, edge: int) -> list[_Group]:
+        """Paths that begin in the same block, with the same callers in the stack."""
+        found: list[_Group] = []
+        for i, path in enumerate(self._paths):
+            if path.edge != edge:
+                continue
+            mine = dict(path.returns)
+            for group in found:
+                if (group.entry, group.depth) == (path.blocks[0], path.depth) and all(
+                    group.returns.get(place, to) == to for place, to in mine.items()
+                ):
+                    group.returns |= mine
+                    group.paths.add(i)
+                    break
+            else:
+                found.append(_Group(path.blocks[0], path.depth, mine, {i}))
+        return found
+
+    def _table(self, paths: list[int]) -> list[int]:
+        """Paths as often as their weights say."""
+        shares = np.array([self._paths[i].weight for i in paths])
+        ends = np.round(np.cumsum(shares) / shares.sum() * _TABLE).astype(int)
+        return [paths[int(np.searchsorted(ends, k, side="right"))] for k in range(_TABLE)]
+
+    def _stream(self, blocks: list[int]) -> list[str]:
+        """What the path takes its turns from, in the order in which it does."""
+        words: list[list[int]] = [[]]
+        items: list[int | list[int]] = [words[0]]
+        for k, number in enumerate(blocks):
+            if number in self._refills:
+                words.append([])
+                items.append(words[-1])
+            if k + 1 < len(blocks) and self._varies(number):
+                if self._blocks[number].ends == "branch":
+                    words[-1].append(int(blocks[k + 1] == self._blocks[number].target))
+                else:
+                    items.append(blocks[k + 1])
+        return [
+            f"    .long {sum(bit << _BITS - 1 - i for i, bit in enumerate(one))}"
+            if isinstance(one, list) else f"    .quad .Lb{one}" for one in items
+        ]  # fmt: skip
+
+    def _memory(self) -> str:
+        rings = ", ".join(
+            f"{{{self._slot(i) + BASE}, {at}, {lines}}}"
+            for i, (at, lines) in enumerate(self._rings)
+        )
+        return _MEMORY.replace("@RINGS@", rings or "{0, 0, 0}").replace(
+            "@COUNT@", str(len(self._rings))
+        )
+
+
+_RUN = f"""
+    .balign 64
+gnc_draw:
+    mov gnc_memory@gottpoff(%rip), %rcx
+    mov %fs:(%rcx), %rbx
+    imul $0x27bb2ee7, {_RANDOM}(%rbx), %rcx
+    add $0x3779b97f, %rcx
+    mov %rcx, {_RANDOM}(%rbx)
+    ror $37, %rcx
+    and ${_TABLE - 1}, %ecx
+    add %edi, %ecx
+    mov (%rax,%rcx,8), %rsi
+    ret
+gnc_leave:
+    mov {_SAVED}(%rbx), %rsp
+    pop %r12
+    pop %rbp
+    pop %rbx
+    ret
+    .section .note.GNU-stack, "", @progbits
+"""
+
+_MEMORY = """#include <stddef.h>
+#include <stdint.h>
+
+_Thread_local unsigned char *gnc_memory;
+
+static const struct {
+    uint32_t slot, at, lines;
+} rings[] = {@RINGS@};
+
+/* Rings in an order that no prefetcher follows. */
+void gnc_edges_begin(void *memory) {
+    unsigned char *base = (unsigned char *)(((uintptr_t)memory + 0xffff) & ~(uintptr_t)0xffff);
+    gnc_memory = base + 128;
+    ((uint64_t *)gnc_memory)[1] = 0x9e3779b97f4a7c15u;
+    for (size_t r = 0; r < @COUNT@; ++r) {
+        uint32_t n = rings[r].lines, step = n * 5 / 13 | 1;
+        for (;; step += 2) {
+            uint32_t a = n, b = step;
+            while (b) {
+                uint32_t t = a % b;
+                a = b;
+                b = t;
+            }
+            if (a == 1) break;
+        }
+        unsigned char *ring = base + 64 * (size_t)rings[r].at;
+        for (uint32_t i = 0; i < n; ++i)
+            *(void **)(ring + 64 * (size_t)i) = ring + 64 * (size_t)((i + step) % n);
+        *(void **)(base + rings[r].slot) = ring;
+    }
+}
+"""
+
+
+class _LineStack:
+    """Lines of data in the order in which they were touched last."""
+
+    def __init__(self) -> None:
+        self.lines: list[int] = []
+
+    def visit(self, line: int) -> None:
+        if line in self.lines:
+            self.lines.remove(line)
+        self.lines.append(line)
+
+    def at(self, depth: int) -> int | None:
+        return self.lines[-1 - depth] if depth < len(self.lines) else None
+
+
+def _extent(block: Block, low: int, high: int, pointer: int) -> tuple[int, int, int]:
+    begin = pointer
+    for op in block.ops:
+        if op.place == STACK and op.does not in (PUSH, POP, MOVE):
+            low, high = min(low, begin + op.value), max(high, begin + op.value)
+        pointer += {PUSH: -8, POP: 8, MOVE: op.value}.get(op.does, 0)
+        low = min(low, pointer)
+    pointer += {"call": -8, "call_indirect": -8, "ret": 8}.get(block.ends, 0)
+    return min(low, pointer), max(high, pointer), pointer
+
+
+def _round_up(value: int) -> int:
+    return -(-value // PAGE) * PAGE

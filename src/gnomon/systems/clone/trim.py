@@ -1,0 +1,121 @@
+"""Leaving out calls from paths, in exchange for what the clone's runtime executes itself.
+
+A clone reads, parses and answers requests, as the original did: both together would be too much,
+in instructions and in lines of code and data. A call with all that it leads to is such a piece
+of work, so calls are left out until as many instructions are gone from each edge as the runtime
+adds to it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from gnomon.systems.clone.skeleton import LINE, Block, Op, Path, Skeleton
+
+#: A call may exceed what is left to be taken off an edge by this share of it.
+_OVER = 0.1
+#: Instructions of one execution: less is not worth a cut.
+_LEAST = 12.0
+
+
+def trim(skeleton: Skeleton, excess: Mapping[int, float]) -> Skeleton:
+    """Without about so many instructions of one execution of each edge."""
+    blocks, paths = list(skeleton.blocks), list(skeleton.paths)
+    rate = defaultdict[int, float](float)
+    for path in paths:
+        rate[path.edge] += path.weight
+    left = {edge: more * rate[edge] for edge, more in excess.items() if more > 0 and edge in rate}
+    while left:
+        cost, lines, barred = _costs(blocks, paths)
+        found = max(
+            (call for call, by_edge in cost.items()
+             if call not in barred and _fits(by_edge, left, rate)),
+            key=lambda call: (lines[call], call), default=None,
+        )  # fmt: skip
+        if found is None:
+            break
+        for edge, gone in cost[found].items():
+            if edge in left:
+                left[edge] -= gone
+        paths = [_without(path, found, blocks) for path in paths]
+        old = blocks[found]
+        blocks[found] = msgspec.structs.replace(old, ends="fall", target=-1, ops=[*old.ops, Op(0)])
+    return msgspec.structs.replace(skeleton, blocks=blocks, paths=paths)
+
+
+def _fits(
+    by_edge: Mapping[int, float], left: Mapping[int, float], rate: Mapping[int, float]
+) -> bool:
+    """It takes off enough, and nowhere too much."""
+    total = sum(by_edge.values())
+    over = sum(max(gone - left.get(edge, 0.0), 0.0) for edge, gone in by_edge.items())
+    return over <= _OVER * total and any(
+        gone >= _LEAST * rate[edge] for edge, gone in by_edge.items()
+    )
+
+
+def _length(block: Block) -> int:
+    return len(block.ops) + (block.ends != "fall")
+
+
+def _matches(path: Path, blocks: list[Block]) -> dict[int, int]:
+    """For each call of a path, by its place: the place of its return, or -1 if it has none."""
+    found, open_calls = {}, []
+    for i, number in enumerate(path.blocks):
+        ends = blocks[number].ends
+        if ends in ("call", "call_indirect"):
+            open_calls.append(i)
+            found[i] = -1
+        elif ends == "ret" and open_calls:
+            call = open_calls.pop()
+            follows = path.blocks[i + 1] if i + 1 < len(path.blocks) else -1
+            if follows == blocks[path.blocks[call]].next:
+                found[call] = i
+    return found
+
+
+def _costs(
+    blocks: list[Block], paths: list[Path]
+) -> tuple[dict[int, dict[int, float]], dict[int, float], set[int]]:
+    """Of each direct call, with what it leads to: instructions per request by edge, and lines of
+    code.
+
+    Lines are those that nothing else on the path touches. Last, the calls that have to stay.
+    """
+    cost: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    lines = defaultdict[int, float](float)
+    barred = set()
+    for path in paths:
+        ends = [0]
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for i, number in enumerate(path.blocks):
+            block = blocks[number]
+            ends.append(ends[-1] + _length(block))
+            for line in range(block.at // LINE, (block.at + block.bytes - 1) // LINE + 1):
+                first.setdefault(line, i)
+                last[line] = i
+        begins, stops = np.array(list(first.values())), np.array([last[line] for line in first])
+        for call, back in _matches(path, blocks).items():
+            number = path.blocks[call]
+            if back < 0 or blocks[number].ends != "call":
+                barred.add(number)
+            else:
+                cost[number][path.edge] += path.weight * (ends[back + 1] - ends[call + 1])
+                lines[number] += path.weight * int(((begins > call) & (stops <= back)).sum())
+    return cost, lines, barred
+
+
+def _without(path: Path, call: int, blocks: list[Block]) -> Path:
+    if call not in path.blocks:
+        return path
+    back = _matches(path, blocks)
+    kept, i = [], 0
+    while i < len(path.blocks):
+        kept.append(path.blocks[i])
+        i = back[i] + 1 if path.blocks[i] == call else i + 1
+    return msgspec.structs.replace(path, blocks=kept)

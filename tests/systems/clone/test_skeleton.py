@@ -1,0 +1,331 @@
+"""Skeletons of recordings made by hand, and what is trimmed off them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnomon.systems.clone.recording import (
+    BLOCK,
+    STORE,
+    Branches,
+    Recording,
+    Sample,
+    bucket_of,
+)  # fmt: skip
+from gnomon.systems.clone.skeleton import (
+    AWAY,
+    CLOSE,
+    CONSTANT,
+    FILLER,
+    LOAD,
+    MOVE,
+    PAGE,
+    POP,
+    PUSH,
+    REPEAT,
+    SAVE,
+    STACK,
+    Block,
+    Chosen,
+    Op,
+    Path,
+    Skeleton,
+    make_skeleton,
+)  # fmt: skip
+from gnomon.systems.clone.trim import trim
+from tests.systems.clone import programs
+
+#: Address and bytes. A calls B, loops, and returns to its caller, which clears memory and enters the kernel.
+A, LOOP, BACK, CLEAR, ENTER, B = 0x401000, 0x401009, 0x401014, 0x402100, 0x402102, 0x415040
+CODE = {
+    A: "53" "4889fb" "e800000000",  # push rbx; mov rbx, rdi; call B
+    LOOP: "ffc9" "488b0500000000" "75f5",  # dec ecx; mov rax, [rip]; jnz LOOP
+    BACK: "5b" "c3",  # pop rbx; ret
+    CLEAR: "f3aa",  # rep stosb
+    ENTER: "90" "0f05",  # nop; syscall
+    B: "4883ec18" "4889442408" "4883c418" "c3",  # sub rsp, 24; mov [rsp+8], rax; add rsp, 24; ret
+}  # fmt: skip
+TOP, GLOBAL, HEAP = 0x7FFFF000, 0x600040, 0x500000
+
+
+def codes():
+    found = {at: bytearray.fromhex(text) for at, text in CODE.items()}
+    found[A][5:9] = (B - (A + 9)).to_bytes(4, "little")
+    return {at: bytes(code) for at, code in found.items()}
+
+
+def recording(blocks, samples):
+    rows, code = [], b""
+    for at, mine in blocks.items() if isinstance(blocks, dict) else blocks:
+        rows.append((at, len(mine), 1, len(code)))
+        code += mine
+    none = np.zeros(0, np.int64)
+    return Recording(
+        (), none.reshape(-1, 6), 0, Branches(none, none, none), (), np.array(rows, np.int64), code,
+        np.full(len(rows), 9), tuple(samples), (),
+    )  # fmt: skip
+
+
+def access(instruction, address, *, stores=False, bucket=0):
+    return address // 8 | bucket << 45 | instruction << 52 | (STORE if stores else 0)
+
+
+def execution(loops, clears, sp=TOP, bucket=0, thread=0):
+    """One way through the functions; the stack pointer is `sp` when it begins."""
+    number = {at: i for i, at in enumerate(CODE)}
+
+    def enter(at):
+        return BLOCK | number[at]
+
+    entries = [enter(A), access(0, sp - 8, stores=True), access(2, sp - 16, stores=True),
+               enter(B), access(1, sp - 32, stores=True), access(3, sp - 16)]  # fmt: skip
+    for _ in range(loops):
+        entries += [enter(LOOP), access(1, GLOBAL, bucket=bucket)]
+    entries += [enter(BACK), access(0, sp - 8), access(1, sp)]
+    for i in range(clears):
+        entries += [enter(CLEAR), access(0, HEAP + i, stores=True)]
+    return Sample(0, thread, -1, [*entries, enter(ENTER)])
+
+
+def skeleton_of(*samples, weights=None, blocks=None):
+    mine = recording(blocks or codes(), samples)
+    weights = weights or [1.0] * len(samples)
+    return make_skeleton(
+        [
+            Chosen(one.edge, i, mine, one, w)
+            for i, (one, w) in enumerate(zip(samples, weights, strict=True))
+        ]
+    )
+
+
+@pytest.fixture
+def made():
+    return skeleton_of(execution(3, 10), execution(1, 20, sp=TOP - 64))
+
+
+def test_paths_are_the_blocks_that_were_executed(made):
+    assert [one.at % PAGE for one in made.blocks] == [one % PAGE for one in sorted(CODE)]
+    assert [one.bytes for one in made.blocks] == [len(codes()[at]) for at in sorted(CODE)]
+    assert [one.blocks for one in made.paths] == [[0, 5, 1, 1, 1, 2, 3, 4], [0, 5, 1, 2, 3, 4]]
+    assert [one.kind for one in made.paths] == [0, 1]
+    assert made.left_out == 0
+    programs.check_returns(made)
+
+
+def test_ends_targets_and_what_comes_next(made):
+    assert [(one.ends, one.target, one.next) for one in made.blocks] == [
+        ("call", 5, 1), ("branch", 1, 2), ("ret", -1, -1), ("fall", -1, 4), ("fall", -1, -1), ("ret", -1, -1),
+    ]  # fmt: skip
+
+
+def test_pages_keep_their_colours(made):
+    assert [one.at // PAGE for one in made.blocks] == [
+        1,
+        1,
+        1,
+        2,
+        2,
+        5,
+    ]  # of 0x401, 0x402 and 0x415
+
+
+def test_a_return_without_a_call_has_its_place_in_the_stack(made):
+    assert [one.returns for one in made.paths] == [[(0, 3)], [(0, 3)]]
+    assert [one.depth for one in made.paths] == [0, 64]
+
+
+def test_operations_and_their_places(made):
+    first, loop, back, clear, enter, called = (one.ops for one in made.blocks)
+    assert [one.does for one in first] == [PUSH, FILLER]
+    assert [one.does for one in back] == [POP]
+    assert [one.does for one in enter] == [FILLER, FILLER]
+    assert clear == [Op(REPEAT, CLOSE, 15)]
+    # The store is 16 below the stack pointer at the begin of its block.
+    assert called == [Op(MOVE, STACK, -24), Op(SAVE, STACK, -16), Op(MOVE, STACK, 24)]
+    assert loop[0].does == FILLER
+    assert (loop[1].does, loop[1].place) == (LOAD, CONSTANT)
+    assert made.lines[loop[1].value] % 1024 == GLOBAL // 64 % 1024  # within 16 pages
+
+
+def test_loads_of_many_lines_go_as_far_as_they_did():
+    number = list(CODE).index(LOOP)
+    far, near = bucket_of(1000), 0
+    moved = []
+    for i in range(20):
+        sample = execution(5, 4)
+        entries, seen = [], 0
+        for entry in sample.entries:
+            if not entry & BLOCK and entry >> 52 & 0x3FF == 1 and entries[-1] == BLOCK | number:
+                entry = access(1, GLOBAL + 64 * (37 * i + seen), bucket=far)
+                seen += 1
+            entries.append(entry)
+        moved.append(msgspec.structs.replace(sample, entries=entries))
+    op = skeleton_of(*moved).blocks[1].ops[1]
+    assert op == Op(LOAD, AWAY, far)
+    assert far > near
+
+
+def test_a_store_to_the_callers_frame_is_kept_off_the_return_address():
+    blocks = codes()
+    blocks[B] = bytes.fromhex(
+        "4883ec1848894424184883c418c3"
+    )  # stores to [rsp+24]: it is the return address
+    sample = execution(1, 4)
+    entries = [access(1, TOP - 16, stores=True) if one == access(1, TOP - 32, stores=True) else one
+               for one in sample.entries]  # fmt: skip
+    made = skeleton_of(msgspec.structs.replace(sample, entries=entries), blocks=blocks)
+    assert made.blocks[5].ops[1] == Op(SAVE, CLOSE)
+
+
+#: push rbx; pop rbx; push rbx; pop rbx; syscall; the second half may be entered for itself.
+TWICE = {0x1000: bytes.fromhex("535b535b0f05"), 0x1002: bytes.fromhex("535b0f05")}
+
+
+def pushes(number, count):
+    return [one for i in range(count) for one in (
+        access(number + 2 * i, TOP - 8, stores=True), access(number + 2 * i + 1, TOP - 8))]  # fmt: skip
+
+
+def test_code_that_is_entered_in_the_middle_is_cut_there():
+    whole = Sample(0, 0, -1, [BLOCK | 0, *pushes(0, 2)])
+    made = skeleton_of(whole, Sample(0, 0, -1, [BLOCK | 1, *pushes(0, 1)]), blocks=TWICE)
+    assert [(one.bytes, one.ends, one.next) for one in made.blocks] == [
+        (2, "fall", 1),
+        (4, "fall", -1),
+    ]
+    assert [one.blocks for one in made.paths] == [[0, 1], [1]]
+    assert [[op.does for op in one.ops] for one in made.blocks] == [
+        [PUSH, POP],
+        [PUSH, POP, FILLER],
+    ]
+
+
+def test_a_path_that_never_touches_the_stack_is_left_out_or_begins_in_it():
+    """Where its stack pointer is cannot be known: it must not be taken for 0."""
+    blocks = TWICE | {0x2000: bytes.fromhex("900f05")}
+    whole = Sample(0, 0, -1, [BLOCK | 0, *pushes(0, 2)])
+    made = skeleton_of(whole, Sample(0, 0, -1, [BLOCK | 2]), blocks=blocks)
+    assert all(0 <= one.depth <= PAGE for one in made.paths)
+
+
+def test_a_path_that_only_returns_knows_its_stack_pointer():
+    blocks = TWICE | {0x3000: bytes.fromhex("c3"), 0x4000: bytes.fromhex("900f05")}
+    whole = Sample(0, 0, -1, [BLOCK | 0, *pushes(0, 2)])
+    back = Sample(0, 0, -1, [BLOCK | 2, access(0, TOP - 24), BLOCK | 3])
+    made = skeleton_of(whole, back, blocks=blocks)
+    assert [(one.depth, one.returns) for one in made.paths] == [(0, []), (24, [(0, 2)])]
+
+
+def test_a_path_that_jumps_where_no_jump_goes_is_left_out():
+    broken = execution(1, 4)
+    at = broken.entries.index(BLOCK | list(CODE).index(LOOP))
+    signal = msgspec.structs.replace(
+        broken, entries=[*broken.entries[:at], BLOCK | 5, *broken.entries[at:]]
+    )
+    made = skeleton_of(execution(1, 4), signal)
+    assert len(made.paths) == 1
+    assert made.left_out == 0.5
+
+
+def test_an_instruction_across_two_pages_counts_once():
+    """The emulator begins with it, finds the second page missing, and begins anew."""
+    blocks = [
+        (0x1FFD, bytes.fromhex("535b")),
+        (0x1FFF, bytes.fromhex("48")),
+        (0x1FFF, bytes.fromhex("488d43080f05")),
+    ]
+    twice = Sample(0, 0, -1, [BLOCK | 0, *pushes(0, 1), BLOCK | 1, BLOCK | 2])
+    made = skeleton_of(twice, blocks=blocks)
+    assert made.paths[0].blocks == [0, 1]
+    assert [len(one.ops) for one in made.blocks] == [2, 2]
+
+
+def test_processes_with_other_code_at_the_same_place_are_kept_apart():
+    def one(code):
+        return recording(
+            {0x1000: bytes.fromhex(code)}, [Sample(0, 0, -1, [BLOCK | 0, *pushes(0, 1)])]
+        )
+
+    different = [one("535b0f05"), one("535b900f05"), one("535b0f05")]
+    made = make_skeleton([Chosen(0, 0, mine, mine.samples[0], 1.0) for mine in different])
+    assert [len(b.ops) for b in made.blocks] == [3, 4]
+    assert [p.blocks for p in made.paths] == [[0], [1], [0]]
+    assert made.blocks[1].at >= made.blocks[0].at + made.blocks[0].bytes
+
+
+# --- trimming ------------------------------------------------------------------------------------
+
+
+def length(skeleton, edge):
+    """Instructions of one execution."""
+    paths = [one for one in skeleton.paths if one.edge == edge]
+    total = sum(one.weight * sum(len(skeleton.blocks[b].ops) + (skeleton.blocks[b].ends != "fall")
+                                 for b in one.blocks) for one in paths)  # fmt: skip
+    return total / sum(one.weight for one in paths)
+
+
+def caller(callees):
+    """A block that calls each of some functions in turn, given by how many instructions they have."""
+    first = len(callees) + 1
+    blocks = [
+        Block(100 * i, 10, [Op(FILLER)] * 4, "call", first + i, i + 1) for i in range(len(callees))
+    ]
+    blocks.append(Block(100 * len(callees), 10, [Op(FILLER)] * 4, "fall"))
+    blocks += [
+        Block(4096 * (i + 1), 4 * size, [Op(FILLER)] * (size - 1), "ret")
+        for i, size in enumerate(callees)
+    ]
+    way = [b for i in range(len(callees)) for b in (i, first + i)]
+    return Skeleton(blocks, [Path(0, 0, 2.0, 0, [*way, len(callees)], [])], [])
+
+
+@pytest.mark.parametrize(("excess", "gone"), [(0, 0), (50, 48), (130, 130), (1000, 258), (8, 0)])
+def test_calls_are_left_out_up_to_what_is_asked(excess, gone):
+    whole = caller([20, 30, 80, 130])
+    less = trim(whole, {0: excess})
+    # A call that is left out leaves an instruction in its place: as many are gone as its function had.
+    assert length(whole, 0) - length(less, 0) == pytest.approx(
+        gone, abs=0.15 * max(gone, excess) if excess < 999 else 2
+    )
+    programs.check_returns(less)
+    assert len(less.paths) == len(whole.paths)
+
+
+def test_edges_without_excess_keep_their_calls():
+    whole = caller([40, 60])
+    whole.paths.append(msgspec.structs.replace(whole.paths[0], edge=1))
+    assert trim(whole, {0: 50.0}).paths == whole.paths  # both edges would lose the call
+    assert trim(whole, {0: 50.0, 1: 50.0}).paths != whole.paths
+    assert trim(whole, {7: 50.0}).paths == whole.paths
+
+
+def test_a_call_whose_return_is_not_seen_stays():
+    whole = caller([100])
+    whole.paths[0].blocks = [0, 2]
+    whole.blocks[2].ends = "fall"
+    assert trim(whole, {0: 90.0}).paths == whole.paths
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**31), st.floats(0, 400))
+def test_prop_what_is_trimmed_still_returns(seed, excess):
+    whole = programs.make_program(np.random.default_rng(seed))
+    less = trim(whole, {0: excess, 1: excess / 3})
+    programs.check_returns(less)
+    for edge, most in ((0, excess), (1, excess / 3)):
+        gone = length(whole, edge) - length(less, edge)
+        assert gone >= -1e-6
+        assert gone <= 1.2 * most + 1e-6 or gone <= 0.25 * length(whole, edge)
+    for before, after in zip(whole.paths, less.paths, strict=True):
+        assert (before.edge, before.weight, before.returns) == (
+            after.edge,
+            after.weight,
+            after.returns,
+        )
+        assert not Counter(after.blocks) - Counter(before.blocks)
