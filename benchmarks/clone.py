@@ -17,7 +17,9 @@ import time
 from pathlib import Path
 
 PORT = 7101
-REDIS_LOAD = "redis-benchmark -p {port} -t set,get -n {requests} -r 1000 -d 256 -c {connections} -q"
+REDIS_LOAD = (
+    "redis-benchmark -p {port} -t set,get -n {requests} -r 1000 -d 256 -c {connections} -q"
+)
 WRK = "wrk -t1 -c{connections} -d{seconds}s --latency http://127.0.0.1:{port}/index.html"
 
 
@@ -36,7 +38,9 @@ http {{ access_log {folder}/access.log; keepalive_requests 1000000;
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("service", nargs="?", default="redis", choices=["redis", "memcached", "nginx"])
+    parser.add_argument(
+        "service", nargs="?", default="redis", choices=["redis", "memcached", "nginx"]
+    )
     parser.add_argument("--runs", type=int, default=5)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -51,7 +55,16 @@ def main() -> None:
         print(f"profile, bundle and project: {time.monotonic() - began:.0f} s")
         tuning = ["--load", load.replace(str(PORT), "{port}")]
         subprocess.run([*gnomon, "clone", "tune", clone, "--against", bundle, *tuning], check=True)
-        validate = [*gnomon, "clone", "validate", clone, "--original", original, "--runs", str(given.runs)]
+        validate = [
+            *gnomon,
+            "clone",
+            "validate",
+            clone,
+            "--original",
+            original,
+            "--runs",
+            str(given.runs),
+        ]
         done = subprocess.run([*validate, *(["--load", later] if later else [])], check=False)
     sys.exit(done.returncode)
 
@@ -67,11 +80,18 @@ def of(service: str, folder: Path) -> tuple[list[str], str, str, str]:
         from gnomon.systems.clone.traffic import RequestClass, Traffic
 
         classes = (RequestClass(0.9, "get", 30, 1080), RequestClass(0.1, "set", 1070, 8))
-        program = build_load(Traffic("memcached", classes, keys=1000, connections=16), folder / "load")
+        program = build_load(
+            Traffic("memcached", classes, keys=1000, connections=16), folder / "load"
+        )
         options = "-l 127.0.0.1 -U 0 -u nobody -t 2"
         load = f"{program} --port {PORT} --connections 16 --requests 6000 --fill no"
         later = f"{program} --port {{port}} --connections {{connections}} --requests {{requests}} --json"
-        return ["memcached", "-p", str(PORT), *options.split()], f"memcached -p {{port}} {options}", load, later
+        return (
+            ["memcached", "-p", str(PORT), *options.split()],
+            f"memcached -p {{port}} {options}",
+            load,
+            later,
+        )
     load = WRK.format(port=PORT, connections=16, seconds=2)
     return nginx(folder, PORT), " ".join(nginx(folder, PORT + 1)), load, WRK
 

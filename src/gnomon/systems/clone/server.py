@@ -135,9 +135,7 @@ def infer_server(recordings: Sequence[Recording]) -> Server:
     ]
     covered = sum(count for _, count in kept) / requests
     scripts = tuple(
-        Script(
-            count / requests / covered, found.sized(key), _often(found.replies[key])
-        )
+        Script(count / requests / covered, found.sized(key), _often(found.replies[key]))
         for key, count in kept
     )
     accepting = [
