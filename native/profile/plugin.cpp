@@ -80,8 +80,8 @@ struct Numbers {
     const char* target;
     std::vector<std::int64_t> clocks;  // enter no kernel natively: no system calls to us
     std::vector<std::int64_t> accepts, opens, events, closes;
-    std::vector<std::int64_t> of_descriptor;  // their first argument is one
-    std::vector<std::int64_t> in_vain;        // a result of 0 or an error means that there was nothing
+    std::vector<std::int64_t> of_descriptor;             // their first argument is one
+    std::vector<std::int64_t> in_vain;                   // a result of 0 or an error means that there was nothing
     std::vector<std::int64_t> reads, vectors, messages;  // into a buffer; through an iovec, also one in a msghdr
 };
 const std::vector<Numbers> machines{
@@ -317,7 +317,8 @@ void on_call(qemu_plugin_id_t, unsigned, std::int64_t number, std::uint64_t a, s
     log.before = -1;
 }
 
-/// What a read has put at the begin of its buffer. The emulator maps the program's memory where the program believes it is.
+/// What a read has put at the begin of its buffer. The emulator maps the program's memory where the program believes it
+/// is.
 void note_head(ThreadLog& log, std::int64_t number, std::int64_t result) {
     Profile& all = profile();
     if (result <= 0 || log.key >> kind_shift != connection || !is_one_of(all.numbers->reads, number)) return;
@@ -449,7 +450,8 @@ void on_exit(qemu_plugin_id_t, void*) {
     write_array(file, "code", all.code.data(), all.code.size());
     write_edges(file, all);
     write_array(file, "call", reinterpret_cast<const std::int64_t*>(all.calls.data()), 6 * all.calls.size());
-    write_array(file, "head", reinterpret_cast<const unsigned char*>(all.heads.data()), sizeof(Head) * all.heads.size());
+    write_array(file, "head", reinterpret_cast<const unsigned char*>(all.heads.data()),
+                sizeof(Head) * all.heads.size());
     write_samples(file, all);
     const std::int64_t left_out = static_cast<std::int64_t>(all.calls_left_out);
     write_array(file, "left_out", &left_out, 1);
