@@ -581,7 +581,8 @@ void gnc_edges_begin(void *memory) {
     unsigned char *base = (unsigned char *)(((uintptr_t)memory + 0xffff) & ~(uintptr_t)0xffff);
     gnc_memory = base + 128;
     ((uint64_t *)gnc_memory)[1] = 0x9e3779b97f4a7c15u;
-    for (size_t r = 0; r < @COUNT@; ++r) {
+    const size_t count = @COUNT@;
+    for (size_t r = 0; r < count; ++r) {
         uint32_t n = rings[r].lines, step = n * 5 / 13 | 1;
         for (;; step += 2) {
             uint32_t a = n, b = step;

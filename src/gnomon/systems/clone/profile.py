@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import shlex
@@ -27,6 +28,8 @@ _CPU = "max,-erms,-fsrm"
 _X86_64 = 62
 #: Seconds: until it listens, for the load, for the timers after the load.
 _START_S, _LOAD_S, _IDLE_S = 60.0, 600.0, 1.2
+
+_FOREGROUND = "keep it in the foreground, or look at it by gnomon clone profile --pid"
 
 Progress = Callable[[str], None]
 
@@ -87,10 +90,10 @@ def record(
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip
-        service, family = Service(child, folder / "log"), set[int]()
+        service, family = Service(child, folder / "log"), _Family(child.pid)
         try:
             progress("waiting for the service to listen")
-            _wait_for_listening(service, family)
+            _wait_for_listening(service)
             progress("warming up")
             _run_load(words, service)
             progress("recording")
@@ -100,7 +103,8 @@ def record(
                 time.sleep(_IDLE_S)  # timers run also while nobody asks
             seconds = time.monotonic() - began
         finally:
-            is_ended = _end(service, family)
+            is_ended = service.end()
+            family.end()
         if not is_ended:
             raise GnomonError("the service did not end on SIGTERM, and what was recorded is lost")
         found = [
@@ -144,14 +148,12 @@ def _recording(control: Path) -> Iterator[None]:
             page[0] = 0
 
 
-def _wait_for_listening(service: Service, family: set[int]) -> None:
-    """Until any of its processes listens; all that it starts meanwhile are noted."""
+def _wait_for_listening(service: Service) -> None:
+    """Until any of its processes listens."""
     until = time.monotonic() + _START_S
     while not service.ports():
-        family.update(service.processes())
         if not service.is_running and service.exit_code == 0:
-            raise InputError("the service went to the background", hint="keep it in the foreground"
-                             ", or look at it by gnomon clone profile --pid")  # fmt: skip
+            raise InputError("the service went to the background", hint=_FOREGROUND)
         if not service.is_running:
             raise GnomonError(f"the service has ended before it listened{service.last_words}")
         if time.monotonic() > until:
@@ -159,17 +161,33 @@ def _wait_for_listening(service: Service, family: set[int]) -> None:
                 f"the service does not listen after {_START_S:.0f} s{service.last_words}"
             )
         time.sleep(0.05)
-    family.update(service.processes())
 
 
-def _end(service: Service, family: set[int]) -> bool:
-    """Ends the service and what it has started, and nothing else."""
-    family.update(service.processes())
-    is_ended = service.end()
-    for pid in family - {service.pid}:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
-    return is_ended
+class _Family:
+    """Processes that a service leaves behind: they become children of this one, and are ended."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._before = pid, self._children()
+        _adopt(True)
+
+    def end(self) -> None:
+        left = self._children() - self._before - {self._pid}
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        for pid in left:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        _adopt(False)
+
+    def _children(self) -> set[int]:
+        text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+        return {int(one) for one in text.split()}
+
+
+def _adopt(is_on: bool) -> None:
+    """Whether orphans of our descendants become our children, by prctl(PR_SET_CHILD_SUBREAPER)."""
+    ctypes.CDLL(None).prctl(36, int(is_on), 0, 0, 0)
 
 
 def _run_load(words: Sequence[str], service: Service) -> None:
@@ -180,6 +198,9 @@ def _run_load(words: Sequence[str], service: Service) -> None:
             f"the load did not end in {_LOAD_S:.0f} s; the service is some 60 times slower here: "
             "let it send a few thousand requests"
         ) from None
+    if service.exit_code == 0:
+        raise InputError("the service went to the background, or has ended while the load ran",
+                         hint=_FOREGROUND)  # fmt: skip
     if not service.is_running:
         raise GnomonError(f"the service has ended while the load ran{service.last_words}")
     if done.returncode != 0:

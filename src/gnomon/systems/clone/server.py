@@ -198,8 +198,13 @@ class _Found:
     def add(self, calls: list[_Call]) -> None:
         turn: list[_Call] = []
         wait: _Call | None = None
+        is_blocking = not any(one.call in _WAITS for one in calls)
         for one in calls:
-            if one.call in _WAITS:
+            if is_blocking and _is_request(one):  # waits in the read itself
+                if wait is not None:
+                    self._turn(wait, turn)
+                wait, turn = one, [one]
+            elif one.call in _WAITS:
                 if wait is not None:
                     self._turn(wait, turn)
                 wait, turn = one, []

@@ -1,0 +1,76 @@
+"""Services that are hard to profile: each a profile, or one clear line, and nothing is left behind."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gnomon.errors import GnomonError
+from gnomon.systems.clone import write_project
+from gnomon.systems.clone.launch import free_port, launched
+from gnomon.systems.clone.profile import profile
+from gnomon.systems.clone.tune import build
+from tests.systems.clone.counted import need
+
+CLIENT = """import socket, sys
+one = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+for i in range(300):
+    one.sendall(b"question %04d" % i)
+    assert one.recv(100) == b"hello there\\n" or sys.argv[2:]
+"""
+
+
+@pytest.fixture(scope="module", params=["-static", "-dynamic"])
+def server(request, tmp_path_factory):
+    need("cc", "qemu-x86_64")
+    folder = tmp_path_factory.mktemp("server")
+    source = Path(__file__).parent / "models" / "services.c"
+    linking = ["-static"] if request.param == "-static" else []
+    subprocess.run(["cc", "-O1", *linking, source, "-o", folder / "server"], check=True)
+    (folder / "client.py").write_text(CLIENT)
+    return folder
+
+
+def profiled(folder, how):
+    port = free_port()
+    load = f"{sys.executable} {folder}/client.py {port}"
+    return profile([str(folder / "server"), str(port), how], load)
+
+
+def is_left(folder):
+    found = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    return any(bytes(folder / "server") in one for one in found)
+
+
+@pytest.mark.parametrize("how", ["blocks", "fork"])
+def test_a_server_that_waits_in_its_reads(server, how):
+    """A protocol that nobody knows; the clone answers the same client with as many bytes."""
+    bundle = profiled(server, how)
+    assert (bundle.protocol, bundle.server.wait) == ("raw", "blocking")
+    assert [step.label for step in bundle.server.scripts[0].steps] == [
+        "read:connection", "write:connection"]  # fmt: skip
+    assert 10 < bundle.instructions < 500
+    assert not is_left(server)
+    need("cmake")
+    write_project(bundle, server / f"clone-{how}")
+    port = free_port()
+    with launched([str(build(server / f"clone-{how}")), "--port", str(port)]) as clone:
+        clone.wait_until_listening(port)
+        client = [sys.executable, server / "client.py", str(port), "other bytes"]
+        subprocess.run(client, check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("deaf", "does not handle that signal"),
+        ("daemon", "background"),
+        ("replaces-itself", "replaced itself"),
+        ("dies", "has ended while the load ran"),
+    ],
+)
+def test_one_that_cannot_be_profiled(server, how, words):
+    with pytest.raises(GnomonError, match=words):
+        profiled(server, how)
+    assert not is_left(server)
