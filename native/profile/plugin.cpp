@@ -2,12 +2,14 @@
 //
 //     qemu-x86_64 -plugin libgnomon_profile.so,out=/tmp/x,control=/tmp/y PROGRAM ...
 //
-// The control file's first word is 1 while things are to be recorded. At the end each process writes OUT.PID: named
+// The control file's first word is 1 while things are to be recorded. When it is 2, or at the end, each process writes
+// OUT.PID: named
 // arrays. A thread logs the blocks and the memory accesses that it executes; at its next system call the log is folded
 // into the *edge* from the call before to this one. This separates the costs of a request, a wake-up, a timer and a
 // connection: they are on different edges. Of each edge some executions, drawn at random, are kept whole.
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -147,6 +149,7 @@ struct Profile {
     std::vector<std::uint64_t> repeats;  // of a block that is one repeated instruction
     ReuseStack code_lines{1 << 16}, data_lines;
     std::int32_t threads = 0;
+    bool is_written = false;
     const Numbers* numbers = nullptr;
     std::vector<std::uint8_t> kinds = std::vector<std::uint8_t>(most_descriptors);
 };
@@ -428,9 +431,11 @@ void write_samples(std::FILE* file, const Profile& all) {
     write_array(file, "sample", entries.data(), entries.size());
 }
 
-void on_exit(qemu_plugin_id_t, void*) {
+void write_once() {
     const Locked locked;
     Profile& all = profile();
+    if (all.is_written) return;
+    all.is_written = true;
     const std::string path = all.out + "." + std::to_string(getpid());
     std::FILE* file = std::fopen((path + ".part").c_str(), "wbe");
     if (file == nullptr) return;
@@ -460,9 +465,29 @@ void on_exit(qemu_plugin_id_t, void*) {
     if (is_whole) std::rename((path + ".part").c_str(), path.c_str());
 }
 
+void on_exit(qemu_plugin_id_t, void*) { write_once(); }
+
+/// Writes when the control file says so: a program that SIGTERM kills has no exit.
+void* watch(void*) {
+    while (profile().control->load(std::memory_order_relaxed) != 2) usleep(5000);
+    write_once();
+    return nullptr;
+}
+
+/// Signals are for the program's own threads.
+void start_watch() {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_t thread;
+    if (pthread_create(&thread, nullptr, &watch, nullptr) == 0) pthread_detach(thread);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
 void after_fork() {
     Profile& all = profile();
     all.lock = PTHREAD_MUTEX_INITIALIZER;  // whoever held it does not exist here
+    start_watch();
 }
 
 }  // namespace
@@ -493,6 +518,7 @@ extern "C" {
     if (page == MAP_FAILED) return 1;
     all.control = static_cast<const std::atomic<std::uint32_t>*>(page);
     pthread_atfork(nullptr, nullptr, &after_fork);
+    start_watch();
     qemu_plugin_register_vcpu_tb_trans_cb(id, &on_translation);
     qemu_plugin_register_vcpu_syscall_cb(id, &on_call);
     qemu_plugin_register_vcpu_syscall_ret_cb(id, &on_return);

@@ -38,7 +38,7 @@ def profile(
     what the look costs it, and gives system calls, threads and sizes, but no bundle.
 
     Args:
-        command: Of the service, after `--`; it stays in the foreground and ends on SIGTERM.
+        command: Of the service, after `--`; it stays in the foreground.
         bundle: The folder to write: counts and sizes, no names, paths or payloads.
         load: A command that sends some thousand requests to it and ends; it runs twice, with
             --pid three times.

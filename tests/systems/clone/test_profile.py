@@ -43,7 +43,7 @@ def is_left(folder):
     return any(bytes(folder / "server") in one for one in found)
 
 
-@pytest.mark.parametrize("how", ["blocks", "fork"])
+@pytest.mark.parametrize("how", ["blocks", "fork", "deaf"])
 def test_a_server_that_waits_in_its_reads(server, how):
     """A protocol that nobody knows; the clone answers the same client with as many bytes."""
     bundle = profiled(server, how)
@@ -64,7 +64,6 @@ def test_a_server_that_waits_in_its_reads(server, how):
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("deaf", "does not handle that signal"),
         ("daemon", "background"),
         ("replaces-itself", "replaced itself"),
         ("dies", "has ended while the load ran"),

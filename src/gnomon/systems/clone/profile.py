@@ -26,8 +26,9 @@ _EMULATOR = "qemu-x86_64"
 #: As valgrind and most machines: fast repeated moves would hide the loops of string functions.
 _CPU = "max,-erms,-fsrm"
 _X86_64 = 62
-#: Seconds: until it listens, for the load, for the timers after the load.
-_START_S, _LOAD_S, _IDLE_S = 60.0, 600.0, 1.2
+#: Seconds: until it listens, for the load, for the timers after the load, until all is
+#: written.
+_START_S, _LOAD_S, _IDLE_S, _WRITE_S = 60.0, 600.0, 1.2, 10.0
 
 _FOREGROUND = "keep it in the foreground, or look at it by gnomon clone profile --pid"
 
@@ -55,7 +56,7 @@ def profile(
     """Launches a service and profiles it while a load runs; the load runs twice, first to warm up.
 
     Args:
-        command: Of the service; it has to stay in the foreground, and to end on SIGTERM.
+        command: Of the service; it has to stay in the foreground.
         load: A command that sends requests and ends.
     """
     if protocol is not None and protocol not in PROTOCOLS:
@@ -102,19 +103,13 @@ def record(
                 _run_load(words, service)
                 time.sleep(_IDLE_S)  # timers run also while nobody asks
             seconds = time.monotonic() - began
+            _write(control, folder, service)
         finally:
-            is_ended = service.end()
+            service.end()
             family.end()
-        if not is_ended:
-            raise GnomonError("the service did not end on SIGTERM, and what was recorded is lost")
         found = [
             read_recording(path) for path in sorted(folder.glob("out.*")) if path.suffix != ".part"
         ]
-    if not found and service.exit_code == -signal.SIGTERM:
-        raise GnomonError(
-            "the service was killed by SIGTERM before its recording was written: it does not "
-            "handle that signal"
-        )
     if not found:
         raise GnomonError(
             "the service left no recording: it has replaced itself by another program, "
@@ -140,12 +135,26 @@ def _program(command: Sequence[str]) -> str:
 
 @contextmanager
 def _recording(control: Path) -> Iterator[None]:
+    _tell(control, 1)
+    try:
+        yield
+    finally:
+        _tell(control, 0)
+
+
+def _tell(control: Path, what: int) -> None:
     with control.open("r+b") as file, mmap.mmap(file.fileno(), 4096) as page:
-        page[0] = 1
-        try:
-            yield
-        finally:
-            page[0] = 0
+        page[0] = what
+
+
+def _write(control: Path, folder: Path, service: Service) -> None:
+    """Has each process write what it recorded; one that runs outside the emulator never does."""
+    _tell(control, 2)
+    until = time.monotonic() + _WRITE_S
+    while any(not (folder / f"out.{pid}").exists() for pid in service.processes()):
+        if time.monotonic() > until or not service.is_running:
+            return
+        time.sleep(0.01)
 
 
 def _wait_for_listening(service: Service) -> None:

@@ -210,6 +210,8 @@ class _Found:
                 wait, turn = one, []
             else:
                 turn.append(one)
+        if is_blocking and wait is not None:  # a thread may serve one request and end
+            self._turn(wait, turn)
 
     def _turn(self, wait: _Call, calls: list[_Call]) -> None:
         """From one wait to the next: the calls of each connection, in phases."""
