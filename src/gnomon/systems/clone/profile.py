@@ -162,7 +162,8 @@ def _wait_for_listening(service: Service) -> None:
     until = time.monotonic() + _START_S
     while not service.ports():
         if not service.is_running and service.exit_code == 0:
-            raise InputError("the service went to the background", hint=_FOREGROUND)
+            raise InputError("the service has ended before it listened, or went to the background",
+                             hint=_FOREGROUND)  # fmt: skip
         if not service.is_running:
             raise GnomonError(f"the service has ended before it listened{service.last_words}")
         if time.monotonic() > until:
@@ -208,7 +209,7 @@ def _run_load(words: Sequence[str], service: Service) -> None:
             "let it send a few thousand requests"
         ) from None
     if service.exit_code == 0:
-        raise InputError("the service went to the background, or has ended while the load ran",
+        raise InputError("the service has ended while the load ran, or went to the background",
                          hint=_FOREGROUND)  # fmt: skip
     if not service.is_running:
         raise GnomonError(f"the service has ended while the load ran{service.last_words}")
