@@ -13,7 +13,7 @@ from gnomon.graph.request_shape import FAILED, QUEUED, Shape, ShapeCall, childre
 FEWEST = 100
 _MOST_SHAPES, _MOST_CALLS = 5_000, 400_000
 #: Binary digits that a time keeps: it is off by 0.4 % at most.
-_DIGITS = 7
+_DIGITS = 8
 
 #: Caller and callee; -1 calls the first operation.
 Edge = tuple[int, int]
