@@ -28,6 +28,7 @@ static void plan_steps(gnc_variant *v) {
     v->kinds = gnc_allocate(count);
     for (uint32_t i = 0; i < count; i++) {
         v->kinds[i] = (uint8_t)gnc_kind_of(&steps[i]);
+        v->closes |= v->kinds[i] == GNC_STEP_CLOSE || v->kinds[i] == GNC_STEP_SHUTDOWN;
         if (v->kinds[i] != GNC_STEP_SEND) continue;
         if (first) v->head_bytes = first->bytes;
         else first = &steps[i];

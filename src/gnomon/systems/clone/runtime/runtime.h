@@ -41,6 +41,7 @@ typedef struct gnc_variant {
     uint32_t until;        /* cumulated share, of 2^32 */
     uint32_t head_bytes;   /* of an HTTP reply whose header is sent by a call of its own; 0: not so */
     uint8_t *kinds;        /* of the steps, as gnc_kind */
+    uint8_t closes;        /* the connection, when it has answered: the reply says so */
     uint32_t *size_until;  /* cumulated weights, of 2^32 */
 } gnc_variant;
 

@@ -171,6 +171,7 @@ static void serve(gnc_worker *w, gnc_connection *c) {
             script = c->variant->script;
         }
         gnc_tell_kind(w, &c->request);
+        c->request.ends |= c->variant->closes;
         is_last = c->request.ends;
         c->in_done += c->request.bytes;
         c->size = c->request.text ? 0 : gnc_draw_size(w, c->variant);
