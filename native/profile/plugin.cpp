@@ -58,7 +58,9 @@ struct Edge {
 /// An execution of an edge, entry by entry.
 struct Sample {
     std::int32_t thread = 0;
-    std::int64_t read = -1;  // the call that read the request before it
+    std::int64_t read = -1;        // the call that read the request before it
+    std::int64_t connection = -1;  // the descriptor of the last call on one
+    std::int64_t next = -1;        // that of the call after it, if it is on one
     std::vector<std::uint64_t> entries;
 };
 
@@ -127,7 +129,8 @@ struct ThreadLog {
     std::int64_t key = 0, arguments[3] = {0, 0, 0};  // of the one that is being made
     std::vector<std::uint64_t> entries;
     std::uint32_t last_block = UINT32_MAX;
-    std::int64_t last_read = -1;  // a call
+    std::int64_t last_read = -1;   // a call
+    std::int64_t connection = -1;  // a descriptor
     Edge pending;
     std::vector<std::uint64_t> sample;  // the entries of the pending edge
 };
@@ -232,12 +235,13 @@ void keep_sample(ThreadLog& log, std::uint64_t count) {
     auto& kept = all.samples[{log.before, log.key}];
     const std::size_t room = std::clamp(most_sampled / (1 + log.sample.size()), fewest_samples, most_samples);
     if (log.sample.size() == most_sampled) return;  // cut short
+    const std::int64_t next = log.key >> kind_shift == connection ? log.arguments[0] : -1;
     if (kept.size() < room) {
-        kept.push_back({log.number, log.last_read, log.sample});
+        kept.push_back({log.number, log.last_read, log.connection, next, log.sample});
         return;
     }
     const std::uint64_t at = all.rng() % count;
-    if (at < kept.size()) kept[at] = {log.number, log.last_read, log.sample};
+    if (at < kept.size()) kept[at] = {log.number, log.last_read, log.connection, next, log.sample};
 }
 
 void merge(Edge& into, const Edge& from) {
@@ -350,6 +354,7 @@ void on_return(qemu_plugin_id_t, unsigned, std::int64_t number, std::int64_t res
     const bool is_vain = result <= 0 && is_one_of(all.numbers->in_vain, number);
     log.before = is_recording() ? log.key | (is_vain ? vain_bit : 0) : -1;
     if (!is_recording()) return;
+    if (log.key >> kind_shift == connection) log.connection = log.arguments[0];
     note_head(log, number, result);
     if (all.calls.size() < most_calls)
         all.calls.push_back({log.number, log.key, log.arguments[0], log.arguments[1], log.arguments[2], result});
@@ -416,13 +421,14 @@ void write_edges(std::FILE* file, const Profile& all) {
 }
 
 void write_samples(std::FILE* file, const Profile& all) {
-    std::vector<std::int64_t> of;  // edge, thread, read, entries
+    std::vector<std::int64_t> of;  // edge, thread, read, connection, next, entries
     std::vector<std::uint64_t> entries;
     std::int64_t number = 0;
     for (const auto& [key, edge] : all.edges) {
         const auto found = all.samples.find(key);
         for (const auto& one : found == all.samples.end() ? std::vector<Sample>{} : found->second) {
-            of.insert(of.end(), {number, one.thread, one.read, static_cast<std::int64_t>(one.entries.size())});
+            of.insert(of.end(), {number, one.thread, one.read, one.connection, one.next,
+                                 static_cast<std::int64_t>(one.entries.size())});
             entries.insert(entries.end(), one.entries.begin(), one.entries.end());
         }
         ++number;

@@ -90,7 +90,7 @@ def execution(loops, clears, sp=TOP, bucket=0, thread=0):
     entries += [enter(BACK), access(0, sp - 8), access(1, sp)]
     for i in range(clears):
         entries += [enter(CLEAR), access(0, HEAP + i, stores=True)]
-    return Sample(0, thread, -1, [*entries, enter(ENTER)])
+    return Sample(0, thread, -1, -1, -1, [*entries, enter(ENTER)])
 
 
 def skeleton_of(*samples, weights=None, blocks=None):
@@ -193,8 +193,8 @@ def pushes(number, count):
 
 
 def test_code_that_is_entered_in_the_middle_is_cut_there():
-    whole = Sample(0, 0, -1, [BLOCK | 0, *pushes(0, 2)])
-    made = skeleton_of(whole, Sample(0, 0, -1, [BLOCK | 1, *pushes(0, 1)]), blocks=TWICE)
+    whole = Sample(0, 0, -1, -1, -1, [BLOCK | 0, *pushes(0, 2)])
+    made = skeleton_of(whole, Sample(0, 0, -1, -1, -1, [BLOCK | 1, *pushes(0, 1)]), blocks=TWICE)
     assert [(one.bytes, one.ends, one.next) for one in made.blocks] == [
         (2, "fall", 1),
         (4, "fall", -1),
@@ -209,15 +209,15 @@ def test_code_that_is_entered_in_the_middle_is_cut_there():
 def test_a_path_that_never_touches_the_stack_is_left_out_or_begins_in_it():
     """Where its stack pointer is cannot be known: it must not be taken for 0."""
     blocks = TWICE | {0x2000: bytes.fromhex("900f05")}
-    whole = Sample(0, 0, -1, [BLOCK | 0, *pushes(0, 2)])
-    made = skeleton_of(whole, Sample(0, 0, -1, [BLOCK | 2]), blocks=blocks)
+    whole = Sample(0, 0, -1, -1, -1, [BLOCK | 0, *pushes(0, 2)])
+    made = skeleton_of(whole, Sample(0, 0, -1, -1, -1, [BLOCK | 2]), blocks=blocks)
     assert all(0 <= one.depth <= PAGE for one in made.paths)
 
 
 def test_a_path_that_only_returns_knows_its_stack_pointer():
     blocks = TWICE | {0x3000: bytes.fromhex("c3"), 0x4000: bytes.fromhex("900f05")}
-    whole = Sample(0, 0, -1, [BLOCK | 0, *pushes(0, 2)])
-    back = Sample(0, 0, -1, [BLOCK | 2, access(0, TOP - 24), BLOCK | 3])
+    whole = Sample(0, 0, -1, -1, -1, [BLOCK | 0, *pushes(0, 2)])
+    back = Sample(0, 0, -1, -1, -1, [BLOCK | 2, access(0, TOP - 24), BLOCK | 3])
     made = skeleton_of(whole, back, blocks=blocks)
     assert [(one.depth, one.returns) for one in made.paths] == [(0, []), (24, [(0, 2)])]
 
@@ -240,7 +240,7 @@ def test_an_instruction_across_two_pages_counts_once():
         (0x1FFF, bytes.fromhex("48")),
         (0x1FFF, bytes.fromhex("488d43080f05")),
     ]
-    twice = Sample(0, 0, -1, [BLOCK | 0, *pushes(0, 1), BLOCK | 1, BLOCK | 2])
+    twice = Sample(0, 0, -1, -1, -1, [BLOCK | 0, *pushes(0, 1), BLOCK | 1, BLOCK | 2])
     made = skeleton_of(twice, blocks=blocks)
     assert made.paths[0].blocks == [0, 1]
     assert [len(one.ops) for one in made.blocks] == [2, 2]
@@ -249,7 +249,7 @@ def test_an_instruction_across_two_pages_counts_once():
 def test_processes_with_other_code_at_the_same_place_are_kept_apart():
     def one(code):
         return recording(
-            {0x1000: bytes.fromhex(code)}, [Sample(0, 0, -1, [BLOCK | 0, *pushes(0, 1)])]
+            {0x1000: bytes.fromhex(code)}, [Sample(0, 0, -1, -1, -1, [BLOCK | 0, *pushes(0, 1)])]
         )
 
     different = [one("535b0f05"), one("535b900f05"), one("535b0f05")]

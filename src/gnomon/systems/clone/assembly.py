@@ -5,20 +5,29 @@ A path is replayed: branches and indirect jumps that go different ways on differ
 their turns from a stream of bits and addresses; all others are constant. Returns find their way
 by the stack, as they did.
 
-While a path runs, `rbx` points into the worker's memory, `rsi` to the stream, and `edi` holds
-the next bits of it; the stack pointer is in the worker's memory, too.
+While a path runs, `rbx` points into the worker's memory, `r13` and `r14` to the lines of the
+connections of the call before and the next, `rsi` to the stream, and `edi` holds the next bits of
+it; the stack pointer is in that memory, too.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
 from numpy.random import Generator
 
-from gnomon.systems.clone.encoding import BASE, FIRST_LINE, NEAR_SLOTS, Encoder, Item, sizes_of
+from gnomon.systems.clone.encoding import (
+    BASE,
+    FIRST_LINE,
+    NEAR_SLOTS,
+    OF_CONNECTION,
+    Encoder,
+    Item,
+    sizes_of,
+)  # fmt: skip
 from gnomon.systems.clone.instructions import CLASSES
 from gnomon.systems.clone.recording import BUCKETS, distance_of
 from gnomon.systems.clone.skeleton import (
@@ -30,26 +39,36 @@ from gnomon.systems.clone.skeleton import (
     LOAD,
     MODIFY,
     MOVE,
+    NEXT,
     PAGE,
     POP,
     PUSH,
     SAVE,
     STACK,
     Block,
+    Op,
+    Path,
     Skeleton,
 )  # fmt: skip
+from gnomon.systems.clone.turns import Turns, turning_code, turning_memory
 
 _BITS = 32
 _TABLE = 64  # paths of an edge, for each kind of request; 2^6
 _SLOTS = 128  # of the rings, from there down to the begin
+_KEPT = ("rbx", "rbp", "r12", "r13", "r14")
 _SAVED, _RANDOM = 0, 8  # the stack pointer of the caller; the state of the generator
 _MOST_RING = 1 << 16
+_RUNTIME = -(1 << 40)  # stands for a line of the runtime
+_CONNECTIONS = 1024  # with memory of their own; beyond, some share it
 _FILLERS = ("alu", "mov", "lea", "cmov", "mul", "div", "vector", "nop", "other")
 _LOADS, _STORES, _CHANGES = (
     ("load", "alu_load", "vector_load"),
     ("store", "vector_store"),
     ("alu_store", "atomic"),
 )
+_MOVES = {"call": -8, "call_indirect": -8, "ret": 8}  # of the stack pointer, by ends of blocks
+#: Classes that can stand for one another: the others are given by the paths.
+EXCHANGEABLE = (_FILLERS, _LOADS, _STORES, _CHANGES)
 _FORCED = "{disp32} "
 
 
@@ -60,15 +79,28 @@ class Code(msgspec.Struct):
     memory: str
     data_bytes: int
     edges: list[int]  # that have paths: functions gnc_edge_0 and so on
+    lines: dict[int, float]  # of these: lines of data that one execution touches
+
+
+class Less(msgspec.Struct):
+    """Instructions, loads and stores to leave out."""
+
+    instructions: float = 0.0
+    loads: float = 0.0
+    stores: float = 0.0
 
 
 class Quota(msgspec.Struct):
-    """Per request: instructions by class, and what to leave out: the runtime adds as much."""
+    """Per request: instructions by class, and what to leave out: the runtime adds as much.
+
+    Attributes:
+        less: By edge.
+        runtime_lines: By edge: lines of data that the runtime touches.
+    """
 
     mix: Sequence[float]
-    less: float = 0.0
-    less_loads: float = 0.0
-    less_stores: float = 0.0
+    less: Mapping[int, Less] = {}
+    runtime_lines: Mapping[int, float] = {}
 
 
 class _Group(msgspec.Struct):
@@ -82,22 +114,28 @@ class _Group(msgspec.Struct):
 
 def generate(
     skeleton: Skeleton, quota: Quota, dependencies: Sequence[float], rng: Generator, *,
-    kinds: int = 1,
+    kinds: int = 1, connections: int = 1, turns: Turns = Turns(),  # noqa: B008
 ) -> Code:  # fmt: skip
-    """The paths of all edges, for so many kinds of requests."""
-    return _Generator(skeleton, quota, dependencies, rng, kinds).code()
+    """The paths of all edges, for so many kinds of requests.
+
+    Args:
+        connections: That the original had while it was profiled.
+        turns: Of a morphed clone: memories and copies of the code that requests alternate with.
+    """
+    return _Generator(skeleton, quota, dependencies, rng, kinds, connections, turns).code()
 
 
 class _Generator:
     def __init__(
         self, skeleton: Skeleton, quota: Quota, dependencies: Sequence[float], rng: Generator,
-        kinds: int,
+        kinds: int, connections: int, turns: Turns,
     ) -> None:  # fmt: skip
+        self._connections, self._turns = connections, turns
         self._rng, self._quota = rng, quota
         self._encoder = Encoder(dependencies, self._slot, self._take, rng)
         self._blocks = skeleton.blocks
         self._exits = {one.blocks[-1] for one in skeleton.paths}
-        self._kinds = max([kinds, *(1 + one.kind for one in skeleton.paths)])
+        self._kinds = max([kinds * turns.copies, *(1 + one.kind for one in skeleton.paths)])
         self._paths = [
             one for one in skeleton.paths if not self._exits.intersection(one.blocks[:-1])
         ]
@@ -109,10 +147,12 @@ class _Generator:
         self._refills = self._place_refills()
         self._lines = FIRST_LINE + 1 + max(skeleton.lines, default=0)
         self._stack_at = self._plan_stack(LINE * max(-min(skeleton.lines, default=0), 0))
-        self._in_stack = {self._stack_at // LINE + at for at in skeleton.lines if at < 0}
         self._line_at = [
             self._stack_at // LINE + at if at < 0 else FIRST_LINE + at for at in skeleton.lines
         ]
+        # An odd number of lines: connections do not meet in the same sets of a cache.
+        self._own_lines = skeleton.connection_lines | 1
+        self._connections_at = self._take(_CONNECTIONS * self._own_lines)
         self._mid, self._ring_of, self._rings = self._plan_data()
         self._more_slots = self._take(-(-max(len(self._rings) - NEAR_SLOTS, 0) // 8))
         self._items = self._deal()
@@ -164,61 +204,98 @@ class _Generator:
             high = max([high, *(pointer + place for place, _ in path.returns)])
             for number in path.blocks:
                 low, high, pointer = _extent(self._blocks[number], low, high, pointer)
+        first = self._lines
         at = _round_up(self._lines * LINE) + _round_up(PAGE - low)
         self._lines = (at + _round_up(high + PAGE)) // LINE
+        self._stack_lines = range(first, self._lines)
         return at
 
     def _plan_data(self) -> tuple[dict[int, int], dict[int, int], list[tuple[int, int]]]:
         """Lines for operations of a middle distance, by id, and rings for far ones, by bucket."""
         order = sorted(self._paths, key=lambda one: -one.weight)[:_TABLE]
-        touched = [len({op.value for b in path.blocks for op in self._blocks[b].ops
-                        if op.place == CONSTANT})
-                   for path in order]  # fmt: skip
-        total = sum(path.weight for path in order)
-        one_pass = sum(n * path.weight for n, path in zip(touched, order, strict=True)) / max(
-            total, 1e-9
-        )
+        one_pass = np.average([one.lines for one in order], weights=[one.weight for one in order])
         stack, mid = _LineStack(), dict[int, int]()
         for k, path in enumerate(order + order):
-            for number in path.blocks:
-                for op in self._blocks[number].ops:
-                    if op.place == CONSTANT:
-                        stack.visit(self._line_at[op.value])
-                    elif (
-                        op.place == AWAY
-                        and distance_of(op.value) < 1.2 * one_pass
-                        and k >= len(order)
-                    ):
-                        if id(op) not in mid:
-                            found = stack.at(int(distance_of(op.value)))
-                            # A store into the stack could hit a return address.
-                            is_risky = found in self._in_stack and op.does != LOAD
-                            if found is None or is_risky:
-                                found = self._take(1)
-                            mid[id(op)] = found
+            for line in range(round(self._quota.runtime_lines.get(path.edge, 0.0))):
+                stack.visit(_RUNTIME - line)
+            for op, in_stack in self._accesses(path):
+                if op.place == CONSTANT:
+                    stack.visit(self._line_at[op.value])
+                elif op.place in OF_CONNECTION:
+                    whose = (k + (op.place == NEXT)) % self._connections
+                    stack.visit(-1 - op.value - whose * self._own_lines)
+                elif op.place == STACK:
+                    stack.visit(in_stack)
+                elif op.place == AWAY and distance_of(op.value) < 1.2 * one_pass:
+                    if id(op) not in mid and k >= len(order):
+                        found = stack.near(int(distance_of(op.value)), self._barred(op))
+                        mid[id(op)] = self._take(1) if found is None else found
+                    if id(op) in mid:
                         stack.visit(mid[id(op)])
         rates = defaultdict[int, float](float)
+        own = set[int]()
         for number, weight in self._weights.items():
             for op in self._blocks[number].ops:
                 if op.place == AWAY and id(op) not in mid:
                     rates[op.value] += weight
-        constant = len(stack.lines)
+                elif op.place in OF_CONNECTION:
+                    own.add(op.value)
         rings: list[tuple[int, int]] = []
         ring_of: dict[int, int] = {}
-        smaller, left = float(constant), sum(rates.values())
+        smaller = float(sum(line >= 0 for line in stack.lines))
+        left = sum(rates.values())
         for bucket in sorted(rates):
             distance = (
                 distance_of(min(bucket, BUCKETS - 2))
                 if bucket < BUCKETS - 1
                 else float(_MOST_RING)
             )
-            passes = max((distance - smaller) / max(left, 1e-9), 1.0)
-            lines = int(np.clip(round(passes * rates[bucket]), 2, _MOST_RING))
+            # Requests until the ring comes round: so many connections lie between, and no more
+            # than there are.
+            passes = (distance - smaller) / max(left + len(own), 1e-9)
+            if passes > self._connections:
+                passes = (distance - smaller - self._connections * len(own)) / max(left, 1e-9)
+            lines = int(np.clip(round(max(passes, 1.0) * rates[bucket]), 2, _MOST_RING))
             ring_of[bucket] = len(rings)
             rings.append((self._take(lines), lines))
             smaller += lines
             left -= rates[bucket]
         return mid, ring_of, rings
+
+    def _barred(self, op: Op) -> range:
+        """Lines that it must not touch: a store into the stack could hit a return address."""
+        return range(0) if op.does == LOAD else self._stack_lines
+
+    def _accesses(self, path: Path) -> Iterator[tuple[Op, int]]:
+        """In order; of those to the stack also the line."""
+        pointer = self._stack_at - path.depth
+        for number in path.blocks:
+            begin = pointer
+            for op in self._blocks[number].ops:
+                if op.does in (PUSH, POP):
+                    yield op, (pointer - 8 if op.does == PUSH else pointer) // LINE
+                elif op.does in (LOAD, SAVE, MODIFY):
+                    yield op, (begin + op.value) // LINE if op.place == STACK else 0
+                pointer += {PUSH: -8, POP: 8, MOVE: op.value}.get(op.does, 0)
+            pointer += _MOVES.get(self._blocks[number].ends, 0)
+
+    def _lines_by_edge(self) -> dict[int, float]:
+        """Different lines of data that one execution touches."""
+        found = defaultdict[int, list[tuple[int, float]]](list)
+        for path in self._paths:
+            touched = set[tuple[int, int]]()
+            for i, (op, in_stack) in enumerate(self._accesses(path)):
+                if op.place == AWAY:
+                    touched.add((0, self._mid[id(op)]) if id(op) in self._mid else (AWAY, i))
+                elif op.place != CLOSE:
+                    is_line = op.place == CONSTANT
+                    touched.add(
+                        (0, self._line_at[op.value]) if is_line
+                        else (0, in_stack) if op.place == STACK else (op.place, op.value)
+                    )  # fmt: skip
+            found[path.edge].append((len(touched), path.weight))
+        return {edge: float(np.average([n for n, _ in mine], weights=[w for _, w in mine]))
+                for edge, mine in found.items()}  # fmt: skip
 
     def _take(self, lines: int) -> int:
         self._lines += lines
@@ -230,11 +307,13 @@ class _Generator:
     def _deal(self) -> dict[int, list[Item]]:
         """Classes for operations, so that the mix comes out; fewer for what the clone adds."""
         left = dict(zip(CLASSES, self._quota.mix, strict=True))
-        owed = self._quota.less
-        owed_loads, owed_stores = self._quota.less_loads, self._quota.less_stores
+        debts = defaultdict(Less, {edge: msgspec.structs.replace(one)
+                                   for edge, one in self._quota.less.items()})  # fmt: skip
+        edge_of = self._edges_of_blocks()
         found: dict[int, list[Item]] = {}
         for number in sorted(self._weights, key=lambda b: (-self._weights[b], b)):
             block, weight = self._blocks[number], self._weights[number]
+            owed = debts[edge_of[number]]
             items = []
             extra = 2 if number in self._refills else 0
             if block.ends == "branch":
@@ -253,23 +332,22 @@ class _Generator:
                 elif op.place == AWAY:
                     item.ring = self._ring_of[op.value]
                     extra += 3
-                    owed_loads += 2 * weight
-                    owed_stores += weight
+                    owed.loads += 2 * weight
+                    owed.stores += weight
                 items.append(item)
-            owed += extra * weight
+            owed.instructions += extra * weight
             for item in self._rng.permutation(np.array([*items, None], object))[: len(items) + 1]:
                 if item is None or item.op.place != CLOSE:
                     continue
                 does = item.op.does
-                if does == LOAD and owed_loads >= weight:
-                    owed_loads, owed = owed_loads - weight, owed - weight
-                    items.remove(item)
-                elif does == SAVE and owed_stores >= weight:
-                    owed_stores, owed = owed_stores - weight, owed - weight
-                    items.remove(item)
-                elif does == FILLER and owed >= weight:
-                    owed -= weight
-                    items.remove(item)
+                if does == LOAD and owed.loads >= weight:
+                    owed.loads -= weight
+                elif does == SAVE and owed.stores >= weight:
+                    owed.stores -= weight
+                elif does != FILLER or owed.instructions < weight:
+                    continue
+                owed.instructions -= weight
+                items.remove(item)
             for item in items:
                 choices = {FILLER: _FILLERS, LOAD: _LOADS, SAVE: _STORES, MODIFY: _CHANGES}.get(
                     item.op.does
@@ -282,6 +360,16 @@ class _Generator:
                     item.kind = self._draw(left, choices, weight)
             found[number] = items
         return found
+
+    def _edges_of_blocks(self) -> dict[int, int]:
+        """For each block: the edge that executes it most."""
+        by_block: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+        for path in self._paths:
+            for number in path.blocks:
+                by_block[number][path.edge] += path.weight
+        return {
+            number: max(mine, key=lambda edge: mine[edge]) for number, mine in by_block.items()
+        }
 
     def _draw(self, left: dict[str, float], choices: Sequence[str], weight: float) -> str:
         chances = np.array([max(left[one], 0.0) for one in choices])
@@ -403,8 +491,9 @@ class _Generator:
             if self._needs_jump(order, k):
                 out.append(f"    {_FORCED}jmp .Lb{self._blocks[number].next}")
         out += self._entries()
-        return Code("\n".join(out) + "\n", self._memory(), LINE * self._lines + 16 * PAGE,
-                    sorted({one.edge for one in self._paths}))  # fmt: skip
+        memory, data_bytes = self._memory()
+        return Code("\n".join(out) + "\n", memory, data_bytes,
+                    sorted({one.edge for one in self._paths}), self._lines_by_edge())  # fmt: skip
 
     def _end(self, number: int, is_long: bool) -> list[str]:
         block = self._blocks[number]
@@ -463,19 +552,24 @@ class _Generator:
             else:
                 out.append(f"    .set .Lp{i}, .Lp{same}")
         for edge, by_kind in tables.items():
-            everything = [i for mine in by_kind.values() for i in mine]
+            copies = self._turns.copies
+            everything = [[i for kind, mine in by_kind.items() if kind % copies == copy for i in mine]
+                          for copy in range(copies)]  # fmt: skip
             out += ["    .balign 8", f".Le{edge}:"]
-            for kind in range(self._kinds if len(by_kind) > 1 else 1):
-                rows = self._table(by_kind.get(kind, everything))
+            for kind in range(self._kinds if len(by_kind) > copies else copies):
+                rows = self._table(by_kind.get(kind, everything[kind % copies]))
                 out.append(f"    .quad {', '.join(f'.Lp{i}' for i in rows)}")
         out += ["    .text", "    .balign 64"]
         for edge, mine in groups.items():
-            name = f"gnc_edge_{edge}"
+            name, copies = f"gnc_edge_{edge}", self._turns.copies
+            draw = "gnc_turn" if edge in self._turns.edges else "gnc_draw"
+            row = f"imul ${_TABLE * copies}, %edi, %edi" if copies > 1 else "shl $6, %edi"
             out += [f"    .globl {name}", f"    .type {name}, @function", f"{name}:",
-                    "    push %rbx", "    push %rbp", "    push %r12",
+                    *(f"    push %{one}" for one in _KEPT),
                     f"    lea .Le{edge}(%rip), %rax",
-                    f"    {'shl $6, %edi' if len(tables[edge]) > 1 else 'xor %edi, %edi'}",
-                    "    call gnc_draw", f"    mov %rsp, {_SAVED}(%rbx)"]  # fmt: skip
+                    f"    {row if len(tables[edge]) > copies else 'xor %edi, %edi'}",
+                    "    mov %esi, %r13d", "    mov %edx, %r14d", f"    call {draw}",
+                    f"    mov %rsp, {_SAVED}(%rbx)"]  # fmt: skip
             if len(mine) > 1:
                 out += ["    add $8, %rsi", "    jmp *-8(%rsi)"]
             for k, group in enumerate(mine):
@@ -490,7 +584,10 @@ class _Generator:
                     "    add $4, %rsi",
                     f"    {_FORCED}jmp .Lb{group.entry}",
                 ]
-        out.append(_RUN)
+        run = _RUN.replace("@OWN@", str(LINE * self._own_lines)).replace(
+            "@FIRST@", str(LINE * self._connections_at)
+        )
+        out.append(run if self._turns.is_plain else turning_code(run))
         return out
 
     def _groups(self, edge: int) -> list[_Group]:
@@ -535,14 +632,17 @@ class _Generator:
             if isinstance(one, list) else f"    .quad .Lb{one}" for one in items
         ]  # fmt: skip
 
-    def _memory(self) -> str:
+    def _memory(self) -> tuple[str, int]:
         rings = ", ".join(
             f"{{{self._slot(i) + BASE}, {at}, {lines}}}"
             for i, (at, lines) in enumerate(self._rings)
         )
-        return _MEMORY.replace("@RINGS@", rings or "{0, 0, 0}").replace(
+        text = _RINGS.replace("@RINGS@", rings or "{0, 0, 0}").replace(
             "@COUNT@", str(len(self._rings))
         )
+        if self._turns.is_plain:
+            return text + _MEMORY, LINE * self._lines + 16 * PAGE
+        return turning_memory(self._turns, text, LINE * self._lines)
 
 
 _RUN = f"""
@@ -557,30 +657,29 @@ gnc_draw:
     and ${_TABLE - 1}, %ecx
     add %edi, %ecx
     mov (%rax,%rcx,8), %rsi
+    and ${_CONNECTIONS - 1}, %r13d
+    and ${_CONNECTIONS - 1}, %r14d
+    imul $@OWN@, %r13d, %r13d
+    imul $@OWN@, %r14d, %r14d
+    lea @FIRST@(%rbx,%r13), %r13
+    lea @FIRST@(%rbx,%r14), %r14
     ret
 gnc_leave:
     mov {_SAVED}(%rbx), %rsp
-    pop %r12
-    pop %rbp
-    pop %rbx
+{chr(10).join(f"    pop %{one}" for one in reversed(_KEPT))}
     ret
     .section .note.GNU-stack, "", @progbits
 """
 
-_MEMORY = """#include <stddef.h>
+_RINGS = """#include <stddef.h>
 #include <stdint.h>
-
-_Thread_local unsigned char *gnc_memory;
 
 static const struct {
     uint32_t slot, at, lines;
 } rings[] = {@RINGS@};
 
 /* Rings in an order that no prefetcher follows. */
-void gnc_edges_begin(void *memory) {
-    unsigned char *base = (unsigned char *)(((uintptr_t)memory + 0xffff) & ~(uintptr_t)0xffff);
-    gnc_memory = base + 128;
-    ((uint64_t *)gnc_memory)[1] = 0x9e3779b97f4a7c15u;
+static void link_rings(unsigned char *base) {
     const size_t count = @COUNT@;
     for (size_t r = 0; r < count; ++r) {
         uint32_t n = rings[r].lines, step = n * 5 / 13 | 1;
@@ -601,6 +700,17 @@ void gnc_edges_begin(void *memory) {
 }
 """
 
+_MEMORY = """
+_Thread_local unsigned char *gnc_memory;
+
+void gnc_edges_begin(void *memory) {
+    unsigned char *base = (unsigned char *)(((uintptr_t)memory + 0xffff) & ~(uintptr_t)0xffff);
+    gnc_memory = base + 128;
+    ((uint64_t *)gnc_memory)[1] = 0x9e3779b97f4a7c15u;
+    link_rings(base);
+}
+"""
+
 
 class _LineStack:
     """Lines of data in the order in which they were touched last."""
@@ -613,8 +723,14 @@ class _LineStack:
             self.lines.remove(line)
         self.lines.append(line)
 
-    def at(self, depth: int) -> int | None:
-        return self.lines[-1 - depth] if depth < len(self.lines) else None
+    def near(self, depth: int, barred: range) -> int | None:
+        """The line nearest to a depth; none below 0, which are not to be had."""
+        order = self.lines[::-1]
+        for away in range(len(order) // 4 if depth < len(order) else 0):
+            for line in (*order[depth + away :][:1], *order[max(depth - away, 0) :][:1]):
+                if line >= 0 and line not in barred:
+                    return line
+        return None
 
 
 def _extent(block: Block, low: int, high: int, pointer: int) -> tuple[int, int, int]:
@@ -624,7 +740,7 @@ def _extent(block: Block, low: int, high: int, pointer: int) -> tuple[int, int, 
             low, high = min(low, begin + op.value), max(high, begin + op.value)
         pointer += {PUSH: -8, POP: 8, MOVE: op.value}.get(op.does, 0)
         low = min(low, pointer)
-    pointer += {"call": -8, "call_indirect": -8, "ret": 8}.get(block.ends, 0)
+    pointer += _MOVES.get(block.ends, 0)
     return min(low, pointer), max(high, pointer), pointer
 
 

@@ -13,6 +13,7 @@ from numpy.random import Generator
 
 from gnomon.errors import InputError
 from gnomon.systems.clone.kinds import kinds_of, nearest_kind
+from gnomon.systems.clone.morph import Morph
 from gnomon.systems.clone.recording import Edge, Floats, Key, Recording, Sample
 from gnomon.systems.clone.server import (
     CALLS,
@@ -34,7 +35,7 @@ from gnomon.systems.clone.skeleton import (
 )  # fmt: skip
 from gnomon.systems.clone.traffic import OTHER, Traffic, infer_traffic, verb_of
 
-VERSION = 2
+VERSION = 3
 #: What was seen less often tells about single events, not about the service.
 FEWEST = 5
 #: Paths of an edge; of edges that hardly matter; and instructions of all paths of one.
@@ -43,7 +44,11 @@ _MANIFEST = "manifest.json"
 
 
 class EdgeProfile(msgspec.Struct, frozen=True):
-    """Between two system calls: executions per request, and what one execution does."""
+    """Between two system calls: executions per request, and what one execution does.
+
+    Attributes:
+        lines, code_lines: Different lines of data and of code that it touches.
+    """
 
     before: str
     after: str
@@ -54,6 +59,8 @@ class EdgeProfile(msgspec.Struct, frozen=True):
     store: tuple[float, ...]
     clocks: float = 0.0
     repeats: float = 0.0
+    lines: float = 0.0
+    code_lines: float = 0.0
 
     @property
     def instructions(self) -> float:
@@ -68,6 +75,7 @@ class Bundle(msgspec.Struct, frozen=True):
             the time before.
         left_out: Instructions per request on edges that were seen too rarely to be handed over, or
             of threads that serve nobody.
+        morphed: What the clone is to do otherwise. All other figures are those of the original.
     """
 
     version: int
@@ -81,6 +89,7 @@ class Bundle(msgspec.Struct, frozen=True):
     seconds: float
     skeleton: Skeleton
     left_out: float = 0.0
+    morphed: Morph | None = None
 
     @property
     def instructions(self) -> float:
@@ -118,12 +127,14 @@ def make_bundle(
             continue
         if with_paths:
             found += _choose(len(edges), where, requests, traffic, rng)
+        lines, code_lines = _mean_lines(where)
         edges.append(EdgeProfile(
             before, after, count / requests,
             mix=_mean(same, "mix", count), code=_mean(same, "code", count),
             load=_mean(same, "load", count), store=_mean(same, "store", count),
             clocks=sum(one.clocks for one in same) / count,
             repeats=sum(one.repeats for one in same) / count,
+            lines=lines, code_lines=code_lines,
         ))  # fmt: skip
     executed, taken, changed = (
         float(sum(getattr(one.branches, what).sum() for one in serving))
@@ -211,6 +222,18 @@ def _traffic(recordings: Sequence[Recording], protocol: str | None) -> Traffic:
 
 def _mean(edges: Sequence[Edge], what: str, count: int) -> tuple[float, ...]:
     return tuple((np.sum([getattr(one, what) for one in edges], axis=0) / count).tolist())
+
+
+def _mean_lines(where: list[tuple[Recording, int]]) -> tuple[float, float]:
+    """That one execution of an edge touches: of data, and of code."""
+    rows = [
+        (len(one.lines()), len(recording.code_lines_of(one)), recording.edges[number].count)
+        for recording, number in where for one in recording.samples if one.edge == number
+    ]  # fmt: skip
+    if not rows:
+        return 0.0, 0.0
+    data, code, weights = zip(*rows, strict=True)
+    return float(np.average(data, weights=weights)), float(np.average(code, weights=weights))
 
 
 def _serves(one: Recording) -> bool:

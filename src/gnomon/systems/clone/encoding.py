@@ -9,12 +9,25 @@ import numpy as np
 from numpy.random import Generator
 
 from gnomon.systems.clone.recording import DEPENDENCY_BINS
-from gnomon.systems.clone.skeleton import CLOSE, FILLER, LINE, MOVE, POP, PUSH, REPEAT, STACK, Op
+from gnomon.systems.clone.skeleton import (
+    CLOSE,
+    CONNECTION,
+    FILLER,
+    LINE,
+    MOVE,
+    NEXT,
+    POP,
+    PUSH,
+    REPEAT,
+    STACK,
+    Op,
+)
 
 BASE = 128  # of rbx in a worker's memory: four lines are reached with one byte
 FIRST_LINE = 4  # of that memory, that paths may use
 NEAR_SLOTS = 16  # of rings, in the first two lines
 _POOL = ("ax", "cx", "dx", "bp", "8", "9", "10", "11", "12")
+OF_CONNECTION = {CONNECTION: "r13", NEXT: "r14"}  # where its lines are
 _PLAIN = 4  # of them need no prefix
 _FORCED = "{disp32} "
 _SIZES = {
@@ -116,6 +129,8 @@ class Encoder:
             before = [f"    mov {slot}, %rax", "    mov (%rax), %rax", f"    mov %rax, {slot}"]
             size -= 3 + 2 * (7 if self._slot(item.ring) > 127 else 4)
             where = f"{max(inside, 16)}(%rax)"
+        elif op.place in OF_CONNECTION:
+            where = f"{LINE * op.value + inside - BASE}(%{OF_CONNECTION[op.place]})"
         elif item.line >= 0:
             where = f"{LINE * item.line + inside - BASE}(%rbx)"
         elif op.place == STACK:
@@ -151,6 +166,8 @@ def _is_in_reach(item: Item) -> bool:
     """Whether one byte is enough to say where its operand is."""
     if item.ring >= 0:
         return True
+    if item.op.place in OF_CONNECTION:
+        return item.op.value < BASE * 2 // LINE
     if item.line >= 0:
         return item.line < FIRST_LINE
     return item.op.place == CLOSE or -128 <= item.offset <= 127
@@ -200,7 +217,8 @@ def sizes_of(item: Item) -> list[int]:
         return _SIZES.get(item.kind, _OTHER)
     is_near = _is_in_reach(item)
     least = _least(item, is_near)
-    sizes = [least] if item.kind.startswith("vector") else [least, least + 1]
+    has_prefix = item.kind.startswith("vector") or op.place in OF_CONNECTION
+    sizes = [least] if has_prefix else [least, least + 1]
     return sizes + ([one + 3 for one in sizes] if is_near else [])
 
 
@@ -209,5 +227,7 @@ def _least(item: Item, is_near: bool) -> int:
     opcode = 2 if item.kind.startswith("vector") or item.kind == "atomic" else 1
     if item.ring >= 0:
         return opcode + 2 + 3 + (8 if item.ring < 16 else 14)
+    if item.op.place in OF_CONNECTION:  # the register needs a prefix
+        return opcode + 1 + (2 if is_near else 5)
     on_stack = item.line < 0
     return opcode + (2 if is_near else 5) + (1 if on_stack else 0)

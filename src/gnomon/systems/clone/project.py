@@ -15,6 +15,7 @@ from gnomon.systems.clone.assembly import Code, Quota, generate
 from gnomon.systems.clone.bundle import Bundle, per_request
 from gnomon.systems.clone.deploy import Deployment, write_deployment
 from gnomon.systems.clone.kinds import kinds_of, word_of
+from gnomon.systems.clone.morph import Morph, morphed_code, morphed_traffic
 from gnomon.systems.clone.recording import Floats
 from gnomon.systems.clone.server import Script, Step
 from gnomon.systems.clone.skeleton import Skeleton
@@ -52,8 +53,8 @@ def as_it_is(bundle: Bundle) -> Asked:
 
 def write_project(
     bundle: Bundle, folder: Path, *, seed: int = 0, asked: Asked | None = None
-) -> None:
-    """Sources of the clone.
+) -> Code:
+    """Sources of the clone; returns what was generated of them.
 
     Args:
         asked: Of the generated code, if not what the bundle says: from tuning.
@@ -69,16 +70,25 @@ def write_project(
         shutil.copy(runtime / "CMakeLists.txt", folder / "CMakeLists.txt")
     asked = as_it_is(bundle) if asked is None else asked
     rng = np.random.default_rng([seed, 0xC10E])
+    morph = bundle.morphed or Morph()
+    skeleton, quota, turns = morphed_code(
+        asked.skeleton, asked.quota, morph,
+        [(one.before, one.per_request, one.instructions) for one in bundle.edges],
+    )  # fmt: skip
     code = generate(
-        asked.skeleton, asked.quota, bundle.dependencies, rng,
-        kinds=len(kinds_of(bundle.traffic)),
+        skeleton, quota, bundle.dependencies, rng, turns=turns,
+        kinds=len(kinds_of(bundle.traffic)), connections=bundle.traffic.connections,
     )  # fmt: skip
     (folder / "edges.S").write_text(code.assembly)
     (folder / "memory.c").write_text(code.memory)
     (folder / "model.c").write_text(_Model(bundle, code).text())
-    (folder / "traffic.c").write_text(traffic_c(bundle.traffic))
+    (folder / "traffic.c").write_text(traffic_c(*morphed_traffic(bundle.traffic, morph)))
     write_deployment(folder, Deployment(data_bytes=code.data_bytes))
-    (folder / "README.md").write_text(_README.format(protocol=bundle.protocol))
+    text = _README.format(protocol=bundle.protocol)
+    (folder / "README.md").write_text(
+        text if bundle.morphed is None else f"{text}\n{_MORPHED}{morph}.\n"
+    )
+    return code
 
 
 class _Model:
@@ -107,7 +117,9 @@ class _Model:
             f"{{{self._bundle.seconds / max(count, 1):.4f}, {self._script(f'timer{i}', one)}}}"
             for i, (one, count) in enumerate(server.timers)
         ]
-        names = "\n".join(f"void {one}(uint32_t);" for one in self._functions.values())
+        names = "\n".join(
+            f"void {one}(uint32_t, uint32_t, uint32_t);" for one in self._functions.values()
+        )
         workers = (
             "PROCESSES" if server.processes > 1 else "THREADS" if server.threads > 1 else "SINGLE"
         )
@@ -210,6 +222,18 @@ as much as the original did.
     cmake -B build && cmake --build build
     build/clone --port 7000
 """
+
+
+_MORPHED = "It differs from the original on purpose: "
+
+
+def morphed_note(folder: Path) -> str | None:
+    """What a project says about how it differs from its original."""
+    try:
+        lines = (folder / "README.md").read_text().splitlines()
+    except OSError:
+        return None
+    return next((one for one in lines if one.startswith(_MORPHED)), None)
 
 
 def total_variation(a: Floats, b: Floats) -> float:

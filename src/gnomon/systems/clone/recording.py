@@ -97,15 +97,23 @@ class Sample(msgspec.Struct, frozen=True):
 
     Attributes:
         read: The call that read the request before it; -1: none did.
+        connection: The descriptor of the last call on one; -1: there was none.
+        next: That of the call after it; -1: it is on none.
     """
 
     edge: int
     thread: int
     read: int
+    connection: int
+    next: int
     entries: list[int]
 
     def blocks(self) -> list[int]:
         return [one & 0xFFFFFFFF for one in self.entries if one & BLOCK]
+
+    def lines(self) -> set[int]:
+        """Of data, that it touches."""
+        return {(one & (1 << 45) - 1) >> 3 for one in self.entries if not one & BLOCK}
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -134,6 +142,14 @@ class Recording(msgspec.Struct, frozen=True):
     def code_of(self, block: int) -> bytes:
         _, size, _, at = self.block[block]
         return self.code[at : at + size]
+
+    def code_lines_of(self, sample: Sample) -> set[int]:
+        """Lines of code that it executes."""
+        found = set[int]()
+        for block in set(sample.blocks()):
+            at, size, _, _ = self.block[block].tolist()
+            found.update(range(at >> 6, (at + size - 1 >> 6) + 1))
+        return found
 
     def length_of(self, sample: Sample) -> int:
         """In instructions."""
@@ -168,12 +184,12 @@ def read_recording(path: Path) -> Recording:
 
 
 def _samples(arrays: dict[str, Ints]) -> tuple[Sample, ...]:
-    of = arrays["sample_of"].reshape(-1, 4)
+    of = arrays["sample_of"].reshape(-1, 6)
     entries = arrays["sample"].view(np.uint64)
-    ends = np.cumsum(of[:, 3])
+    ends = np.cumsum(of[:, 5])
     return tuple(
-        Sample(int(edge), int(thread), int(read), entries[end - count : end].tolist())
-        for (edge, thread, read, count), end in zip(of, ends, strict=True)
+        Sample(*map(int, whose), entries[end - count : end].tolist())
+        for (*whose, count), end in zip(of, ends, strict=True)
     )
 
 

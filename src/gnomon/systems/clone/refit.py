@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import msgspec
+import numpy as np
 from numpy.random import Generator
 
 from gnomon.systems.clone.recording import BUCKETS, Floats, bucket_of
@@ -20,41 +21,47 @@ from gnomon.systems.clone.skeleton import AWAY, CLOSE, CONSTANT, LOAD, SAVE, Op,
 
 #: Lines: nearer ones are in every cache. The first bound is this one or a third of a pass.
 _NEAREST = 64
-#: Times the lines of a pass: up to the first lie lines that each pass touches, up to the next
-#: those of some passes.
-_PASSES = (1.3, 3.0, 6.0, 12.0, 24.0, 48.0)
+#: Bounds, in lines of a pass.
+_PASSES = (0.7, 1.0, 1.4, 3.0, 6.0, 12.0, 24.0, 48.0)
 #: Of what is off, so much is corrected at once, and nothing below so many accesses a request.
 _DAMPED, _LEAST = 0.8, 0.3
 
 
-def refit(skeleton: Skeleton, over: Mapping[int, Floats], rng: Generator) -> Skeleton:
-    """Corrects what is too much: of loads and of stores, by bucket, per request."""
+def refit(
+    skeleton: Skeleton, over: Mapping[int, Floats], lines: Mapping[int, float], rng: Generator
+) -> Skeleton:
+    """Corrects what is too much.
+
+    Args:
+        over: Of loads and of stores, by bucket, per request.
+        lines: By edge, that one execution touches.
+    """
     blocks = [msgspec.structs.replace(one, ops=[msgspec.structs.replace(op) for op in one.ops])
               for one in skeleton.blocks]  # fmt: skip
     weights = defaultdict[int, float](float)
-    passes = defaultdict[int, float](float)  # of lines: paths that touch them
     for path in skeleton.paths:
-        touched = set()
         for number in path.blocks:
             weights[number] += path.weight
-            touched |= {op.value for op in blocks[number].ops if op.place == CONSTANT}
-        for line in touched:
-            passes[line] += path.weight
     ops = [(op, weights[n]) for n in weights for op in blocks[n].ops]
     order = [ops[i] for i in rng.permutation(len(ops))]
-    one_pass = sum(passes.values()) + sum(weight for op, weight in ops if op.place == AWAY)
-    requests = sum(path.weight for path in skeleton.paths if path.edge == _busiest(skeleton))
-    one_pass /= max(requests, 1e-9)
+    gone = set[int]()
+    for edge, much in lines.items():
+        gone |= _lines_to_give_up(skeleton, edge, _DAMPED * much, gone)
+    for op, _ in order:
+        if op.place == CONSTANT and op.value in gone:
+            op.place, op.value = CLOSE, 0
+    busiest = [path for path in skeleton.paths if path.edge == _busiest(skeleton)]
+    one_pass = np.average(
+        [path.lines for path in busiest], weights=[path.weight for path in busiest]
+    )
     bounds = [
         bucket_of(round(min(_NEAREST, one_pass / 3))),
         *(bucket_of(round(k * one_pass)) for k in _PASSES),
         BUCKETS,
     ]
-    for k, (first, last) in enumerate(itertools.pairwise(bounds)):
-        off = {does: _DAMPED * float(over[does][first:last].sum()) for does in (LOAD, SAVE)}
-        if k < 2:
-            off[LOAD] -= _give_up(order, passes, off[LOAD], is_each=k == 0)
-        for does, much in off.items():
+    for first, last in itertools.pairwise(bounds):
+        for does in (LOAD, SAVE):
+            much = _DAMPED * float(over[does][first:last].sum())
             if much > _LEAST:
                 _bring_near(order, does, (first, last), much)
             elif much < -_LEAST:
@@ -69,24 +76,24 @@ def _busiest(skeleton: Skeleton) -> int:
     return max(work, key=lambda edge: work[edge], default=0)
 
 
-def _give_up(
-    order: Sequence[tuple[Op, float]], passes: dict[int, float], much: float, *, is_each: bool
-) -> float:
-    """Lines that each pass touches, or some passes; returns how much that was."""
-    gone: set[int] = set()
+def _lines_to_give_up(skeleton: Skeleton, edge: int, much: float, gone: set[int]) -> set[int]:
+    """Lines that most executions of an edge touch, so many in all, but for those that are gone."""
+    shares = defaultdict[int, float](float)
     total = 0.0
-    for line, rate in sorted(
-        passes.items(), key=lambda one: abs(one[1] - (1.0 if is_each else 0.4))
-    ):
-        if total + rate <= much and (rate >= 0.7) == is_each and rate >= 0.02:
-            gone.add(line)
-            total += rate
-    for line in gone:
-        del passes[line]
-    for op, _ in order:
-        if op.place == CONSTANT and op.value in gone:
-            op.place, op.value = CLOSE, 0
-    return total
+    for path in skeleton.paths:
+        if path.edge != edge:
+            continue
+        total += path.weight
+        for line in {op.value for number in path.blocks for op in skeleton.blocks[number].ops
+                     if op.place == CONSTANT}:  # fmt: skip
+            shares[line] += path.weight
+    much -= sum(shares[line] for line in gone) / max(total, 1e-9)
+    found = set[int]()
+    for line, weight in sorted(shares.items(), key=lambda one: (-one[1], one[0])):
+        if line not in gone and weight >= 0.7 * total and weight / total <= much:
+            found.add(line)
+            much -= weight / total
+    return found
 
 
 def _bring_near(

@@ -28,6 +28,8 @@ _LINES = PAGE // LINE
 PAGE_COLOURS = 16
 #: Accesses of an instruction that go to one line, so that the line is its own.
 _SAME = 0.8
+#: Connections, and accesses a connection, from which on lines are told to belong to one.
+_FEWEST_CONNECTIONS, _OFTEN = 3, 1.7
 #: Lines: nearer ones are in every cache.
 NEAR = 16
 _MOST_STACK = 1024  # lines below the highest stack pointer
@@ -36,7 +38,9 @@ _FEWEST = 5
 _CALLS = frozenset(("call", "call_indirect"))
 _JUMPS = frozenset(("branch", "jmp", "jmp_indirect", "ret", *_CALLS))
 
-STACK, CONSTANT, CLOSE, AWAY = range(4)  # places of an access
+#: Places of an access. The last two are lines that each connection has of its own: the one of
+#: the call before, and the one of the call that follows.
+STACK, CONSTANT, CLOSE, AWAY, CONNECTION, NEXT = range(6)
 FILLER, PUSH, POP, MOVE, LOAD, SAVE, MODIFY, REPEAT = range(8)  # what an operation does
 
 
@@ -79,8 +83,8 @@ class Path(msgspec.Struct):
         kind: Of the request that was read before.
         depth: Of the stack pointer at its begin, below the highest of all paths.
         returns: For each return that the path has no call for: where in the stack, from its
-            begin, and the
-            block that follows.
+            begin, and the block that follows.
+        lines: Different lines of data that it touches.
     """
 
     edge: int
@@ -89,6 +93,7 @@ class Path(msgspec.Struct):
     depth: int
     blocks: list[int]
     returns: list[tuple[int, int]]
+    lines: int = 0
 
 
 class Skeleton(msgspec.Struct):
@@ -98,12 +103,14 @@ class Skeleton(msgspec.Struct):
     Attributes:
         lines: By number: where, in lines; below 0: so many below the highest stack pointer.
         left_out: Share of samples that could not be followed.
+        connection_lines: That each connection has of its own.
     """
 
     blocks: list[Block]
     paths: list[Path]
     lines: list[int]
     left_out: float = 0.0
+    connection_lines: int = 0
 
 
 #: An instruction: the block that it is in, and its place there.
@@ -342,6 +349,9 @@ def _assemble(
     top, main = _tops(kept)
     lines: dict[Where, Weights] = defaultdict(_weights)
     buckets: dict[Where, Weights] = defaultdict(_weights)
+    shared: dict[int, dict[Where, dict[int, Weights]]] = {
+        place: defaultdict(lambda: defaultdict(_weights)) for place in (CONNECTION, NEXT)
+    }
     sides: dict[tuple[int, int], int] = defaultdict(int)
     repeats: dict[int, list[int]] = defaultdict(list)
     unsafe: set[tuple[int, int]] = set()
@@ -360,14 +370,18 @@ def _assemble(
                     line -= highest + 1  # below 0: in the stack
                 if key not in others:
                     lines[key][line] += one.weight
+                    shared[CONNECTION][key][one.sample.connection][line] += 1
+                    shared[NEXT][key][one.sample.next][line] += 1
                 buckets[key][entry >> 45 & 0x7F] += one.weight
                 sides[key] |= 2 if entry & STORE else 1
     raws = {visit.raw.at: visit.raw for _, visits, _ in kept for visit in visits}
     order = sorted(raws)
     number_of = {at: i for i, at in enumerate(order)}
+    of_connection = _find_connection_lines(lines, shared)
     away: dict[tuple[int, int], int] = {}
     for side in (1, 2, 3):
-        mine = {key: counts for key, counts in buckets.items() if sides[key] == side}
+        mine = {key: counts for key, counts in buckets.items()
+                if sides[key] == side and key not in of_connection}  # fmt: skip
         away |= _deal_away(lines, mine)
     place_of_page = _colour(sorted({at // PAGE for at in order}))
     own = sorted({_most(counts) for counts in lines.values() if _is_own(counts)})
@@ -381,6 +395,8 @@ def _assemble(
             ops.append(
                 _op(code, pointer, (at, i), sides, lines, away, line_number, unsafe, repeats)
             )
+            if (at, i) in of_connection and ops[-1].does in (LOAD, SAVE, MODIFY):
+                ops[-1] = Op(ops[-1].does, *of_connection[at, i])
             step = moves.get(at, 0) if code.stack is None else code.stack
             if step and ops[-1].does not in (PUSH, POP):
                 ops[-1] = Op(MOVE, STACK, step)
@@ -393,14 +409,51 @@ def _assemble(
     paths = [
         Path(one.edge, one.kind, one.weight, top[_thread(one)] - walked.entry,
              [number_of[v.raw.at] for v in visits],
-             [(place, number_of[to]) for place, to in walked.returns])
+             [(place, number_of[to]) for place, to in walked.returns], len(one.sample.lines()))
         for one, visits, walked in kept
     ]  # fmt: skip
     return Skeleton(
         blocks, paths,
         [line if line < 0 else data_page[line // _LINES] * _LINES + line % _LINES for line in own],
-        left_out,
+        left_out, 1 + max((line for _, line in of_connection.values()), default=-1),
     )  # fmt: skip
+
+
+def _find_connection_lines(
+    lines: dict[Where, Weights], shared: dict[int, dict[Where, dict[int, Weights]]]
+) -> dict[Where, tuple[int, int]]:
+    """Instructions that go to one line for one connection and to others for others.
+
+    Lines of different connections that the same instruction goes to are one line of a connection.
+    Returns the place, whose connection it is, and the line.
+    """
+    number_of: dict[tuple[int, int], int] = {}
+    found: dict[Where, tuple[int, int]] = {}
+    count = 0
+    for key in sorted(lines):
+        if _is_own(lines[key]):
+            continue
+        best: tuple[float, int, dict[int, int]] = 0.0, -1, {}
+        for place, by_key in shared.items():
+            by_connection = by_key[key]
+            usual = {fd: _most(counts) for fd, counts in by_connection.items() if fd >= 0}
+            seen = sum(sum(counts.values()) for counts in by_connection.values())
+            same = sum(by_connection[fd][line] for fd, line in usual.items()) / seen
+            if (
+                min(usual.values(), default=-1) >= 0
+                and len(set(usual.values())) >= _FEWEST_CONNECTIONS
+                and seen >= _OFTEN * len(usual)
+            ):
+                best = max(best, (same, place, usual), key=lambda one: one[0])
+        same, place, usual = best
+        if same >= _SAME:
+            known = [number_of[one] for one in usual.items() if one in number_of]
+            number = known[0] if known else count
+            count = max(count, number + 1)
+            for one in usual.items():
+                number_of.setdefault(one, number)
+            found[key] = place, number
+    return found
 
 
 def _thread(one: Chosen) -> tuple[int, int]:
@@ -538,12 +591,14 @@ def write_skeleton(skeleton: Skeleton, folder: FilePath) -> list[str]:
         "operations": _lists([one.ops for one in blocks], {
             "does": lambda op: op.does, "place": lambda op: op.place,
             "value": lambda op: op.value}),
-    }, {"left_out": repr(skeleton.left_out)})  # fmt: skip
+    }, {"left_out": repr(skeleton.left_out),
+        "connection_lines": str(skeleton.connection_lines)})  # fmt: skip
     write_arrow(folder / "paths.arrow", {
         "edge": np.array([one.edge for one in paths], np.int32),
         "kind": np.array([one.kind for one in paths], np.int32),
         "weight": np.array([one.weight for one in paths], np.float64),
         "depth": np.array([one.depth for one in paths], np.int64),
+        "lines": np.array([one.lines for one in paths], np.int32),
         "blocks": _lists([one.blocks for one in paths], {"block": lambda one: one}),
         "returns": _lists([one.returns for one in paths], {
             "place": lambda one: one[0], "block": lambda one: one[1]}),
@@ -573,13 +628,16 @@ def read_skeleton(folder: FilePath) -> Skeleton:
                 blocks["target"].tolist(), blocks["next"].tolist(), ops, strict=True)
         ]  # fmt: skip
         walks = [
-            Path(edge, kind, weight, depth, [one for one, in mine], returns)
-            for edge, kind, weight, depth, mine, returns in zip(
-                *(paths[name].tolist() for name in ("edge", "kind", "weight", "depth")),
+            Path(edge, kind, weight, depth, [one for one, in mine], returns, touched)
+            for edge, kind, weight, depth, touched, mine, returns in zip(
+                *(paths[name].tolist() for name in ("edge", "kind", "weight", "depth", "lines")),
                 _rows(paths["blocks"], "block"), _rows(paths["returns"], "place", "block"),
                 strict=True)
         ]  # fmt: skip
-        return Skeleton(made, walks, lines["line"].tolist(), float(blocks.metadata["left_out"]))
+        return Skeleton(
+            made, walks, lines["line"].tolist(), float(blocks.metadata["left_out"]),
+            int(blocks.metadata["connection_lines"]),
+        )  # fmt: skip
     except (KeyError, ValueError, TypeError) as error:
         raise InputError(f"its paths cannot be read: {error}", where=str(folder)) from None
 

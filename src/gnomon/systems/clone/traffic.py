@@ -67,6 +67,14 @@ class Traffic(msgspec.Struct, frozen=True):
     left_out: float = 0.0
 
 
+class LoadPhase(msgspec.Struct, frozen=True):
+    """A part of the cycle that the load goes through: a factor of the rate, weights of classes."""
+
+    seconds: float
+    rate: float
+    weights: tuple[float, ...]
+
+
 # --- one request ---------------------------------------------------------------------------------
 
 
@@ -313,7 +321,7 @@ def gap_bins(gaps: ArrayLike) -> tuple[float, ...]:
 # --- as C ----------------------------------------------------------------------------------------
 
 
-def traffic_c(traffic: Traffic) -> str:
+def traffic_c(traffic: Traffic, phases: Sequence[LoadPhase] = ()) -> str:
     """The file `traffic.c` of a project: what its program `load` sends."""
     if traffic.protocol not in PROTOCOLS:
         raise InputError(f"protocol {traffic.protocol!r}", hint=", ".join(PROTOCOLS))
@@ -324,6 +332,13 @@ def traffic_c(traffic: Traffic) -> str:
         for one in traffic.classes
     )
     gaps = ", ".join(f"{one:.6g}" for one in traffic.gaps) or "1"
+    cycle = ",\n".join(
+        f"    {{{one.seconds:.9g}, {one.rate:.9g}, (const double[]){{"
+        + ", ".join(f"{weight:.9g}" for weight in one.weights) + "}}"
+        for one in phases
+    )  # fmt: skip
+    phase = f"static const gnc_load_phase phase[] = {{\n{cycle},\n}};\n" if phases else ""
+    in_phases = f"    .phases = {len(phases)}, .phase = phase,\n" if phases else ""
     return f"""/* Generated: what clients send. */
 #include "traffic.h"
 
@@ -331,13 +346,13 @@ static const gnc_request_class requests[] = {{
 {rows}
 }};
 static const double gap[] = {{{gaps}}};
-
+{phase}
 const gnc_traffic gnc_the_traffic = {{
     .protocol = GNC_TRAFFIC_{traffic.protocol.upper()},
     .classes = {len(traffic.classes)}, .requests = requests, .keys = {max(traffic.keys, 1)},
     .gaps = {len(traffic.gaps)}, .gap = gap,
     .connections = {max(traffic.connections, 1)}, .pipeline = {max(traffic.pipeline, 1)},
-}};
+{in_phases}}};
 """
 
 

@@ -20,41 +20,63 @@ from gnomon.systems.clone.skeleton import LINE, Block, Op, Path, Skeleton
 _OVER = 0.1
 #: Instructions of one execution: less is not worth a cut.
 _LEAST = 12.0
+#: Instructions that a line of code counts for.
+_DENSITY = 20.0
 
 
-def trim(skeleton: Skeleton, excess: Mapping[int, float]) -> Skeleton:
-    """Without about so many instructions of one execution of each edge."""
+class Excess(msgspec.Struct, frozen=True):
+    """What one execution of an edge has too much: instructions, and lines of code."""
+
+    instructions: float
+    lines: float = 0.0
+
+
+Group = tuple[int, int]  # of paths: an edge and a kind of requests
+
+
+def trim(skeleton: Skeleton, excess: Mapping[int, Excess]) -> Skeleton:
+    """Without about so much of one execution of each edge, whatever the request."""
     blocks, paths = list(skeleton.blocks), list(skeleton.paths)
-    rate = defaultdict[int, float](float)
+    rate = defaultdict[Group, float](float)
     for path in paths:
-        rate[path.edge] += path.weight
-    left = {edge: more * rate[edge] for edge, more in excess.items() if more > 0 and edge in rate}
+        rate[path.edge, path.kind] += path.weight
+    left = {group: excess[group[0]].instructions * much for group, much in rate.items()
+            if group[0] in excess and excess[group[0]].instructions > 0}  # fmt: skip
+    lines_left = sum(excess[edge].lines * rate[edge, kind] for edge, kind in left)
     while left:
         cost, lines, barred = _costs(blocks, paths)
+        dense = max(lines_left, 0.0) / max(sum(left.values()), 1e-9)
         found = max(
-            (call for call, by_edge in cost.items()
-             if call not in barred and _fits(by_edge, left, rate)),
-            key=lambda call: (lines[call], call), default=None,
+            (call for call, by_group in cost.items()
+             if call not in barred and _fits(by_group, left, rate)),
+            key=lambda call: (_worth(sum(cost[call].values()), lines[call], dense), call),
+            default=None,
         )  # fmt: skip
         if found is None:
             break
-        for edge, gone in cost[found].items():
-            if edge in left:
-                left[edge] -= gone
+        for group, gone in cost[found].items():
+            if group in left:
+                left[group] -= gone
+        lines_left -= lines[found]
         paths = [_without(path, found, blocks) for path in paths]
         old = blocks[found]
         blocks[found] = msgspec.structs.replace(old, ends="fall", target=-1, ops=[*old.ops, Op(0)])
     return msgspec.structs.replace(skeleton, blocks=blocks, paths=paths)
 
 
+def _worth(instructions: float, lines: float, dense: float) -> float:
+    """Of a cut: much at once, with as many lines to an instruction as there are too many."""
+    return instructions - _DENSITY * abs(lines - dense * instructions)
+
+
 def _fits(
-    by_edge: Mapping[int, float], left: Mapping[int, float], rate: Mapping[int, float]
+    by_group: Mapping[Group, float], left: Mapping[Group, float], rate: Mapping[Group, float]
 ) -> bool:
     """It takes off enough, and nowhere too much."""
-    total = sum(by_edge.values())
-    over = sum(max(gone - left.get(edge, 0.0), 0.0) for edge, gone in by_edge.items())
+    total = sum(by_group.values())
+    over = sum(max(gone - left.get(group, 0.0), 0.0) for group, gone in by_group.items())
     return over <= _OVER * total and any(
-        gone >= _LEAST * rate[edge] for edge, gone in by_edge.items()
+        gone >= _LEAST * rate[group] for group, gone in by_group.items()
     )
 
 
@@ -80,13 +102,13 @@ def _matches(path: Path, blocks: list[Block]) -> dict[int, int]:
 
 def _costs(
     blocks: list[Block], paths: list[Path]
-) -> tuple[dict[int, dict[int, float]], dict[int, float], set[int]]:
-    """Of each direct call, with what it leads to: instructions per request by edge, and lines of
-    code.
+) -> tuple[dict[int, dict[Group, float]], dict[int, float], set[int]]:
+    """Of each direct call, with what it leads to: instructions per request by
+    group, and lines of code.
 
     Lines are those that nothing else on the path touches. Last, the calls that have to stay.
     """
-    cost: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    cost: dict[int, dict[Group, float]] = defaultdict(lambda: defaultdict(float))
     lines = defaultdict[int, float](float)
     barred = set()
     for path in paths:
@@ -105,7 +127,9 @@ def _costs(
             if back < 0 or blocks[number].ends != "call":
                 barred.add(number)
             else:
-                cost[number][path.edge] += path.weight * (ends[back + 1] - ends[call + 1])
+                cost[number][path.edge, path.kind] += path.weight * (
+                    ends[back + 1] - ends[call + 1]
+                )
                 lines[number] += path.weight * int(((begins > call) & (stops <= back)).sum())
     return cost, lines, barred
 

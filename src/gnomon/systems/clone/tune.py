@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from gnomon.errors import GnomonError, InputError
-from gnomon.systems.clone.assembly import Quota
+from gnomon.systems.clone.assembly import Code, Less, Quota
 from gnomon.systems.clone.bundle import Bundle, EdgeProfile, make_bundle, per_request
 from gnomon.systems.clone.launch import fill, free_port
 from gnomon.systems.clone.profile import Progress, record
@@ -18,7 +18,7 @@ from gnomon.systems.clone.project import Asked, as_it_is, total_variation, write
 from gnomon.systems.clone.recording import bucket_of
 from gnomon.systems.clone.refit import refit
 from gnomon.systems.clone.skeleton import LOAD, SAVE
-from gnomon.systems.clone.trim import trim
+from gnomon.systems.clone.trim import Excess, trim
 
 #: Edges that fewer requests than this meet are not tuned to; figures below this many are noise.
 _RARE, _COUNTS = 0.01, 2.0
@@ -93,13 +93,13 @@ def tune(
     asked, rng = as_it_is(bundle), np.random.default_rng(0xF17)
     best: tuple[float, Asked, Bundle] | None = None
     for number in range(rounds + 1):
-        write_project(bundle, folder, asked=asked)
+        code = write_project(bundle, folder, asked=asked)
         seen = observe(bundle, folder, load, port, progress)
         off = distance(bundle, seen)
         progress(f"round {number} of {rounds}: off by {100 * off:.1f} %")
         if best is None or off < best[0]:
             best = off, asked, seen
-        asked = correct(bundle, seen, asked, rng, is_first=number == 0)
+        asked = correct(bundle, seen, asked, code, rng, is_first=number == 0)
     assert best is not None
     write_project(bundle, folder, asked=best[1])
     build(folder)
@@ -115,8 +115,9 @@ def distance(wanted: Bundle, seen: Bundle) -> float:
 
 
 def correct(
-    wanted: Bundle, seen: Bundle, asked: Asked, rng: np.random.Generator, *, is_first: bool
-) -> Asked:
+    wanted: Bundle, seen: Bundle, asked: Asked, code: Code, rng: np.random.Generator, *,
+    is_first: bool,
+) -> Asked:  # fmt: skip
     """What to ask for next: first calls are left out for what the runtime adds, then the rest."""
     both = _same_edges(wanted, seen)
     over = {
@@ -130,15 +131,30 @@ def correct(
         for what in ("mix", "load", "store")
     }
     mix = tuple(np.maximum(np.array(asked.quota.mix) - over["mix"], 0.0).tolist())
+    runtime = {i: max(one.lines - code.lines.get(i, 0.0), 0.0) for i, (_, one) in both.items()}
     if is_first:
-        excess = {i: one.instructions - want.instructions for i, (want, one) in both.items()}
-        return Asked(trim(asked.skeleton, excess), Quota(mix))
-    less = asked.quota
-    fitted = refit(asked.skeleton, {LOAD: over["load"], SAVE: over["store"]}, rng)
-    return Asked(fitted, Quota(
-        mix, less.less + float(over["mix"].sum()), less.less_loads + float(over["load"].sum()),
-        less.less_stores + float(over["store"].sum()),
-    ))  # fmt: skip
+        excess = {
+            i: Excess(one.instructions - want.instructions, one.code_lines - want.code_lines)
+            for i, (want, one) in both.items()
+        }
+        return Asked(trim(asked.skeleton, excess), Quota(mix, runtime_lines=runtime))
+    less = {
+        i: _more(asked.quota.less.get(i, Less()), want, one) for i, (want, one) in both.items()
+    }
+    lines = {i: one.lines - want.lines for i, (want, one) in both.items()}
+    fitted = refit(asked.skeleton, {LOAD: over["load"], SAVE: over["store"]}, lines, rng)
+    return Asked(fitted, Quota(mix, less, runtime))
+
+
+def _more(less: Less, want: EdgeProfile, one: EdgeProfile) -> Less:
+    """What to leave out of an edge next."""
+    loads, stores = (
+        sum(getattr(one, what)) - sum(getattr(want, what)) for what in ("load", "store")
+    )
+    return Less(
+        less.instructions + want.per_request * (one.instructions - want.instructions),
+        less.loads + want.per_request * loads, less.stores + want.per_request * stores,
+    )  # fmt: skip
 
 
 def _same_edges(wanted: Bundle, seen: Bundle) -> dict[int, tuple[EdgeProfile, EdgeProfile]]:

@@ -3,7 +3,8 @@
 
 enum { WAIT, RECEIVE, STAT, OPEN, FSTAT, HEADER, BODY, LOG, CLOSE_FILE, ACCEPT, ADD, CLOSE, KEYS };
 
-static void spin(uint32_t kind) {
+static void spin(uint32_t kind, uint32_t connection, uint32_t next) {
+    (void)connection, (void)next;
     (void)kind;
     for (int i = 0; i < 1000; i++) __asm__ volatile("");
 }

@@ -5,7 +5,8 @@ enum { WAIT, READ, WRITE, ACCEPT, ADD, CLOSE, OPEN, READ_FILE, CLOSE_FILE, KEYS 
 
 enum { SMALL_GET, LARGE_GET, SET, KINDS };
 
-static void spin(uint32_t kind) {
+static void spin(uint32_t kind, uint32_t connection, uint32_t next) {
+    (void)connection, (void)next;
     if (kind >= KINDS) __builtin_trap();
     for (int i = 0; i < 1000; i++) __asm__ volatile("");
 }

@@ -161,5 +161,6 @@ static long (*const calls[])(ARGUMENTS) = {
 
 long gnc_do(gnc_worker *w, const gnc_step *s, void *at, size_t bytes) {
     gnc_enter(w, s->key, s->clocks);
+    if (s->target == GNC_CONNECTION) w->connection = (uint32_t)w->fd[GNC_CONNECTION];
     return calls[s->call](w, s, w->fd[s->target], at, bytes);
 }

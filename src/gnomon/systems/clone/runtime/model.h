@@ -86,7 +86,7 @@ typedef struct gnc_kind_of_request {
     const uint32_t *weight; /* and how often each was seen */
 } gnc_kind_of_request;
 
-typedef void (*gnc_edge)(uint32_t kind);
+typedef void (*gnc_edge)(uint32_t kind, uint32_t connection, uint32_t next);
 
 typedef struct gnc_model {
     uint16_t keys;                 /* GNC_WAIT has key 0 */

@@ -67,6 +67,7 @@ typedef struct gnc_connection {
 
 struct gnc_worker {
     uint32_t previous;           /* key of the last call */
+    uint32_t connection;         /* descriptor of the last call on one */
     uint32_t kind;               /* of the last request, */
     uint32_t kind_word, kind_bytes; /* and what it was told by */
     int fd[GNC_EVENT + 1];       /* by gnc_target, of what is being handled */
@@ -113,7 +114,7 @@ static inline void gnc_enter(gnc_worker *w, uint32_t key, uint32_t clocks) {
     if (clocks) gnc_clocks(w, clocks);
     gnc_edge edge = gnc_the_model.edges[w->previous * gnc_the_model.keys + key];
     w->previous = key;
-    if (edge) edge(w->kind);
+    if (edge) edge(w->kind, w->connection, (uint32_t)w->fd[GNC_CONNECTION]);
 }
 long gnc_do(gnc_worker *w, const gnc_step *s, void *at, size_t bytes);
 uint32_t gnc_steps(const gnc_script *script);

@@ -22,6 +22,13 @@ typedef struct gnc_request_class {
     uint32_t reply_bytes;   /* likewise; what is read is filled in beforehand so that the original answers so */
 } gnc_request_class;
 
+/* A part of a cycle: the load generator goes through all of them, and begins anew. */
+typedef struct gnc_load_phase {
+    double seconds;
+    double rate;          /* a factor of --rate */
+    const double *weight; /* of the classes */
+} gnc_load_phase;
+
 typedef struct gnc_traffic {
     enum gnc_traffic_protocol protocol;
     uint32_t classes;
@@ -31,6 +38,8 @@ typedef struct gnc_traffic {
     const double *gap;
     uint32_t connections; /* that were open while it was recorded */
     uint32_t pipeline;    /* requests that a client sends at once */
+    uint32_t phases;      /* 0: always the same */
+    const gnc_load_phase *phase;
 } gnc_traffic;
 
 extern const gnc_traffic gnc_the_traffic;
