@@ -13,7 +13,7 @@ it; the stack pointer is in that memory, too.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -29,6 +29,7 @@ from gnomon.systems.clone.encoding import (
     sizes_of,
 )  # fmt: skip
 from gnomon.systems.clone.instructions import CLASSES
+from gnomon.systems.clone.kinds import EVENT_KINDS
 from gnomon.systems.clone.recording import BUCKETS, distance_of
 from gnomon.systems.clone.skeleton import (
     AWAY,
@@ -114,28 +115,32 @@ class _Group(msgspec.Struct):
 
 def generate(
     skeleton: Skeleton, quota: Quota, dependencies: Sequence[float], rng: Generator, *,
-    kinds: int = 1, connections: int = 1, turns: Turns = Turns(),  # noqa: B008
+    kinds: int = 1, connections: int = 1, waits: Collection[int] = (),
+    turns: Turns = Turns(),  # noqa: B008
 ) -> Code:  # fmt: skip
     """The paths of all edges, for so many kinds of requests.
 
     Args:
         connections: That the original had while it was profiled.
+        waits: Edges that begin with a wait: their kinds are those of wake-ups.
         turns: Of a morphed clone: memories and copies of the code that requests alternate with.
     """
-    return _Generator(skeleton, quota, dependencies, rng, kinds, connections, turns).code()
+    return _Generator(skeleton, quota, dependencies, rng, kinds, connections, waits, turns).code()
 
 
 class _Generator:
     def __init__(
         self, skeleton: Skeleton, quota: Quota, dependencies: Sequence[float], rng: Generator,
-        kinds: int, connections: int, turns: Turns,
+        kinds: int, connections: int, waits: Collection[int], turns: Turns,
     ) -> None:  # fmt: skip
+        self._waits = waits
         self._connections, self._turns = connections, turns
         self._rng, self._quota = rng, quota
         self._encoder = Encoder(dependencies, self._slot, self._take, rng)
         self._blocks = skeleton.blocks
         self._exits = {one.blocks[-1] for one in skeleton.paths}
-        self._kinds = max([kinds * turns.copies, *(1 + one.kind for one in skeleton.paths)])
+        self._kinds = max([kinds * turns.copies, *(1 + one.kind for one in skeleton.paths
+                                                   if one.edge not in waits)])  # fmt: skip
         self._paths = [
             one for one in skeleton.paths if not self._exits.intersection(one.blocks[:-1])
         ]
@@ -213,6 +218,8 @@ class _Generator:
     def _plan_data(self) -> tuple[dict[int, int], dict[int, int], list[tuple[int, int]]]:
         """Lines for operations of a middle distance, by id, and rings for far ones, by bucket."""
         order = sorted(self._paths, key=lambda one: -one.weight)[:_TABLE]
+        if not order:
+            return {}, {}, []
         one_pass = np.average([one.lines for one in order], weights=[one.weight for one in order])
         stack, mid = _LineStack(), dict[int, int]()
         for k, path in enumerate(order + order):
@@ -337,17 +344,8 @@ class _Generator:
                 items.append(item)
             owed.instructions += extra * weight
             for item in self._rng.permutation(np.array([*items, None], object))[: len(items) + 1]:
-                if item is None or item.op.place != CLOSE:
-                    continue
-                does = item.op.does
-                if does == LOAD and owed.loads >= weight:
-                    owed.loads -= weight
-                elif does == SAVE and owed.stores >= weight:
-                    owed.stores -= weight
-                elif does != FILLER or owed.instructions < weight:
-                    continue
-                owed.instructions -= weight
-                items.remove(item)
+                if item is not None and item.op.place == CLOSE:
+                    self._settle(item, items, owed, weight)
             for item in items:
                 choices = {FILLER: _FILLERS, LOAD: _LOADS, SAVE: _STORES, MODIFY: _CHANGES}.get(
                     item.op.does
@@ -360,6 +358,28 @@ class _Generator:
                     item.kind = self._draw(left, choices, weight)
             found[number] = items
         return found
+
+    @staticmethod
+    def _settle(item: Item, items: list[Item], owed: Less, weight: float) -> None:
+        """Leaves an operation out, or has it do something else, if that is owed."""
+        does = item.op.does
+        if does == LOAD and owed.loads >= weight:
+            owed.loads -= weight
+            item.op = Op(FILLER)
+        elif does == SAVE and owed.stores >= weight:
+            owed.stores -= weight
+            item.op = Op(FILLER)
+        if item.op.does != FILLER:
+            return
+        if owed.instructions >= weight:
+            owed.instructions -= weight
+            items.remove(item)
+        elif owed.stores <= -weight and does != SAVE:
+            owed.stores += weight
+            item.op = Op(SAVE)
+        elif owed.loads <= -weight and does != LOAD:
+            owed.loads += weight
+            item.op = Op(LOAD)
 
     def _edges_of_blocks(self) -> dict[int, int]:
         """For each block: the edge that executes it most."""
@@ -553,11 +573,18 @@ class _Generator:
                 out.append(f"    .set .Lp{i}, .Lp{same}")
         for edge, by_kind in tables.items():
             copies = self._turns.copies
-            everything = [[i for kind, mine in by_kind.items() if kind % copies == copy for i in mine]
-                          for copy in range(copies)]  # fmt: skip
+            everything = [
+                [i for kind, mine in by_kind.items() if kind % copies == copy for i in mine]
+                for copy in range(copies)
+            ]
             out += ["    .balign 8", f".Le{edge}:"]
-            for kind in range(self._kinds if len(by_kind) > copies else copies):
-                rows = self._table(by_kind.get(kind, everything[kind % copies]))
+            count = EVENT_KINDS * copies if edge in self._waits else self._kinds
+            for kind in range(count if len(by_kind) > copies else copies):
+                mine_or_all = by_kind.get(kind, everything[kind % copies])
+                if edge in self._waits:  # the nearest number of events that was seen
+                    same = [one for one in by_kind if one % copies == kind % copies]
+                    mine_or_all = by_kind[min(same, key=lambda one: (abs(one - kind), one))]
+                rows = self._table(mine_or_all)
                 out.append(f"    .quad {', '.join(f'.Lp{i}' for i in rows)}")
         out += ["    .text", "    .balign 64"]
         for edge, mine in groups.items():

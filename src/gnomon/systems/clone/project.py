@@ -78,6 +78,7 @@ def write_project(
     code = generate(
         skeleton, quota, bundle.dependencies, rng, turns=turns,
         kinds=len(kinds_of(bundle.traffic)), connections=bundle.traffic.connections,
+        waits={i for i, one in enumerate(bundle.edges) if one.before == bundle.server.wait},
     )  # fmt: skip
     (folder / "edges.S").write_text(code.assembly)
     (folder / "memory.c").write_text(code.memory)
@@ -129,6 +130,7 @@ class _Model:
             default=0,
         )
         kinds = self._kinds()
+        background = self._background()
         joined = "\n".join(self._parts)
         accepts = "MAIN" if server.accepts_in_main else "EACH"
         protocol = PROTOCOLS[self._bundle.protocol]
@@ -144,6 +146,7 @@ class _Model:
 static const gnc_script requests[] = {{{", ".join(requests)}}};
 static const gnc_kind_of_request kinds[] = {{{kinds}}};
 static const gnc_timer timers[] = {{{", ".join(timers) or "{0}"}}};
+static const gnc_background background[] = {{{", ".join(background) or "{0}"}}};
 
 const gnc_model gnc_the_model = {{
     .keys = {len(self._keys)}, .edges = edges, .wait = GNC_{_WAITS[server.wait]}, \
@@ -152,11 +155,18 @@ const gnc_model gnc_the_model = {{
     .worker_count = {count}, .wait_events = 512, .wait_timeout_ms = -1,
     .on_accept = {accept}, .on_close = {close},
     .request_scripts = {len(requests)}, .requests = requests, .timers = {len(timers)}, \
-.timer = timers,
+.timer = timers, .backgrounds = {len(background)}, .background = background,
     .kinds = {len(kinds_of(self._bundle.traffic))}, .kind = kinds,
     .file_bytes = {max(sendfile, _LEAST_FILE)}, .data_bytes = {self._code.data_bytes},
 }};
 """
+
+    def _background(self) -> list[str]:
+        return [
+            f"{{{self._functions[one.call, one.call]}, {round(1000 * one.busy_ms)}, "
+            f"{round(1000 * one.idle_ms)}}}"
+            for one in self._server.background if (one.call, one.call) in self._functions
+        ]  # fmt: skip
 
     def _kinds(self) -> str:
         rows = []

@@ -86,7 +86,14 @@ typedef struct gnc_kind_of_request {
     const uint32_t *weight; /* and how often each was seen */
 } gnc_kind_of_request;
 
+/* After a wait, `kind` is that of the wake-up. */
 typedef void (*gnc_edge)(uint32_t kind, uint32_t connection, uint32_t next);
+
+/* A thread that sleeps and works in turns: for how long it sleeps while requests come, and while none do. */
+typedef struct gnc_background {
+    gnc_edge edge;
+    uint32_t busy_us, idle_us;
+} gnc_background;
 
 typedef struct gnc_model {
     uint16_t keys;                 /* GNC_WAIT has key 0 */
@@ -102,6 +109,8 @@ typedef struct gnc_model {
     const gnc_script *requests;
     uint16_t timers;
     const gnc_timer *timer;
+    uint16_t backgrounds;
+    const gnc_background *background;
     uint16_t kinds;                /* of requests; 0: all are alike */
     const gnc_kind_of_request *kind;
     uint32_t file_bytes;           /* of the scratch file that requests open */

@@ -68,6 +68,7 @@ typedef struct gnc_connection {
 struct gnc_worker {
     uint32_t previous;           /* key of the last call */
     uint32_t connection;         /* descriptor of the last call on one */
+    uint32_t wakeup;             /* kind of the last wake-up, by how many events it had */
     uint32_t kind;               /* of the last request, */
     uint32_t kind_word, kind_bytes; /* and what it was told by */
     int fd[GNC_EVENT + 1];       /* by gnc_target, of what is being handled */
@@ -113,8 +114,9 @@ void gnc_clocks(gnc_worker *w, uint32_t count);
 static inline void gnc_enter(gnc_worker *w, uint32_t key, uint32_t clocks) {
     if (clocks) gnc_clocks(w, clocks);
     gnc_edge edge = gnc_the_model.edges[w->previous * gnc_the_model.keys + key];
+    uint32_t kind = w->previous ? w->kind : w->wakeup; /* key 0 is the wait */
     w->previous = key;
-    if (edge) edge(w->kind, w->connection, (uint32_t)w->fd[GNC_CONNECTION]);
+    if (edge) edge(kind, w->connection, (uint32_t)w->fd[GNC_CONNECTION]);
 }
 long gnc_do(gnc_worker *w, const gnc_step *s, void *at, size_t bytes);
 uint32_t gnc_steps(const gnc_script *script);
@@ -139,6 +141,10 @@ void gnc_hang_up(gnc_worker *w, gnc_connection *c);
 void gnc_watch(gnc_worker *w, int op, int fd, uint32_t events);
 void gnc_watch_connection(gnc_worker *w, gnc_connection *c, int op, uint32_t events);
 void gnc_loop(gnc_worker *w);
+
+/* background.c: threads that work by the clock, and not for requests. */
+void gnc_begin_background(void);
+extern _Atomic uint32_t gnc_served; /* counts requests, for them */
 
 /* accept.c: new connections. */
 void gnc_listen(gnc_worker *w);

@@ -1,11 +1,10 @@
 /* Request scripts: read, find the requests, carry out the steps, send the replies. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime.h"
+#include "system.h"
 
 static void make_room(char **buffer, uint32_t *room, size_t wanted) {
     if (wanted <= *room) return;
@@ -56,8 +55,8 @@ static long receive(gnc_worker *w, gnc_connection *c, const gnc_step *s) {
     long got = gnc_do(w, s, c->in + c->in_have, s->bytes);
     if (got > 0) c->in_have += (uint32_t)got;
     else if (got == 0 && s->bytes) c->ends = 1;
-    else if (errno == EAGAIN) c->drained = 1;
-    else if (errno != EINTR) drop(w, c);
+    else if (got == -EAGAIN) c->drained = 1;
+    else if (got != -EINTR) drop(w, c);
     return got;
 }
 
@@ -85,7 +84,7 @@ static void send_step(gnc_worker *w, gnc_connection *c, const gnc_step *s, int i
     if (is_last || bytes > w->left) bytes = w->left;
     w->head = 0; /* what follows it is the body */
     long sent = gnc_do(w, s, (char *)w->from, bytes);
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) return drop(w, c);
+    if (sent < 0 && sent != -EAGAIN && sent != -EINTR) return drop(w, c);
     if (sent < 0) sent = 0;
     w->from += sent;
     w->left -= (uint32_t)sent;
@@ -100,8 +99,8 @@ static void send_step(gnc_worker *w, gnc_connection *c, const gnc_step *s, int i
 
 /* Sends what waits, outside any script: the original would have done so too, had its peer been as slow. */
 static void flush(gnc_worker *w, gnc_connection *c) {
-    long sent = syscall(SYS_write, c->fd, c->out + c->out_done, (size_t)(c->out_have - c->out_done));
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) return drop(w, c);
+    long sent = GNC_SYSTEM(SYS_write, c->fd, c->out + c->out_done, (size_t)(c->out_have - c->out_done));
+    if (sent < 0 && sent != -EAGAIN && sent != -EINTR) return drop(w, c);
     if (sent > 0) c->out_done += (uint32_t)sent;
     if (c->out_done < c->out_have) {
         if (!c->blocked) wait_for_room(w, c);
@@ -116,7 +115,7 @@ static void end_connection(gnc_worker *w, gnc_connection *c, const gnc_step *s) 
     w->freed = 1;
     gnc_watch(w, 0, c->fd, 0);
     if (s) gnc_do(w, s, NULL, 0);
-    else syscall(SYS_close, c->fd);
+    else GNC_SYSTEM(SYS_close, c->fd);
     w->fd[GNC_CONNECTION] = -1;
 }
 
@@ -171,6 +170,9 @@ static void serve(gnc_worker *w, gnc_connection *c) {
             script = c->variant->script;
         }
         gnc_tell_kind(w, &c->request);
+        if (gnc_the_model.backgrounds) /* lost counts do not matter: it is seen that there are some */
+            atomic_store_explicit(&gnc_served, atomic_load_explicit(&gnc_served, memory_order_relaxed) + 1,
+                                  memory_order_relaxed);
         c->request.ends |= c->variant->closes;
         is_last = c->request.ends;
         c->in_done += c->request.bytes;
