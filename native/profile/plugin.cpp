@@ -59,7 +59,7 @@ struct Edge {
 struct Sample {
     std::int32_t thread = 0;
     std::int64_t read = -1;        // the call that read the request before it
-    std::int64_t connection = -1;  // the descriptor of the last call on one
+    std::int64_t connection = -1;  // of the last call on one
     std::int64_t next = -1;        // that of the call after it, if it is on one
     std::int64_t result = 0;       // of the call before it
     std::vector<std::uint64_t> entries;
@@ -85,9 +85,9 @@ struct Numbers {
     const char* target;
     std::vector<std::int64_t> clocks;  // enter no kernel natively: no system calls to us
     std::vector<std::int64_t> accepts, opens, events, closes;
-    std::vector<std::int64_t> of_descriptor;             // their first argument is one
-    std::vector<std::int64_t> in_vain;                   // a result of 0 or an error means that there was nothing
-    std::vector<std::int64_t> reads, vectors, messages;  // into a buffer; through an iovec, also one in a msghdr
+    std::vector<std::int64_t> of_descriptor;                   // their first argument is one
+    std::vector<std::int64_t> in_vain;                         // a result of 0 or an error means that there was nothing
+    std::vector<std::int64_t> reads, vectors, messages;        // into a buffer; through an iovec, also one in a msghdr
     std::vector<std::pair<std::int64_t, std::size_t>> sleeps;  // and which argument points to how long
 };
 const std::vector<Numbers> machines{
@@ -160,6 +160,7 @@ struct Profile {
     bool is_written = false;
     const Numbers* numbers = nullptr;
     std::vector<std::uint8_t> kinds = std::vector<std::uint8_t>(most_descriptors);
+    std::vector<std::int64_t> openings = std::vector<std::int64_t>(most_descriptors);
 };
 
 Profile& profile() {
@@ -234,13 +235,19 @@ void fold(ThreadLog& log) {
     log.entries.clear();
 }
 
+/// A connection: its descriptor, and how often that was given to one.
+std::int64_t opened(std::int64_t descriptor) {
+    const bool is_known = descriptor >= 0 && descriptor < static_cast<std::int64_t>(most_descriptors);
+    return is_known ? profile().openings[static_cast<std::size_t>(descriptor)] << 16 | descriptor : -1;
+}
+
 /// Keeps the pending execution with the chance that leaves every one equally likely to be kept.
 void keep_sample(ThreadLog& log, std::uint64_t count) {
     Profile& all = profile();
     auto& kept = all.samples[{log.before, log.key}];
     const std::size_t room = std::clamp(most_sampled / (1 + log.sample.size()), fewest_samples, most_samples);
     if (log.sample.size() == most_sampled) return;  // cut short
-    const std::int64_t next = log.key >> kind_shift == connection ? log.arguments[0] : -1;
+    const std::int64_t next = log.key >> kind_shift == connection ? opened(log.arguments[0]) : -1;
     if (kept.size() < room) {
         kept.push_back({log.number, log.last_read, log.connection, next, log.result, log.sample});
         return;
@@ -299,8 +306,11 @@ void note_descriptor(std::int64_t number, std::int64_t first, std::int64_t resul
         if (descriptor >= 0 && descriptor < static_cast<std::int64_t>(most_descriptors))
             all.kinds[static_cast<std::size_t>(descriptor)] = static_cast<std::uint8_t>(kind);
     };
-    if (is_one_of(all.numbers->accepts, number)) set(result, connection);
-    else if (is_one_of(all.numbers->opens, number)) set(result, is_recording() ? file : log);  // stays open: a log
+    if (is_one_of(all.numbers->accepts, number)) {
+        set(result, connection);
+        if (result >= 0 && result < static_cast<std::int64_t>(most_descriptors))
+            ++all.openings[static_cast<std::size_t>(result)];
+    } else if (is_one_of(all.numbers->opens, number)) set(result, is_recording() ? file : log);  // stays open: a log
     else if (is_one_of(all.numbers->events, number)) set(result, event);
     else if (is_one_of(all.numbers->closes, number)) set(first, other);
 }
@@ -317,7 +327,8 @@ void note_sleep(ThreadLog& log, std::int64_t number) {
         std::int64_t time[2];
         const bool is_absolute = argument == 2 && (log.arguments[1] & 1) != 0;  // until then, not for so long
         if (number != sleep) continue;
-        const bool is_known = !is_absolute && copy(time, static_cast<std::uint64_t>(log.arguments[argument]), sizeof time);
+        const bool is_known =
+            !is_absolute && copy(time, static_cast<std::uint64_t>(log.arguments[argument]), sizeof time);
         log.arguments[0] = is_known ? time[0] * 1'000'000'000 + time[1] : 0;
     }
 }
@@ -373,7 +384,7 @@ void on_return(qemu_plugin_id_t, unsigned, std::int64_t number, std::int64_t res
     log.before = is_recording() ? log.key | (is_vain ? vain_bit : 0) : -1;
     log.result = result;
     if (!is_recording()) return;
-    if (log.key >> kind_shift == connection) log.connection = log.arguments[0];
+    if (log.key >> kind_shift == connection) log.connection = opened(log.arguments[0]);
     note_head(log, number, result);
     if (all.calls.size() < most_calls)
         all.calls.push_back({log.number, log.key, log.arguments[0], log.arguments[1], log.arguments[2], result});

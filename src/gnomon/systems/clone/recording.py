@@ -97,7 +97,7 @@ class Sample(msgspec.Struct, frozen=True):
 
     Attributes:
         read: The call that read the request before it; -1: none did.
-        connection: The descriptor of the last call on one; -1: there was none.
+        connection: Of the last call on one; -1: there was none.
         next: That of the call after it; -1: it is on none.
         result: Of the call before it.
     """
