@@ -40,8 +40,8 @@ uint32_t gnc_steps(const gnc_script *script) {
 }
 
 CALL(do_nothing, 0)
-CALL(do_recvfrom, GNC_SYSTEM(SYS_recvfrom, fd, at, bytes, 0, NULL, NULL))
-CALL(do_sendto, GNC_SYSTEM(SYS_sendto, fd, at, bytes, 0, NULL, 0))
+CALL(do_receive, gnc_receive(s, fd, at, bytes))
+CALL(do_send, gnc_send(s, fd, at, bytes))
 CALL(do_sendfile, GNC_SYSTEM(SYS_sendfile, fd, w->fd[GNC_FILE], &(off_t){0}, bytes))
 CALL(do_lseek, GNC_SYSTEM(SYS_lseek, fd, 0L, SEEK_SET))
 CALL(do_fsync, GNC_SYSTEM(SYS_fsync, fd))
@@ -54,20 +54,7 @@ CALL(do_getpid, GNC_SYSTEM(SYS_getpid))
 CALL(do_shutdown, GNC_SYSTEM(SYS_shutdown, fd, SHUT_WR))
 CALL(do_eventfd_read, GNC_SYSTEM(SYS_read, w->fd[GNC_EVENT], &(uint64_t){0}, sizeof(uint64_t)))
 
-static long do_recvmsg(ARGUMENTS) {
-    struct iovec part = {at, bytes};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    return GNC_SYSTEM(SYS_recvmsg, fd, &message, 0);
-}
-
-static long do_sendmsg(ARGUMENTS) {
-    struct iovec part = {at, bytes};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    return GNC_SYSTEM(SYS_sendmsg, fd, &message, 0);
-}
-
 static long do_read(ARGUMENTS) {
-    if (s->target == GNC_CONNECTION) return GNC_SYSTEM(SYS_read, fd, at, bytes);
     long got = GNC_SYSTEM(SYS_read, fd, at, bytes);
     if (got == 0 && !w->depth) GNC_SYSTEM(SYS_lseek, fd, 0L, SEEK_SET); /* else empty for ever */
     return got;
@@ -152,10 +139,10 @@ static long do_eventfd_write(ARGUMENTS) {
 /* GNC_WAIT and GNC_ACCEPT are made where their result is used; GNC_OTHER is not made. */
 static long (*const calls[])(ARGUMENTS) = {
     [GNC_WAIT] = do_nothing,           [GNC_ACCEPT] = do_nothing,
-    [GNC_READ] = do_read,              [GNC_RECVFROM] = do_recvfrom,
-    [GNC_RECVMSG] = do_recvmsg,        [GNC_WRITE] = do_write,
-    [GNC_WRITEV] = do_writev,          [GNC_SENDTO] = do_sendto,
-    [GNC_SENDMSG] = do_sendmsg,        [GNC_SENDFILE] = do_sendfile,
+    [GNC_READ] = do_read,              [GNC_RECVFROM] = do_receive,
+    [GNC_RECVMSG] = do_receive,        [GNC_WRITE] = do_write,
+    [GNC_WRITEV] = do_writev,          [GNC_SENDTO] = do_send,
+    [GNC_SENDMSG] = do_send,        [GNC_SENDFILE] = do_sendfile,
     [GNC_OPEN] = do_open,              [GNC_CLOSE] = do_close,
     [GNC_STAT] = do_stat,              [GNC_FSTAT] = do_fstat,
     [GNC_LSEEK] = do_lseek,            [GNC_PREAD] = do_pread,

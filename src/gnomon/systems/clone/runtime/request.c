@@ -224,8 +224,8 @@ typedef struct form {
     gnc_request request;
     struct word {
         uint64_t value, mask;
-    } word[WORDS];
-    uint32_t at[WORDS]; /* first those that are compared, then those of tokens */
+        uint64_t at;
+    } word[WORDS]; /* first those that are compared, then those of tokens; of both a multiple of four */
 } form;
 static _Thread_local form forms[FORMS];
 
@@ -243,10 +243,19 @@ static int cover(form *f, const char *start, uint32_t at, uint32_t end, int is_t
         uint64_t mask = 0;
         unsigned char *bytes = (unsigned char *)&mask;
         for (uint32_t k = at; k < at + 8 && k < end; k++) bytes[k - from] = 0xff;
-        f->word[i] = (struct word){load(start + from), mask};
-        f->at[i] = from;
+        f->word[i] = (struct word){load(start + from), mask, from};
         if (is_token) f->token_words++;
         else f->words++;
+    }
+    return 1;
+}
+
+/* Words without meaning: four are looked at together. */
+static int fill_up(form *f, uint32_t *count) {
+    for (; *count % 4; ++*count) {
+        uint32_t i = f->words + f->token_words;
+        if (i == WORDS) return 0;
+        f->word[i] = (struct word){0, 0, 0};
     }
     return 1;
 }
@@ -260,23 +269,34 @@ static void learn(form *f, const char *start, const gnc_request *r) {
         is_full = !cover(f, start, at, loose.part[i].at, 0);
         at = loose.part[i].at + loose.part[i].bytes;
     }
-    is_full = is_full || !cover(f, start, at, r->bytes, 0);
+    is_full = is_full || !cover(f, start, at, r->bytes, 0) || !fill_up(f, &f->words);
     for (uint32_t i = 0; i < loose.count && !is_full; i++)
         if (loose.part[i].is_token)
             is_full = !cover(f, start, loose.part[i].at, loose.part[i].at + loose.part[i].bytes, 1);
+    is_full = is_full || !fill_up(f, &f->token_words);
     f->request = *r;
     f->key_at = r->key ? (uint32_t)(r->key - start) : 0;
     if (is_full) f->bytes = 0;
 }
 
+static uint64_t differs(const struct word *word, const char *start) {
+    return (load(start + word->at) ^ word->value) & word->mask;
+}
+
+/* One is below '!'. */
+static uint64_t is_broken(const struct word *word, const char *start) {
+    uint64_t letters = load(start + word->at) | ~word->mask;
+    return (letters - 0x2121212121212121u) & ~letters & 0x8080808080808080u;
+}
+
 static int is_of(const form *f, const char *start) {
-    const struct word *word = f->word;
+    const struct word *word = f->word, *last = word + f->words;
     uint64_t off = 0;
-    for (uint32_t i = 0; i < f->words; i++) off |= (load(start + f->at[i]) ^ word[i].value) & word[i].mask;
-    for (uint32_t i = f->words; i < f->words + f->token_words; i++) {
-        uint64_t letters = load(start + f->at[i]) | ~word[i].mask;
-        off |= (letters - 0x2121212121212121u) & ~letters & 0x8080808080808080u; /* one is below '!' */
-    }
+    for (; word < last; word += 4)
+        off |= differs(word, start) | differs(word + 1, start) | differs(word + 2, start) | differs(word + 3, start);
+    for (last += f->token_words; word < last; word += 4)
+        off |= is_broken(word, start) | is_broken(word + 1, start) | is_broken(word + 2, start) |
+               is_broken(word + 3, start);
     return !off;
 }
 

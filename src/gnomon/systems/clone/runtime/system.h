@@ -3,8 +3,12 @@
 #define GNC_SYSTEM_H
 
 #include <errno.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
+
+#include "model.h"
 
 /* Below 0: an error, as -EAGAIN. */
 static inline long gnc_system(long number, long a, long b, long c, long d, long e, long f) {
@@ -30,5 +34,24 @@ static inline long gnc_system(long number, long a, long b, long c, long d, long 
 #define GNC_SYSTEM_6(number, a, b, c, d, e, f, ...) \
     gnc_system(number, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
 #define GNC_SYSTEM(...) GNC_SYSTEM_6(__VA_ARGS__, 0, 0, 0, 0, 0, 0, 0)
+
+/* From and to a connection. They are inlined where requests are read and answered, so that calls that the original made
+ * in different places are made in different places here, too. */
+static inline long gnc_receive(const gnc_step *s, int fd, void *at, size_t bytes) {
+    if (s->call == GNC_READ) return GNC_SYSTEM(SYS_read, fd, at, bytes);
+    if (s->call == GNC_RECVFROM) return GNC_SYSTEM(SYS_recvfrom, fd, at, bytes);
+    struct iovec part = {at, bytes};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    return GNC_SYSTEM(SYS_recvmsg, fd, &message);
+}
+
+static inline long gnc_send(const gnc_step *s, int fd, void *at, size_t bytes) {
+    if (s->call == GNC_WRITE) return GNC_SYSTEM(SYS_write, fd, at, bytes);
+    if (s->call == GNC_SENDTO) return GNC_SYSTEM(SYS_sendto, fd, at, bytes);
+    struct iovec part = {at, bytes};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (s->call == GNC_SENDMSG) return GNC_SYSTEM(SYS_sendmsg, fd, &message);
+    return GNC_SYSTEM(SYS_writev, fd, &part, 1);
+}
 
 #endif
