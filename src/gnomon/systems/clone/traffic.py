@@ -333,7 +333,7 @@ def traffic_c(traffic: Traffic, phases: Sequence[LoadPhase] = ()) -> str:
     )
     gaps = ", ".join(f"{one:.6g}" for one in traffic.gaps) or "1"
     cycle = ",\n".join(
-        f"    {{{one.seconds:.9g}, {one.rate:.9g}, (const double[]){{"
+        f"    {{{round(1e9 * one.seconds)}u, {one.rate:.9g}, (const double[]){{"
         + ", ".join(f"{weight:.9g}" for weight in one.weights) + "}}"
         for one in phases
     )  # fmt: skip

@@ -80,6 +80,9 @@ def tune(
 ) -> Bundle:
     """Profiles the clone and corrects it, round by round; returns the profile of the best.
 
+    The recipe of a morphed bundle is left out until the best is found: it is the original that
+    the clone is compared with.
+
     Args:
         load: A command; `{port}` becomes the clone's port. Its own load generator unless given.
         port: That the clone listens on; a free one unless given.
@@ -91,10 +94,11 @@ def tune(
                            "--connections", str(connections), "--requests", "4000"])  # fmt: skip
     load = fill(load, port=port)
     asked, rng = as_it_is(bundle), np.random.default_rng(0xF17)
+    plain = msgspec.structs.replace(bundle, morphed=None)
     best: tuple[float, Asked, Bundle] | None = None
     for number in range(rounds + 1):
-        code = write_project(bundle, folder, asked=asked)
-        seen = observe(bundle, folder, load, port, progress)
+        code = write_project(plain, folder, asked=asked)
+        seen = observe(plain, folder, load, port, progress)
         off = distance(bundle, seen)
         progress(f"round {number} of {rounds}: off by {100 * off:.1f} %")
         if best is None or off < best[0]:

@@ -88,6 +88,19 @@ typedef struct gnc_kind_of_request {
 
 typedef void (*gnc_edge)(uint32_t kind, uint32_t connection, uint32_t next);
 
+/* What requests take turns with, in a clone with other data or code than its original's. */
+typedef struct gnc_phase {
+    uint64_t ns;
+    uint32_t memories;
+} gnc_phase;
+
+typedef struct gnc_turns {
+    uint32_t memories;       /* of `data_bytes` each, a worker: as many as the phase with most of them uses */
+    uint32_t copies;         /* of the code: edges know kind k of copy c as c * kinds + k */
+    uint32_t phases;         /* 1 or more; a cycle that began when 1970 did */
+    const gnc_phase *phase;
+} gnc_turns;
+
 typedef struct gnc_model {
     uint16_t keys;                 /* GNC_WAIT has key 0 */
     const gnc_edge *edges;         /* [from * keys + to]; NULL: nothing to execute */
@@ -106,11 +119,14 @@ typedef struct gnc_model {
     const gnc_kind_of_request *kind;
     uint32_t file_bytes;           /* of the scratch file that requests open */
     uint32_t data_bytes;           /* that edges work on, a worker */
+    const gnc_turns *turns;        /* NULL: one memory, one copy */
 } gnc_model;
 
 extern const gnc_model gnc_the_model;
 
-/* The memory that edges work on, set up by the generated code for each worker before its first edge. */
+/* The memory that edges work on, set up by the generated code for each worker before its first edge. Begin makes it
+ * `gnc_memory`; another that was begun before may take its place between two edges. */
 extern void gnc_edges_begin(void *memory);
+extern _Thread_local unsigned char *gnc_memory;
 
 #endif

@@ -151,7 +151,7 @@ static void work_again(gnc_worker *w, const gnc_script *script) {
     uint32_t key = script->steps[0].key;
     gnc_edge edge = gnc_the_model.edges[key * gnc_the_model.keys + key];
     if (!edge && gnc_steps(script) > 1) edge = gnc_the_model.edges[key * gnc_the_model.keys + script->steps[1].key];
-    if (edge) edge(w->kind, w->connection, w->connection);
+    if (edge) edge(w->kind + w->copy, w->connection, w->connection);
 }
 
 /* All complete requests in the buffer, without the step that read them. Replies of later phases gather. */
@@ -171,6 +171,7 @@ static void serve(gnc_worker *w, gnc_connection *c) {
             script = c->variant->script;
         }
         gnc_tell_kind(w, &c->request);
+        if (gnc_the_model.turns) gnc_turn(w);
         c->request.ends |= c->variant->closes;
         is_last = c->request.ends;
         c->in_done += c->request.bytes;

@@ -1,8 +1,6 @@
-"""Code that takes less room, or more: blocks moved together, and copies of all blocks.
+"""Skeletons with less data, and with less or more code.
 
-Between the blocks that a service executes lie those that it does not: half of each line of code
-that a request touches, in Redis. Moved together, as a compiler does that knows the profile, the
-same blocks take fewer lines. Instructions, branches and the order of blocks stay.
+More data is no other skeleton: requests of a clone take turns with several memories (turns.c).
 """
 
 from __future__ import annotations
@@ -13,6 +11,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+
+from gnomon.systems.clone.recording import BUCKETS, bucket_of, distance_of
 from gnomon.systems.clone.skeleton import (
     AWAY,
     CONNECTION,
@@ -20,11 +20,14 @@ from gnomon.systems.clone.skeleton import (
     FILLER,
     LINE,
     MOVE,
+    NEAR,
+    NEXT,
     PAGE,
     POP,
     PUSH,
     STACK,
     Block,
+    Path,
     Skeleton,
 )  # fmt: skip
 
@@ -35,6 +38,52 @@ _PLACE = {STACK: 4, CONSTANT: 6, AWAY: 10, CONNECTION: 6}
 _ENDS = {"fall": 0, "branch": 5, "jmp": 3, "ret": 1, "call": 5}
 _CLOSE, _INDIRECT = 4, 6
 _ROUNDS = 12
+#: Of a weight: not to be counted.
+_NOTHING = 1e-9
+
+
+def with_less_data(skeleton: Skeleton, factor: float) -> Skeleton:
+    """Lines that are touched by the same requests become one; what goes away goes less far."""
+    number = _folded(skeleton, factor)
+    own = math.ceil(factor * skeleton.connection_lines)
+    blocks = []
+    for block in skeleton.blocks:
+        ops = [msgspec.structs.replace(op) for op in block.ops]
+        for op in ops:
+            if op.place == AWAY and op.value < BUCKETS - 1:
+                op.value = bucket_of(max(round(factor * distance_of(op.value)), NEAR))
+            elif op.place == CONSTANT:
+                op.value = number[op.value]
+            elif op.place in (CONNECTION, NEXT):
+                op.value %= own
+        blocks.append(msgspec.structs.replace(block, ops=ops))
+    paths = [msgspec.structs.replace(one, lines=round(factor * one.lines))
+             for one in skeleton.paths]  # fmt: skip
+    return msgspec.structs.replace(skeleton, blocks=blocks, paths=paths, connection_lines=own)
+
+
+def _folded(skeleton: Skeleton, factor: float) -> list[int]:
+    """For each line the one that takes its place.
+
+    Lines that are touched half a pass apart become one, which is then touched twice a pass, at
+    half the distance. Neighbours in time would become hits of the nearest cache.
+    """
+    often, first = defaultdict[int, float](float), dict[int, None]()
+    for path in skeleton.paths:
+        touched = dict.fromkeys(op.value for b in path.blocks for op in skeleton.blocks[b].ops
+                                if op.place == CONSTANT)  # fmt: skip
+        for line in touched:
+            often[line] += path.weight
+        first |= touched
+    groups = defaultdict[int, list[int]](list)
+    for line in first:
+        if skeleton.lines[line] >= 0:  # those of the stack stay where they are
+            groups[round(math.log2(max(often[line], 1e-6)))].append(line)
+    found = list(range(len(skeleton.lines)))
+    for mine in groups.values():
+        for i, line in enumerate(mine):
+            found[line] = mine[i % max(round(factor * len(mine)), 1)]
+    return found
 
 
 def code_lines(skeleton: Skeleton) -> float:
@@ -56,6 +105,9 @@ def _lines(skeleton: Skeleton, at: Sequence[int], size: Sequence[int]) -> float:
 def packed(skeleton: Skeleton, factor: float) -> Skeleton:
     """With so much of the lines of code that a request touches, or as little as can be.
 
+    Between the blocks that a service executes lie those that it does not: half of each line of
+    code that a request touches, in Redis. Moved together, as a compiler does that knows the
+    profile, the same blocks take fewer lines. Instructions, branches and the order of blocks stay.
     The blocks that most requests execute move together first. If all have and that is not enough,
     instructions get shorter encodings.
     """
@@ -130,20 +182,19 @@ def _placed(
     return at
 
 
-def copied(skeleton: Skeleton, copies: int) -> Skeleton:
-    """Every block and every path so many times; path `p` of copy `c` has its kind times copies,
-    plus `c`."""
+def copied(skeleton: Skeleton, copies: int, kinds: int) -> Skeleton:
+    """Every block and every path so many times; kind `k` of copy `c` becomes `c * kinds + k`."""
     if copies == 1:
         return skeleton
     count = len(skeleton.blocks)
-    # An odd number of pages: copies do not meet in the same sets of larger caches.
-    span = PAGE * (_pages(max((one.at + one.bytes for one in skeleton.blocks), default=0)) | 1)
-    span += PAGE * 2 * math.ceil(count / 256)  # code may come out longer than it was
+    # An odd number of pages: copies do not meet in the same sets of larger caches. Twice as many
+    # as there are: code may come out longer than it was.
+    span = PAGE * (2 * _pages(max((one.at + one.bytes for one in skeleton.blocks), default=0)) + 1)
+    of_all = _with_all_kinds(skeleton.paths, kinds)
     blocks, paths = [], []
     for c in range(copies):
-        first = c * count
 
-        def shifted(number: int, first: int = first) -> int:
+        def shifted(number: int, first: int = c * count) -> int:
             return number + first if number >= 0 else number
 
         # Operations are shared: a copy works on the same lines of data.
@@ -154,12 +205,23 @@ def copied(skeleton: Skeleton, copies: int) -> Skeleton:
         ]  # fmt: skip
         paths += [
             msgspec.structs.replace(
-                one, kind=one.kind * copies + c, weight=one.weight / copies,
-                blocks=[b + first for b in one.blocks],
-                returns=[(place, b + first) for place, b in one.returns])
-            for one in skeleton.paths
+                one, kind=one.kind + c * kinds, weight=one.weight / copies,
+                blocks=list(map(shifted, one.blocks)),
+                returns=[(place, shifted(b)) for place, b in one.returns])
+            for one in of_all
         ]  # fmt: skip
     return msgspec.structs.replace(skeleton, blocks=blocks, paths=paths)
+
+
+def _with_all_kinds(paths: list[Path], kinds: int) -> list[Path]:
+    """Kinds without a path of their own on an edge take those of others: of the same copy."""
+    found = list(paths)
+    for edge in {one.edge for one in paths}:
+        mine = [one for one in paths if one.edge == edge]
+        found += [msgspec.structs.replace(one, kind=kind, weight=_NOTHING * one.weight)
+                  for kind in set(range(kinds)).difference(one.kind for one in mine)
+                  for one in mine]  # fmt: skip
+    return found
 
 
 def _pages(size: int) -> int:
