@@ -560,7 +560,7 @@ class _Generator:
                     *(f"    push %{one}" for one in _KEPT),
                     f"    lea .Le{edge}(%rip), %rax",
                     f"    {'shl $6, %edi' if len(tables[edge]) > 1 else 'xor %edi, %edi'}",
-                    "    mov %esi, %r13d", "    mov %edx, %r14d", f"    call gnc_draw",
+                    "    mov %esi, %r13d", "    mov %edx, %r14d", "    call gnc_draw",
                     f"    mov %rsp, {_SAVED}(%rbx)"]  # fmt: skip
             if len(mine) > 1:
                 out += ["    add $8, %rsi", "    jmp *-8(%rsi)"]

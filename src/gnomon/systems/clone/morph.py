@@ -112,8 +112,22 @@ def parse_phase(text: str) -> Phase:
     return Phase(seconds, pairs.pop("rate", 1.0), pairs.pop("data", 1.0), pairs)
 
 
-def check(morph: Morph, traffic: Traffic) -> None:
-    """Raises InputError: the recipe cannot be carried out for a service with this traffic."""
+def make_morph(
+    traffic: Traffic, data: float, code: float, mix: str | None, instructions: str | None,
+    phases: Sequence[str],
+) -> Morph:  # fmt: skip
+    """A recipe as it is typed, checked."""
+    found = Morph(
+        data, code, parse_pairs(mix, "--mix") if mix else {},
+        parse_pairs(instructions, "--instructions") if instructions else {},
+        tuple(map(parse_phase, phases)),
+    )  # fmt: skip
+    _check(found, traffic)
+    return found
+
+
+def _check(morph: Morph, traffic: Traffic) -> None:
+    """Raises InputError: it cannot be carried out for a service with this traffic."""
     factors = [("--code", morph.code, _MOST_COPIES), ("--data", morph.data, _MOST)]
     factors += [(f"--instructions {name}", one, _MOST) for name, one in morph.instructions.items()]
     for one in morph.phases:
@@ -162,18 +176,18 @@ def weights_of(traffic: Traffic, shares: Mapping[str, float], where: str) -> lis
             for group, one in zip(groups, traffic.classes, strict=True)]  # fmt: skip
 
 
-def morphed_traffic(traffic: Traffic, morph: Morph) -> tuple[Traffic, list[LoadPhase]]:
+def morphed_traffic(traffic: Traffic, morph: Morph) -> Traffic:
     """What the load generator sends, and when what."""
     base = weights_of(traffic, morph.mix, "--mix")
     classes = tuple(msgspec.structs.replace(one, weight=weight)
                     for one, weight in zip(traffic.classes, base, strict=True))  # fmt: skip
-    phases = [
+    phases = tuple(
         LoadPhase(one.seconds, one.rate,
                   tuple(weights_of(traffic, one.mix, "--phase") if one.mix else base))
         for one in morph.phases
-    ]  # fmt: skip
+    )  # fmt: skip
     keys = max(round(traffic.keys * morph.data), 1)
-    return msgspec.structs.replace(traffic, classes=classes, keys=keys), phases
+    return msgspec.structs.replace(traffic, classes=classes, keys=keys, phases=phases)
 
 
 # --- what is executed ----------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from gnomon.systems.clone.deploy import Deployment, write_deployment
 from gnomon.systems.clone.kinds import kinds_of, word_of
 from gnomon.systems.clone.morph import Morph, Parts, exchanged, morphed_traffic, parts_of
 from gnomon.systems.clone.recording import Floats
-from gnomon.systems.clone.scaling import copied, packed, with_less_data
+from gnomon.systems.clone.scaling import scaled
 from gnomon.systems.clone.server import Script, Step
 from gnomon.systems.clone.skeleton import Skeleton
 from gnomon.systems.clone.traffic import traffic_c
@@ -75,7 +75,7 @@ def write_project(
     (folder / "edges.S").write_text(code.assembly)
     (folder / "memory.c").write_text(code.memory)
     (folder / "model.c").write_text(_Model(bundle, code, parts).text())
-    (folder / "traffic.c").write_text(traffic_c(*morphed_traffic(bundle.traffic, morph)))
+    (folder / "traffic.c").write_text(traffic_c(morphed_traffic(bundle.traffic, morph)))
     write_deployment(folder, Deployment(data_bytes=code.data_bytes * max(parts.memories)))
     note = "" if bundle.morphed is None else f"\n{_MORPHED}{morph}.\n"
     (folder / "README.md").write_text(_README.format(protocol=bundle.protocol) + note)
@@ -85,13 +85,9 @@ def write_project(
 def morphed_code(bundle: Bundle, asked: Asked, seed: int = 0) -> Code:
     """What is generated, by the bundle's recipe if it has one."""
     morph, kinds = bundle.morphed or Morph(), len(kinds_of(bundle.traffic))
-    parts, skeleton = parts_of(morph), asked.skeleton
-    if parts.data < 1:
-        skeleton = with_less_data(skeleton, parts.data)
-    if parts.code < 1:
-        skeleton = packed(skeleton, parts.code)
+    parts = parts_of(morph)
     return generate(
-        copied(skeleton, parts.copies, kinds), exchanged(asked.quota, morph.instructions),
+        scaled(asked.skeleton, parts, kinds), exchanged(asked.quota, morph.instructions),
         bundle.dependencies, np.random.default_rng([seed, 0xC10E]), kinds=kinds * parts.copies,
         connections=bundle.traffic.connections,
     )  # fmt: skip
@@ -171,8 +167,10 @@ const gnc_model gnc_the_model = {{
             return ""
         morph = self._bundle.morphed or Morph()
         seconds = [one.seconds for one in morph.phases] or [1.0]
-        cycle = ", ".join(f"{{{round(1e9 * length)}u, {memories}}}"
-                          for length, memories in zip(seconds, parts.memories, strict=True))  # fmt: skip
+        cycle = ", ".join(
+            f"{{{round(1e9 * length)}u, {memories}}}"
+            for length, memories in zip(seconds, parts.memories, strict=True)
+        )
         return (
             f"    .turns = &(const gnc_turns){{{max(parts.memories)}, {parts.copies}, "
             f"{len(seconds)}, (const gnc_phase[]){{{cycle}}}}},\n"

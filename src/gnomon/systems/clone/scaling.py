@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-
+from gnomon.systems.clone.morph import Parts
 from gnomon.systems.clone.recording import BUCKETS, bucket_of, distance_of
 from gnomon.systems.clone.skeleton import (
     AWAY,
@@ -40,6 +40,15 @@ _CLOSE, _INDIRECT = 4, 6
 _ROUNDS = 12
 #: Of a weight: not to be counted.
 _NOTHING = 1e-9
+
+
+def scaled(skeleton: Skeleton, parts: Parts, kinds: int) -> Skeleton:
+    """What a recipe makes of it."""
+    if parts.data < 1:
+        skeleton = with_less_data(skeleton, parts.data)
+    if parts.code < 1:
+        skeleton = packed(skeleton, parts.code)
+    return copied(skeleton, parts.copies, kinds)
 
 
 def with_less_data(skeleton: Skeleton, factor: float) -> Skeleton:
