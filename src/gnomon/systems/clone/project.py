@@ -38,6 +38,7 @@ _WAITS = {"epoll_wait": "EPOLL", "epoll_pwait": "EPOLL", "poll": "POLL", "ppoll"
 PROTOCOLS = {"resp": "RESP", "memcached": "MEMCACHED", "http": "HTTP", "length": "LENGTH",
              "raw": "RAW"}  # fmt: skip
 _LEAST_FILE = 4096
+_LEAST_DATA = 1 / 16
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -85,12 +86,22 @@ def write_project(
 def morphed_code(bundle: Bundle, asked: Asked, seed: int = 0) -> Code:
     """What is generated, by the bundle's recipe if it has one."""
     morph, kinds = bundle.morphed or Morph(), len(kinds_of(bundle.traffic))
-    parts = parts_of(morph)
+    parts = _beside_the_runtime(bundle, asked.quota, parts_of(morph))
     return generate(
         scaled(asked.skeleton, parts, kinds), exchanged(asked.quota, morph.instructions),
         bundle.dependencies, np.random.default_rng([seed, 0xC10E]), kinds=kinds * parts.copies,
         connections=bundle.traffic.connections,
     )  # fmt: skip
+
+
+def _beside_the_runtime(bundle: Bundle, quota: Quota, parts: Parts) -> Parts:
+    """With less data, the lines of the runtime stay: there are fewer left for the code."""
+    if parts.data == 1 or max(parts.memories) > 1:
+        return parts
+    whole = sum(one.per_request * one.lines for one in bundle.edges)
+    runtime = sum(bundle.edges[i].per_request * n for i, n in quota.runtime_lines.items())
+    left = (parts.data * whole - runtime) / max(whole - runtime, 1.0)
+    return msgspec.structs.replace(parts, data=max(left, _LEAST_DATA)) if runtime else parts
 
 
 class _Model:
