@@ -207,6 +207,7 @@ def validate(
         runs: Of each, natively.
         output: Where the answer goes.
     """
+    from gnomon.systems.clone.project import morphed_note
     from gnomon.systems.clone.validate import validate as measure
     from gnomon.systems.clone.validate_result import to_result, to_script
 
@@ -215,7 +216,8 @@ def validate(
         raise InputError("--connections is 1 to 1000, --runs 1 to 100")
     rows = measure(folder, original, load, connections=connections, runs=runs, progress=_say)
     found = to_script(rows)
-    show(to_result(rows, command=typed_command()), output, extra=found)
+    note = morphed_note(folder)
+    show(to_result(rows, command=typed_command(), recipe=note), output, extra=found)
     return 0 if found["within"] else 3
 
 

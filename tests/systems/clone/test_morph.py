@@ -30,7 +30,7 @@ from gnomon.systems.clone.morph import (
     parts_of,
     weights_of,
 )
-from gnomon.systems.clone.project import write_project
+from gnomon.systems.clone.project import morphed_note, write_project
 from gnomon.systems.clone.scaling import code_lines, copied, packed, scaled, with_less_data
 from gnomon.systems.clone.server import Script, Server, Step
 from gnomon.systems.clone.traffic import RequestClass, Traffic
@@ -105,22 +105,29 @@ def test_a_wrong_recipe_gets_a_line(words, bundle, tmp_path, capsys):
     assert not (tmp_path / "b").exists()
 
 
+def rows_of(found, table):
+    columns = found["tables"][table]["columns"]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
 def test_a_recipe_goes_into_the_bundle_and_into_the_project(bundle, tmp_path, capsys):
     to = tmp_path / "b.bundle"
     found = answer(capsys, "clone", "morph", bundle, "-o", to, "--data", 2, "--mix", "set=0.8",
                    "--phase", "1s:data=3", "--phase", "1s")  # fmt: skip
-    rows = {one["what"]: one for one in found["tables"]["a_request"]}
+    rows = {one["what"]: one for one in rows_of(found, "A request")}
     data = rows["lines of data that requests use in turn"]
     assert (data["asked"], data["morphed"]) == ("x 6", pytest.approx(6 * data["original"], abs=1))
     assert rows["requests set (%)"]["morphed"] == 80
-    assert [one["seconds"] for one in found["tables"]["phases"]] == [1, 1]
+    assert [one["seconds"] for one in rows_of(found, "Phases")] == [1, 1]
     morphed = read_bundle(to)
     assert morphed.morphed == Morph(2, 1, {"set": 0.8}, {}, (Phase(1, data=3), Phase(1)))
     assert msgspec.structs.replace(morphed, morphed=None) == read_bundle(bundle)
     write_project(morphed, tmp_path / "clone")
     model = (tmp_path / "clone" / "model.c").read_text()
     assert "{6, 1, 2, (const gnc_phase[]){{1000000000u, 6}, {1000000000u, 2}}}" in model
-    assert "data x 2; 80 % set" in (tmp_path / "clone" / "README.md").read_text()
+    assert "data x 2; 80 % set" in morphed_note(tmp_path / "clone")
+    write_project(read_bundle(bundle), tmp_path / "clone")
+    assert morphed_note(tmp_path / "clone") is None
 
 
 def test_no_recipe_takes_it_off(bundle, tmp_path, capsys):
@@ -262,7 +269,7 @@ def test_copies_share_the_data_and_not_the_code():
 
 @pytest.fixture(scope="module")
 def turning(tmp_path_factory):
-    """A server with two copies of its code, and three memories in every second 0.2 s."""
+    """A server with two copies of its code, and three memories in every second half second."""
     need("cmake", "cc")
     folder = tmp_path_factory.mktemp("turns")
     shutil.copytree(RUNTIME, folder / "runtime")
@@ -285,16 +292,13 @@ def test_requests_take_turns_and_the_memories_follow_the_clock(turning):
                 kind, memory = map(int, server.stdout.readline().split())
                 assert kind % 2 == len(kinds) % 2
                 kinds.append(kind // 2)
-                place = time.time() % 0.4
-                if 0.05 < place < 0.19:
-                    seen[0].append(memory)
-                elif 0.25 < place < 0.39:
-                    seen[1].append(memory)
+                place = time.time() % 1.0
+                if place % 0.5 > 0.25:  # the thread that follows the clock may be late
+                    seen[int(place > 0.5)].append(memory)
         server.terminate()
     assert kinds == [(i + 1) % 2 for i in range(len(kinds))]
     assert set(seen[0]) == {0}
-    steps = {(b - a) % 3 for a, b in zip(seen[1], seen[1][1:], strict=False)}
-    assert set(seen[1]) == {0, 1, 2} or len(steps) == 1
+    assert set(seen[1]) == {0, 1, 2}
 
 
 def test_a_duration_is_needed():

@@ -223,13 +223,17 @@ def exchanged(quota: Quota, factors: Mapping[str, float]) -> Quota:
     """Another mix of classes that can stand for one another: as many in all as before."""
     mix = list(quota.mix)
     for group in EXCHANGEABLE:
-        mine = {one: mix[INDEX[one]] for one in group}
-        named = {one: mine[one] * factors[one] for one in group if one in factors}
-        total, asked = sum(mine.values()), sum(named.values())
-        left = sum(mine.values()) - sum(mine[one] for one in named)
-        for one, count in mine.items():
-            mix[INDEX[one]] = (
-                named[one] * min(1.0, total / max(asked, 1e-9)) if one in named
-                else count * max(total - asked, 0.0) / max(left, 1e-9)
-            )  # fmt: skip
+        named, others = ([INDEX[one] for one in group if (one in factors) is is_named]
+                         for is_named in (True, False))  # fmt: skip
+        left, total = (sum(mix[i] for i in mine) for mine in (others, named + others))
+        for i in named:
+            mix[i] *= factors[CLASSES[i]]
+        asked = sum(mix[i] for i in named)
+        # More than there are, or less and nothing else: only what they are to one another.
+        if asked > total or (left == 0 and asked > 0):
+            for i in named:
+                mix[i] *= total / asked
+            asked = total
+        for i in others:
+            mix[i] *= (total - asked) / left if left else 0.0
     return msgspec.structs.replace(quota, mix=tuple(mix))

@@ -78,10 +78,26 @@ def tune(
     rounds: int = 5,
     progress: Progress = lambda _: None,
 ) -> Bundle:
-    """Profiles the clone and corrects it, round by round; returns the profile of the best.
+    """Writes the clone that `tuned` finds, with the recipe of a morphed bundle.
 
-    The recipe of a morphed bundle is left out until the best is found: it is the original that
-    the clone is compared with.
+    Args: See `tuned`.
+
+    Returns:
+        Its profile, without the recipe.
+    """
+    asked, seen = tuned(bundle, folder, load, port=port, rounds=rounds, progress=progress)
+    write_project(bundle, folder, asked=asked)
+    build(folder)
+    return seen
+
+
+def tuned(
+    bundle: Bundle, folder: Path, load: str | None = None, *, port: int | None = None,
+    rounds: int = 5, progress: Progress = lambda _: None,
+) -> tuple[Asked, Bundle]:  # fmt: skip
+    """Profiles the clone and corrects it, round by round; the best, and its profile.
+
+    The recipe of a morphed bundle is left out: it is the original that the clone is compared with.
 
     Args:
         load: A command; `{port}` becomes the clone's port. Its own load generator unless given.
@@ -105,9 +121,7 @@ def tune(
             best = off, asked, seen
         asked = correct(bundle, seen, asked, code, rng, is_first=number == 0)
     assert best is not None
-    write_project(bundle, folder, asked=best[1])
-    build(folder)
-    return best[2]
+    return best[1], best[2]
 
 
 def distance(wanted: Bundle, seen: Bundle) -> float:

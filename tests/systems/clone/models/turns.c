@@ -32,7 +32,7 @@ static const gnc_kind_of_request kinds[2] = {
     {0, 1, 1, (const uint32_t[]){1}, (const uint32_t[]){1}},
     {0, 1000, 1, (const uint32_t[]){1}, (const uint32_t[]){1}},
 };
-static const gnc_phase phases[] = {{200000000u, 1}, {200000000u, 3}};
+static const gnc_phase phases[] = {{500000000u, 1}, {500000000u, 3}};
 
 const gnc_model gnc_the_model = {
     .keys = KEYS, .edges = edges, .wait = GNC_EPOLL, .workers = GNC_SINGLE, .protocol = GNC_RAW,
