@@ -3,30 +3,34 @@
     python benchmarks/clone_morph.py
 
 Redis is profiled and its clone tuned once. Then clones with recipes are generated and compared with the one without:
-twice the data in a cache twice as large should miss as often, and so on. Last, what a clone and its load generator do
-in a cycle of phases. Needs redis-server, qemu-user, valgrind, CMake and a C compiler; takes some four minutes.
+twice the data in a cache twice as large should miss as often, and so on. Other mixes are also sent to Redis itself.
+Last, what a clone and its load generator do in a cycle of phases. Needs redis-server, qemu-user, valgrind, CMake and a C compiler; takes some nine minutes.
 """
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from pathlib import Path
 
 import msgspec
 
 from gnomon.systems.clone import Bundle, profile, write_project
+from gnomon.systems.clone.bundle import per_request
 from gnomon.systems.clone.client import Load
 from gnomon.systems.clone.generator import load_command, run_load
+from gnomon.systems.clone.instructions import INDEX
 from gnomon.systems.clone.judge import Caches, Counts, judge
 from gnomon.systems.clone.launch import free_port, serving
 from gnomon.systems.clone.morph import Morph, Phase
 from gnomon.systems.clone.project import Asked
-from gnomon.systems.clone.tune import build, tuned
+from gnomon.systems.clone.tune import build, observe, tuned
 
 LOAD = "redis-benchmark -p {port} -t set,get -n 8000 -r 1000 -d 256 -c 16 -q"
+REDIS = "redis-server --port {port} --save ''"
 CONNECTIONS = 16
 #: KiB of the cache that is varied; the other first level has 32.
-SIZES = (8, 16, 32, 64, 128)
+SIZES = (8, 16, 32, 64, 128, 256)
 RECIPES = {
     "as the original": Morph(),
     "data x 2": Morph(data=2),
@@ -46,7 +50,7 @@ class Lab:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         port = free_port()
-        command = ["redis-server", "--port", str(port), "--save", ""]
+        command = shlex.split(REDIS.format(port=port))
         self._bundle: Bundle = profile(command, LOAD.format(port=port))
         self._asked: Asked = tuned(self._bundle, folder / "tuned", LOAD)[0]
 
@@ -56,12 +60,22 @@ class Lab:
         build(to)
         return to / "build"
 
-    def judge(self, clone: Path, *, code: int = 32, data: int = 32) -> Counts:
+    def judge(
+        self, clone: Path, *, command: str | None = None, code: int = 32, data: int = 32,
+        second: int = 2048, requests: int = 3000,
+    ) -> Counts:  # fmt: skip
         load = f"{clone}/load --port {{port}} --connections {{connections}} --requests {{requests}} --json"
-        caches = Caches.of_kib(code, data, 2048)
-        return judge(
-            f"{clone}/clone --port {{port}}", Load(load), caches=caches, connections=CONNECTIONS
-        )
+        caches = Caches.of_kib(code, data, second)
+        command = command or f"{clone}/clone --port {{port}}"
+        return judge(command, Load(load), caches=caches, connections=CONNECTIONS,
+                     requests=requests)  # fmt: skip
+
+    def vector(self, clone: Path) -> float:
+        """Instructions a request, under the profiler."""
+        port = free_port()
+        load = LOAD.format(port=port).replace("8000", "2000")
+        found = observe(self._bundle, clone.parent, load, port, lambda _: None)
+        return float(per_request(found, "mix")[INDEX["vector"]])
 
 
 def sweep(lab: Lab, what: str) -> None:
@@ -82,17 +96,31 @@ def sweep(lab: Lab, what: str) -> None:
         )
 
 
+def second_level(lab: Lab) -> None:
+    """Sixteen times the data in sixteen times the cache."""
+    for morph in (Morph(), Morph(data=16)):
+        clone = lab.clone(morph)
+        for kib in (128, 2048):
+            seen = lab.judge(clone, second=kib, requests=6000)
+            misses = seen.l2_read_misses + seen.l2_write_misses
+            print(
+                f"{f'data x {morph.data:g}':>17}: {misses:.2f} data misses in {kib} KiB, second level"
+            )
+
+
 def mixes(lab: Lab) -> None:
-    heads = "", "instructions", "loads", "stores", "sent bytes", "received bytes"
+    """Instructions a request of the clone, and of Redis itself under the load of the clone."""
+    heads = "", "instructions", "of Redis", "vector ones", "sent bytes", "received bytes"
     print("".join(f"{cell:>17}" for cell in heads))
     for name, morph in RECIPES.items():
         if "%" not in name and "vector" not in name and morph != Morph():
             continue
         clone = lab.clone(morph)
-        seen = lab.judge(clone)
+        seen, original = lab.judge(clone), lab.judge(clone, command=REDIS)
         with serving(f"{clone}/clone --port {{port}}") as (_, port):
             sent = run_load(load_command(clone / "load", port, requests=20_000))
-        row = seen.instructions, seen.loads, seen.stores, sent.request_bytes, sent.reply_bytes
+        row = (seen.instructions, original.instructions, lab.vector(clone), sent.request_bytes,
+               sent.reply_bytes)  # fmt: skip
         print(
             "".join(f"{cell:>17}" for cell in (name, *(f"{one:.0f}" for one in row))), flush=True
         )
@@ -114,6 +142,7 @@ def main() -> None:
         lab = Lab(Path(name))
         sweep(lab, "data")
         sweep(lab, "code")
+        second_level(lab)
         mixes(lab)
         phases(lab)
 

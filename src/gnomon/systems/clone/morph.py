@@ -1,5 +1,7 @@
 """Recipes for a clone that differs from its original: in data, code, mixes, over time.
 
+Such clones were proposed for batch programs: clone morphing (ISPASS 2017).
+
 A bundle with a recipe keeps the figures of the original; tuning needs those. The recipe is
 carried out when the clone is written, on the generated code and on what the load generator
 sends, not on the clone's runtime.

@@ -120,24 +120,26 @@ def packed(skeleton: Skeleton, factor: float) -> Skeleton:
     The blocks that most requests execute move together first. If all have and that is not enough,
     instructions get shorter encodings.
     """
-    wanted = factor * code_lines(skeleton)
-    pieces = _pieces(skeleton)
-    least, size = [_least(one) for one in skeleton.blocks], [one.bytes for one in skeleton.blocks]
+    own, pieces = code_lines(skeleton), _pieces(skeleton)
 
-    def shorter(by: float) -> list[int]:
-        return [max(math.floor(full * by), min(low, full))
-                for full, low in zip(size, least, strict=True)]  # fmt: skip
+    def laid_out(how: float) -> tuple[int, list[int], list[int]]:
+        """Up to 1, so many pieces move; up to 2, instructions get shorter, too."""
+        count, by = round(min(how, 1.0) * len(pieces)), 2 - max(how, 1.0)
+        sizes = [max(math.floor(one.bytes * by), min(_least(one), one.bytes))
+                 for one in skeleton.blocks]  # fmt: skip
+        return count, sizes, _placed(skeleton, pieces, count, sizes)
 
-    low, high = 0.0, 2.0  # up to 1: pieces that move; from there on: shorter encodings
+    low, high = 0.0, 2.0
     for _ in range(_ROUNDS):
         middle = (low + high) / 2
-        count, sizes = round(min(middle, 1.0) * len(pieces)), shorter(2 - max(middle, 1.0))
-        if _lines(skeleton, _placed(skeleton, pieces, count, sizes), sizes) > wanted:
+        _, sizes, at = laid_out(middle)
+        if _lines(skeleton, at, sizes) > factor * own:
             low = middle
         else:
             high = middle
-    count, sizes = round(min(high, 1.0) * len(pieces)), shorter(2 - max(high, 1.0))
-    at = _placed(skeleton, pieces, count, sizes)
+    count, sizes, at = laid_out(high)
+    if _lines(skeleton, at, sizes) > own:  # a few blocks, which lie well
+        return skeleton
     moved = {b for piece in pieces[:count] for b in piece}
     blocks = [
         msgspec.structs.replace(
