@@ -51,7 +51,6 @@ from gnomon.systems.clone.skeleton import (
     Path,
     Skeleton,
 )  # fmt: skip
-from gnomon.systems.clone.turns import Turns, turning_code, turning_memory
 
 _BITS = 32
 _TABLE = 64  # paths of an edge, for each kind of request; 2^6
@@ -116,31 +115,27 @@ class _Group(msgspec.Struct):
 def generate(
     skeleton: Skeleton, quota: Quota, dependencies: Sequence[float], rng: Generator, *,
     kinds: int = 1, connections: int = 1, waits: Collection[int] = (),
-    turns: Turns = Turns(),  # noqa: B008
 ) -> Code:  # fmt: skip
     """The paths of all edges, for so many kinds of requests.
 
     Args:
         connections: That the original had while it was profiled.
         waits: Edges that begin with a wait: their kinds are those of wake-ups.
-        turns: Of a morphed clone: memories and copies of the code that requests alternate with.
     """
-    return _Generator(skeleton, quota, dependencies, rng, kinds, connections, waits, turns).code()
+    return _Generator(skeleton, quota, dependencies, rng, kinds, connections, waits).code()
 
 
 class _Generator:
     def __init__(
         self, skeleton: Skeleton, quota: Quota, dependencies: Sequence[float], rng: Generator,
-        kinds: int, connections: int, waits: Collection[int], turns: Turns,
+        kinds: int, connections: int, waits: Collection[int],
     ) -> None:  # fmt: skip
-        self._waits = waits
-        self._connections, self._turns = connections, turns
-        self._rng, self._quota = rng, quota
+        self._rng, self._quota, self._connections, self._waits = rng, quota, connections, waits
         self._encoder = Encoder(dependencies, self._slot, self._take, rng)
         self._blocks = skeleton.blocks
         self._exits = {one.blocks[-1] for one in skeleton.paths}
-        self._kinds = max([kinds * turns.copies, *(1 + one.kind for one in skeleton.paths
-                                                   if one.edge not in waits)])  # fmt: skip
+        self._kinds = max([kinds, *(1 + one.kind for one in skeleton.paths
+                                    if one.edge not in waits)])  # fmt: skip
         self._paths = [
             one for one in skeleton.paths if not self._exits.intersection(one.blocks[:-1])
         ]
@@ -511,8 +506,7 @@ class _Generator:
             if self._needs_jump(order, k):
                 out.append(f"    {_FORCED}jmp .Lb{self._blocks[number].next}")
         out += self._entries()
-        memory, data_bytes = self._memory()
-        return Code("\n".join(out) + "\n", memory, data_bytes,
+        return Code("\n".join(out) + "\n", self._memory(), LINE * self._lines + 16 * PAGE,
                     sorted({one.edge for one in self._paths}), self._lines_by_edge())  # fmt: skip
 
     def _end(self, number: int, is_long: bool) -> list[str]:
@@ -572,30 +566,25 @@ class _Generator:
             else:
                 out.append(f"    .set .Lp{i}, .Lp{same}")
         for edge, by_kind in tables.items():
-            copies = self._turns.copies
-            everything = [
-                [i for kind, mine in by_kind.items() if kind % copies == copy for i in mine]
-                for copy in range(copies)
-            ]
+            everything = [i for mine in by_kind.values() for i in mine]
             out += ["    .balign 8", f".Le{edge}:"]
-            count = EVENT_KINDS * copies if edge in self._waits else self._kinds
-            for kind in range(count if len(by_kind) > copies else copies):
-                mine_or_all = by_kind.get(kind, everything[kind % copies])
-                if edge in self._waits:  # the nearest number of events that was seen
-                    same = [one for one in by_kind if one % copies == kind % copies]
-                    mine_or_all = by_kind[min(same, key=lambda one: (abs(one - kind), one))]
-                rows = self._table(mine_or_all)
+            is_wait = edge in self._waits
+            count = max(self._kinds, EVENT_KINDS) if is_wait else self._kinds
+            for kind in range(count if len(by_kind) > 1 else 1):
+                if is_wait:  # the nearest number of events that was seen
+                    _, near = min((abs(one - kind), one) for one in by_kind)
+                    rows = self._table(by_kind[near])
+                else:
+                    rows = self._table(by_kind.get(kind, everything))
                 out.append(f"    .quad {', '.join(f'.Lp{i}' for i in rows)}")
         out += ["    .text", "    .balign 64"]
         for edge, mine in groups.items():
-            name, copies = f"gnc_edge_{edge}", self._turns.copies
-            draw = "gnc_turn" if edge in self._turns.edges else "gnc_draw"
-            row = f"imul ${_TABLE * copies}, %edi, %edi" if copies > 1 else "shl $6, %edi"
+            name = f"gnc_edge_{edge}"
             out += [f"    .globl {name}", f"    .type {name}, @function", f"{name}:",
                     *(f"    push %{one}" for one in _KEPT),
                     f"    lea .Le{edge}(%rip), %rax",
-                    f"    {row if len(tables[edge]) > copies else 'xor %edi, %edi'}",
-                    "    mov %esi, %r13d", "    mov %edx, %r14d", f"    call {draw}",
+                    f"    {'shl $6, %edi' if len(tables[edge]) > 1 else 'xor %edi, %edi'}",
+                    "    mov %esi, %r13d", "    mov %edx, %r14d", "    call gnc_draw",
                     f"    mov %rsp, {_SAVED}(%rbx)"]  # fmt: skip
             if len(mine) > 1:
                 out += ["    add $8, %rsi", "    jmp *-8(%rsi)"]
@@ -611,10 +600,9 @@ class _Generator:
                     "    add $4, %rsi",
                     f"    {_FORCED}jmp .Lb{group.entry}",
                 ]
-        run = _RUN.replace("@OWN@", str(LINE * self._own_lines)).replace(
+        out.append(_RUN.replace("@OWN@", str(LINE * self._own_lines)).replace(
             "@FIRST@", str(LINE * self._connections_at)
-        )
-        out.append(run if self._turns.is_plain else turning_code(run))
+        ))  # fmt: skip
         return out
 
     def _groups(self, edge: int) -> list[_Group]:
@@ -659,17 +647,14 @@ class _Generator:
             if isinstance(one, list) else f"    .quad .Lb{one}" for one in items
         ]  # fmt: skip
 
-    def _memory(self) -> tuple[str, int]:
+    def _memory(self) -> str:
         rings = ", ".join(
             f"{{{self._slot(i) + BASE}, {at}, {lines}}}"
             for i, (at, lines) in enumerate(self._rings)
         )
-        text = _RINGS.replace("@RINGS@", rings or "{0, 0, 0}").replace(
+        return _MEMORY.replace("@RINGS@", rings or "{0, 0, 0}").replace(
             "@COUNT@", str(len(self._rings))
         )
-        if self._turns.is_plain:
-            return text + _MEMORY, LINE * self._lines + 16 * PAGE
-        return turning_memory(self._turns, text, LINE * self._lines)
 
 
 _RUN = f"""
@@ -698,7 +683,7 @@ gnc_leave:
     .section .note.GNU-stack, "", @progbits
 """
 
-_RINGS = """#include <stddef.h>
+_MEMORY = """#include <stddef.h>
 #include <stdint.h>
 
 static const struct {
@@ -725,9 +710,7 @@ static void link_rings(unsigned char *base) {
         *(void **)(base + rings[r].slot) = ring;
     }
 }
-"""
 
-_MEMORY = """
 _Thread_local unsigned char *gnc_memory;
 
 void gnc_edges_begin(void *memory) {

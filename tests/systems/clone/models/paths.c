@@ -33,7 +33,7 @@ int main(int count, char **a) {
         for (int e = 0; e < atoi(a[2]); e++)
             for (uint32_t kind = 0; kind < (uint32_t)atol(a[3]); kind++) {
                 if (!edges[e]) continue;
-                syscall(SYS_getppid + (long)kind * (SYS_getpgrp - SYS_getppid)); /* 110 or 111 */
+                syscall(kind % 2 ? SYS_getpgrp : SYS_getppid);
                 edges[e](kind, (uint32_t)i % 40, (uint32_t)(i + 1) % 40);
                 syscall(after[e]);
             }

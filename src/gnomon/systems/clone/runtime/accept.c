@@ -119,7 +119,7 @@ static gnc_worker *idle;
 static void *serve_one(void *argument) {
     gnc_worker *w = argument;
     gnc_connection *c = w->only;
-    gnc_edges_begin(w->memory);
+    gnc_memory_begin(w);
     while (c->open && !gnc_stopping) {
         gnc_ready(w, c);
         if (w->later_count) gnc_phases(w);

@@ -97,6 +97,8 @@ struct gnc_worker {
     int *ring;                   /* descriptors that the main thread hands over */
     _Atomic uint32_t ring_put, ring_got;
     void *memory;                /* of the edges */
+    unsigned char **memories;    /* in it, that requests take turns with, */
+    uint32_t turn, copy;         /* whose turn it is, and the first kind of the copy whose turn it is */
     gnc_connection *only;        /* where each connection has its thread, */
     gnc_worker *idle;            /* and the next in the list of those without one */
 };
@@ -116,7 +118,7 @@ static inline void gnc_enter(gnc_worker *w, uint32_t key, uint32_t clocks) {
     gnc_edge edge = gnc_the_model.edges[w->previous * gnc_the_model.keys + key];
     uint32_t kind = w->previous ? w->kind : w->wakeup; /* key 0 is the wait */
     w->previous = key;
-    if (edge) edge(kind, w->connection, (uint32_t)w->fd[GNC_CONNECTION]);
+    if (edge) edge(kind + w->copy, w->connection, (uint32_t)w->fd[GNC_CONNECTION]);
 }
 long gnc_do(gnc_worker *w, const gnc_step *s, void *at, size_t bytes);
 uint32_t gnc_steps(const gnc_script *script);
@@ -131,6 +133,11 @@ enum gnc_kind gnc_kind_of(const gnc_step *s);
 const gnc_variant *gnc_draw_variant(gnc_worker *w);
 uint32_t gnc_draw_size(gnc_worker *w, const gnc_variant *v);
 void gnc_tell_kind(gnc_worker *w, const gnc_request *r);
+
+/* turns.c: the memory of edges. */
+size_t gnc_data_bytes(void);
+void gnc_memory_begin(gnc_worker *w);
+void gnc_turn(gnc_worker *w);
 
 /* script.c: requests. */
 void gnc_ready(gnc_worker *w, gnc_connection *c);

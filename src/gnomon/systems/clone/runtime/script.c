@@ -168,7 +168,7 @@ static void work_again(gnc_worker *w, const gnc_script *script) {
     uint32_t key = script->steps[0].key;
     gnc_edge edge = gnc_the_model.edges[key * gnc_the_model.keys + key];
     if (!edge && gnc_steps(script) > 1) edge = gnc_the_model.edges[key * gnc_the_model.keys + script->steps[1].key];
-    if (edge) edge(w->kind, w->connection, w->connection);
+    if (edge) edge(w->kind + w->copy, w->connection, w->connection);
 }
 
 /* All complete requests in the buffer, without the step that read them. Replies of later phases gather. */
@@ -191,6 +191,7 @@ static void serve(gnc_worker *w, gnc_connection *c) {
         if (gnc_the_model.backgrounds) /* lost counts do not matter: it is seen that there are some */
             atomic_store_explicit(&gnc_served, atomic_load_explicit(&gnc_served, memory_order_relaxed) + 1,
                                   memory_order_relaxed);
+        if (gnc_the_model.turns) gnc_turn(w);
         c->request.ends |= c->variant->closes;
         is_last = c->request.ends;
         c->in_done += c->request.bytes;
