@@ -26,6 +26,7 @@
 
 #include "profile/qemu.hpp"
 #include "profile/reuse.hpp"
+#include "profile/set_cache.hpp"
 
 namespace gnomon::profile {
 namespace {
@@ -51,6 +52,7 @@ struct Block {
 
 struct Edge {
     std::uint64_t count = 0, instructions = 0, loads = 0, stores = 0, repeats = 0, clocks = 0;
+    std::uint64_t code_misses = 0, data_misses = 0;             // of the first level
     std::unordered_map<std::uint32_t, std::uint64_t> executed;  // by block
     ReuseCounts code{}, load{}, store{};
 };
@@ -156,6 +158,7 @@ struct Profile {
     std::uint64_t calls_left_out = 0;
     std::vector<std::uint64_t> repeats;  // of a block that is one repeated instruction
     ReuseStack code_lines{1 << 16}, data_lines;
+    SetCache code_cache{512, 8}, data_cache{512, 8};
     std::int32_t threads = 0;
     bool is_written = false;
     const Numbers* numbers = nullptr;
@@ -205,6 +208,7 @@ void fold(ThreadLog& log) {
             const std::size_t bucket = all.data_lines.touch((entry & word_mask) / words_a_line);
             ++(is_store ? edge.stores : edge.loads);
             ++(is_store ? edge.store : edge.load)[bucket];
+            edge.data_misses += all.data_cache.misses((entry & word_mask) / words_a_line);
             if (log.sample.size() < most_sampled) log.sample.push_back(entry | std::uint64_t{bucket} << bucket_shift);
             continue;
         }
@@ -230,7 +234,7 @@ void fold(ThreadLog& log) {
         edge.instructions += block.instructions;
         ++edge.executed[id];
         for (auto line = block.address / line_bytes; line <= (block.address + block.bytes - 1) / line_bytes; ++line)
-            ++edge.code[all.code_lines.touch(line)];
+            ++edge.code[all.code_lines.touch(line)], edge.code_misses += all.code_cache.misses(line);
     }
     log.entries.clear();
 }
@@ -263,6 +267,8 @@ void merge(Edge& into, const Edge& from) {
     into.stores += from.stores;
     into.repeats += from.repeats;
     into.clocks += from.clocks;
+    into.code_misses += from.code_misses;
+    into.data_misses += from.data_misses;
     for (const auto& [id, times] : from.executed) into.executed[id] += times;
     for (std::size_t i = 0; i < buckets; ++i) {
         into.code[i] += from.code[i];
@@ -433,7 +439,8 @@ void write_edges(std::FILE* file, const Profile& all) {
     std::int64_t number = 0;
     for (const auto& [key, edge] : all.edges) {
         keys.insert(keys.end(), {key.first, key.second});
-        for (const auto one : {edge.count, edge.instructions, edge.loads, edge.stores, edge.repeats, edge.clocks})
+        for (const auto one : {edge.count, edge.instructions, edge.loads, edge.stores, edge.repeats, edge.clocks,
+                               edge.code_misses, edge.data_misses})
             totals.push_back(static_cast<std::int64_t>(one));
         code.insert(code.end(), edge.code.begin(), edge.code.end());
         load.insert(load.end(), edge.load.begin(), edge.load.end());
@@ -511,6 +518,15 @@ void* watch(void*) {
 }
 
 /// Signals are for the program's own threads.
+/// Such as 512:8, lines and ways.
+SetCache cache_of(std::string_view given) {
+    const std::string text(given);
+    char* end = nullptr;
+    const std::size_t lines = std::strtoul(text.c_str(), &end, 10);
+    const std::size_t ways = *end == ':' ? std::strtoul(end + 1, nullptr, 10) : 0;
+    return ways > 0 && lines >= ways ? SetCache{lines, ways} : SetCache{512, 8};
+}
+
 void start_watch() {
     sigset_t all, before;
     sigfillset(&all);
@@ -546,6 +562,8 @@ extern "C" {
         const std::string_view given = word[i];
         if (given.starts_with("out=")) all.out = given.substr(4);
         if (given.starts_with("control=")) control = given.substr(8);
+        if (given.starts_with("code=")) all.code_cache = cache_of(given.substr(5));
+        if (given.starts_with("data=")) all.data_cache = cache_of(given.substr(5));
     }
     const int file = open(control.c_str(), O_RDONLY | O_CLOEXEC);
     if (all.numbers == nullptr || all.out.empty() || file < 0) return 1;

@@ -53,6 +53,7 @@ class EdgeProfile(msgspec.Struct, frozen=True):
 
     Attributes:
         lines, code_lines: Different lines of data and of code that it touches.
+        code_misses, data_misses: Of first-level caches like this machine's.
     """
 
     before: str
@@ -66,6 +67,8 @@ class EdgeProfile(msgspec.Struct, frozen=True):
     repeats: float = 0.0
     lines: float = 0.0
     code_lines: float = 0.0
+    code_misses: float = 0.0
+    data_misses: float = 0.0
 
     @property
     def instructions(self) -> float:
@@ -143,6 +146,8 @@ def make_bundle(
             clocks=sum(one.clocks for one in same) / count,
             repeats=sum(one.repeats for one in same) / count,
             lines=lines, code_lines=code_lines,
+            code_misses=sum(one.code_misses for one in same) / count,
+            data_misses=sum(one.data_misses for one in same) / count,
         ))  # fmt: skip
     executed, taken, changed = (
         float(sum(getattr(one.branches, what).sum() for one in serving))

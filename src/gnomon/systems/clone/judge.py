@@ -44,6 +44,10 @@ class Cache(msgspec.Struct, frozen=True):
                 "to be a power of two"
             )
 
+    @property
+    def lines(self) -> int:
+        return self.size_bytes // self.line_bytes
+
     def __str__(self) -> str:
         return f"{self.size_bytes},{self.ways},{self.line_bytes}"
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from gnomon import _core
 from gnomon.errors import GnomonError, InputError
 from gnomon.systems.clone.bundle import Bundle, make_bundle
+from gnomon.systems.clone.judge import machine_caches
 from gnomon.systems.clone.launch import Service
 from gnomon.systems.clone.project import PROTOCOLS
 from gnomon.systems.clone.recording import Recording, read_recording
@@ -78,6 +79,8 @@ def record(
         )
     emulator = find_emulator()
     plugin = Path(_core.__file__).parent / "lib" / "libgnomon_profile.so"
+    first = machine_caches()
+    caches = f"code={first.code.lines}:{first.code.ways},data={first.data.lines}:{first.data.ways}"
     with tempfile.TemporaryDirectory(prefix="gnomon-profile-") as name:
         folder = Path(name)
         folder.chmod(0o777)  # a server that gives up its rights writes here, too
@@ -86,7 +89,7 @@ def record(
         with (folder / "log").open("wb") as log:
             child = subprocess.Popen(
                 [emulator, "-cpu", _CPU, "-plugin",
-                 f"{plugin},out={folder}/out,control={control}", program,
+                 f"{plugin},out={folder}/out,control={control},{caches}", program,
                  *command[1:]],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 start_new_session=True,

@@ -67,6 +67,7 @@ class Edge(msgspec.Struct, frozen=True):
         code, load, store: Accesses by stack distance of their cache line.
         clocks: Reads of the clock, which enter no kernel natively.
         repeats: Iterations of repeated string instructions, the first ones apart.
+        code_misses, data_misses: Of first-level caches like this machine's.
     """
 
     before: Key
@@ -78,6 +79,8 @@ class Edge(msgspec.Struct, frozen=True):
     store: tuple[int, ...]
     clocks: int = 0
     repeats: int = 0
+    code_misses: int = 0
+    data_misses: int = 0
 
     @property
     def instructions(self) -> float:
@@ -225,7 +228,7 @@ def _edges(
     arrays: dict[str, Ints], executed: Ints, decoded: list[tuple[Decoded, ...]]
 ) -> tuple[Edge, ...]:
     keys = arrays["edge_key"].reshape(-1, 2)
-    totals = arrays["edge_total"].reshape(-1, 6)
+    totals = arrays["edge_total"].reshape(-1, 8)
     by_block = {
         int(i): np.bincount([one.kind for one in decoded[i]], minlength=len(CLASSES))
         for i in np.unique(executed[:, 1])
@@ -240,7 +243,8 @@ def _edges(
         Edge(Key.of(int(keys[i, 0])), Key.of(int(keys[i, 1])), int(totals[i, 0]),
              mix=tuple(mixes[i].tolist()), code=tuple(code[i].tolist()),
              load=tuple(load[i].tolist()), store=tuple(store[i].tolist()),
-             clocks=int(totals[i, 5]), repeats=int(totals[i, 4]))
+             clocks=int(totals[i, 5]), repeats=int(totals[i, 4]),
+             code_misses=int(totals[i, 6]), data_misses=int(totals[i, 7]))
         for i in range(len(keys))
     )  # fmt: skip
 

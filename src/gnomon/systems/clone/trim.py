@@ -8,6 +8,7 @@ adds to it.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping
 
@@ -20,8 +21,8 @@ from gnomon.systems.clone.skeleton import LINE, Block, Op, Path, Skeleton
 _OVER = 0.1
 #: Instructions of one execution: less is not worth a cut.
 _LEAST = 12.0
-#: Instructions that a line of code counts for.
-_DENSITY = 20.0
+#: Instructions that a line of code counts for, and a jump that does not always go the same way.
+_PER_LINE, _PER_TURN = 20.0, 20.0
 
 
 class Excess(msgspec.Struct, frozen=True):
@@ -34,6 +35,24 @@ class Excess(msgspec.Struct, frozen=True):
 Group = tuple[int, int]  # of paths: an edge and a kind of requests
 
 
+class _Cut(msgspec.Struct):
+    """What goes with a call, per request.
+
+    Attributes:
+        cost: Instructions, by group.
+        lines: Of code, that nothing else on the path touches.
+        turns: Executions of jumps that do not always go the same way.
+    """
+
+    cost: dict[Group, float]
+    lines: float = 0.0
+    turns: float = 0.0
+
+    @property
+    def instructions(self) -> float:
+        return sum(self.cost.values())
+
+
 def trim(skeleton: Skeleton, excess: Mapping[int, Excess]) -> Skeleton:
     """Without about so much of one execution of each edge, whatever the request."""
     blocks, paths = list(skeleton.blocks), list(skeleton.paths)
@@ -43,30 +62,48 @@ def trim(skeleton: Skeleton, excess: Mapping[int, Excess]) -> Skeleton:
     left = {group: excess[group[0]].instructions * much for group, much in rate.items()
             if group[0] in excess and excess[group[0]].instructions > 0}  # fmt: skip
     lines_left = sum(excess[edge].lines * rate[edge, kind] for edge, kind in left)
+    turning = _turning(paths)
+    all_turns = sum(path.weight for path in paths for b in path.blocks if b in turning)
+    turns = all_turns / max(
+        sum(path.weight * _length(blocks[b]) for path in paths for b in path.blocks), 1e-9
+    )
     while left:
-        cost, lines, barred = _costs(blocks, paths)
+        cuts, barred = _cuts(blocks, paths, turning)
         dense = max(lines_left, 0.0) / max(sum(left.values()), 1e-9)
         found = max(
-            (call for call, by_group in cost.items()
-             if call not in barred and _fits(by_group, left, rate)),
-            key=lambda call: (_worth(sum(cost[call].values()), lines[call], dense), call),
-            default=None,
+            (call for call, one in cuts.items()
+             if call not in barred and _fits(one.cost, left, rate)),
+            key=lambda call: (_worth(cuts[call], dense, turns), call), default=None,
         )  # fmt: skip
         if found is None:
             break
-        for group, gone in cost[found].items():
+        for group, gone in cuts[found].cost.items():
             if group in left:
                 left[group] -= gone
-        lines_left -= lines[found]
+        lines_left -= cuts[found].lines
         paths = [_without(path, found, blocks) for path in paths]
         old = blocks[found]
         blocks[found] = msgspec.structs.replace(old, ends="fall", target=-1, ops=[*old.ops, Op(0)])
     return msgspec.structs.replace(skeleton, blocks=blocks, paths=paths)
 
 
-def _worth(instructions: float, lines: float, dense: float) -> float:
-    """Of a cut: much at once, with as many lines to an instruction as there are too many."""
-    return instructions - _DENSITY * abs(lines - dense * instructions)
+def _turning(paths: list[Path]) -> set[int]:
+    """Blocks that are not always followed by the same one."""
+    after: dict[int, int] = {}
+    found = set()
+    for path in paths:
+        for a, b in itertools.pairwise(path.blocks):
+            if after.setdefault(a, b) != b:
+                found.add(a)
+    return found
+
+
+def _worth(cut: _Cut, lines: float, turns: float) -> float:
+    """Much at once, with as many lines to an instruction as there are too many, and as many turns
+    as there are elsewhere."""
+    size = cut.instructions
+    off = _PER_LINE * abs(cut.lines - lines * size) + _PER_TURN * abs(cut.turns - turns * size)
+    return size - off
 
 
 def _fits(
@@ -100,24 +137,20 @@ def _matches(path: Path, blocks: list[Block]) -> dict[int, int]:
     return found
 
 
-def _costs(
-    blocks: list[Block], paths: list[Path]
-) -> tuple[dict[int, dict[Group, float]], dict[int, float], set[int]]:
-    """Of each direct call, with what it leads to: instructions per request by
-    group, and lines of code.
-
-    Lines are those that nothing else on the path touches. Last, the calls that have to stay.
-    """
-    cost: dict[int, dict[Group, float]] = defaultdict(lambda: defaultdict(float))
-    lines = defaultdict[int, float](float)
+def _cuts(
+    blocks: list[Block], paths: list[Path], turning: set[int]
+) -> tuple[dict[int, _Cut], set[int]]:
+    """Of each direct call, with what it leads to; and the calls that have to stay."""
+    cuts: dict[int, _Cut] = defaultdict(lambda: _Cut(defaultdict(float)))
     barred = set()
     for path in paths:
-        ends = [0]
+        ends, turns = [0], [0]
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for i, number in enumerate(path.blocks):
             block = blocks[number]
             ends.append(ends[-1] + _length(block))
+            turns.append(turns[-1] + (number in turning))
             for line in range(block.at // LINE, (block.at + block.bytes - 1) // LINE + 1):
                 first.setdefault(line, i)
                 last[line] = i
@@ -126,12 +159,12 @@ def _costs(
             number = path.blocks[call]
             if back < 0 or blocks[number].ends != "call":
                 barred.add(number)
-            else:
-                cost[number][path.edge, path.kind] += path.weight * (
-                    ends[back + 1] - ends[call + 1]
-                )
-                lines[number] += path.weight * int(((begins > call) & (stops <= back)).sum())
-    return cost, lines, barred
+                continue
+            cut = cuts[number]
+            cut.cost[path.edge, path.kind] += path.weight * (ends[back + 1] - ends[call + 1])
+            cut.turns += path.weight * (turns[back + 1] - turns[call + 1])
+            cut.lines += path.weight * int(((begins > call) & (stops <= back)).sum())
+    return cuts, barred
 
 
 def _without(path: Path, call: int, blocks: list[Block]) -> Path:

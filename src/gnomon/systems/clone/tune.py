@@ -26,6 +26,8 @@ from gnomon.systems.clone.trim import Excess, trim
 _RARE = 0.01
 #: Share of the lines of code that blocks can be moved to.
 _LEAST_CODE = 0.6
+#: The share to take, by what misses are off.
+_BY_MISSES = -0.12
 #: Lines of caches whose misses are compared, and a share of accesses that does not matter.
 _CACHES, _SLIGHT = (128, 256, 512, 768, 1024, 2048), 0.0005
 
@@ -171,23 +173,34 @@ def correct(
             for i, (want, one) in both.items()
         }
         trimmed = trim(asked.skeleton, excess)
-        return Asked(trimmed, Quota(mix, runtime_lines=runtime), _pack(trimmed, asked, both))
+        return Asked(
+            trimmed, Quota(mix, runtime_lines=runtime), _pack(trimmed, asked, both, is_first=True)
+        )
     less = {
         i: _more(asked.quota.less.get(i, Less()), want, one) for i, (want, one) in both.items()
     }
     lines = {i: one.lines - want.lines for i, (want, one) in both.items()}
     fitted = refit(asked.skeleton, {LOAD: over["load"], SAVE: over["store"]}, lines, rng)
-    return Asked(fitted, Quota(mix, less, runtime), _pack(fitted, asked, both))
+    return Asked(fitted, Quota(mix, less, runtime), _pack(fitted, asked, both, is_first=False))
 
 
 def _pack(
-    skeleton: Skeleton, asked: Asked, both: Mapping[int, tuple[EdgeProfile, EdgeProfile]]
-) -> float:
-    """The share of its lines of code that leaves room for the runtime's."""
-    wanted, seen = (
-        sum(pair[0].per_request * pair[side].code_lines for pair in both.values())
-        for side in (0, 1)
-    )
+    skeleton: Skeleton, asked: Asked, both: Mapping[int, tuple[EdgeProfile, EdgeProfile]],
+    *, is_first: bool,
+) -> float:  # fmt: skip
+    """The share of its lines of code that leaves room for the runtime's; then what brings misses
+    of a cache with sets, which blocks that lie together share evenly, to the original's."""
+
+    def both_sides(what: str) -> list[float]:
+        return [sum(pair[side].per_request * getattr(pair[side], what) for pair in both.values())
+                for side in (0, 1)]  # fmt: skip
+
+    if not is_first:
+        wanted, seen = both_sides("code_misses")
+        slight = _SLIGHT * sum(one.per_request * one.instructions for one, _ in both.values())
+        ratio = (seen + slight) / (wanted + slight)
+        return float(np.clip(asked.pack * ratio**_BY_MISSES, _LEAST_CODE, 1.0))
+    wanted, seen = both_sides("code_lines")
     of_runtime = max(seen - code_lines(asked.packed), 0.0)
     share = (wanted - of_runtime) / max(code_lines(skeleton), 1.0)
     return float(np.clip(share, _LEAST_CODE, 1.0))
@@ -243,6 +256,13 @@ def compare(
                                ("data", data, float(data[0].sum()))):  # fmt: skip
             rows.append(Compared(f"{name} lines {size}", float(seen[0][at:].sum()),
                                  float(seen[1][at:].sum()), _SLIGHT * of))  # fmt: skip
+    for name, what, of in (("code", "code_misses", original.instructions),
+                           ("data", "data_misses", float(data[0].sum()))):  # fmt: skip
+        wanted, seen_here = (
+            float(sum(edge.per_request * getattr(edge, what) for edge in one.edges))
+            for one in (original, clone)
+        )
+        rows.append(Compared(f"{name} misses here", wanted, seen_here, _SLIGHT * of))
     rows.append(Compared("branches taken", 100 * original.taken, 100 * clone.taken))
     rows.append(Compared("branches changed", 100 * original.changed, 100 * clone.changed))
     rows.append(Compared("wake-ups", original.server.wakeups, clone.server.wakeups))
