@@ -151,7 +151,7 @@ def tune(
     against: Path,
     load: str | None = None,
     port: int | None = None,
-    rounds: int = 5,
+    rounds: int = 8,
     output: Output = Output(),  # noqa: B008
 ) -> None:
     """Profile a clone, correct it by what is off, and say how close it is.

@@ -23,18 +23,20 @@ from gnomon.systems.clone.skeleton import AWAY, CLOSE, CONSTANT, LOAD, SAVE, Op,
 _NEAREST = 64
 #: Bounds, in lines of a pass.
 _PASSES = (0.7, 1.0, 1.4, 3.0, 6.0, 12.0, 24.0, 48.0)
-#: Of what is off, so much is corrected at once, and nothing below so many accesses a request.
-_DAMPED, _LEAST = 0.8, 0.3
+#: Accesses a request: less is not corrected.
+_LEAST = 0.3
 
 
 def refit(
-    skeleton: Skeleton, over: Mapping[int, Floats], lines: Mapping[int, float], rng: Generator
-) -> Skeleton:
+    skeleton: Skeleton, over: Mapping[int, Floats], lines: Mapping[int, float], rng: Generator,
+    share: float,
+) -> Skeleton:  # fmt: skip
     """Corrects what is too much.
 
     Args:
         over: Of loads and of stores, by bucket, per request.
         lines: By edge, that one execution touches.
+        share: Of what is off, to be corrected.
     """
     blocks = [msgspec.structs.replace(one, ops=[msgspec.structs.replace(op) for op in one.ops])
               for one in skeleton.blocks]  # fmt: skip
@@ -46,7 +48,7 @@ def refit(
     order = [ops[i] for i in rng.permutation(len(ops))]
     gone = set[int]()
     for edge, much in lines.items():
-        gone |= _lines_to_give_up(skeleton, edge, _DAMPED * much, gone)
+        gone |= _lines_to_give_up(skeleton, edge, share * much, gone)
     for op, _ in order:
         if op.place == CONSTANT and op.value in gone:
             op.place, op.value = CLOSE, 0
@@ -64,7 +66,7 @@ def refit(
         for first, last in reversed(list(itertools.pairwise(bounds))):
             # All that lies beyond: where a pass has become longer, lines that are touched once in
             # each have left this span for the next. More of them would make it longer still.
-            much = _DAMPED * float(over[does][first:].sum()) + moved
+            much = share * float(over[does][first:].sum()) + moved
             if much > _LEAST:
                 moved -= _bring_near(order, does, (first, last), much)
             elif much < -_LEAST:

@@ -22,12 +22,16 @@ from gnomon.systems.clone.scaling import code_lines
 from gnomon.systems.clone.skeleton import LOAD, SAVE, Skeleton
 from gnomon.systems.clone.trim import Excess, trim
 
+#: Corrections.
+ROUNDS = 8
 #: Edges that fewer requests than this meet are not tuned to.
 _RARE = 0.01
 #: Share of the lines of code that blocks can be moved to.
 _LEAST_CODE = 0.6
 #: The share to take, by what misses are off.
-_BY_MISSES = -0.12
+_BY_MISSES = -0.15
+#: Of what is off, so much is corrected at once; less after a round that made it worse.
+_FIRST_SHARE, _SMALLER, _LEAST_SHARE = 0.8, 0.6, 0.15
 #: Lines of caches whose misses are compared, and a share of accesses that does not matter.
 _CACHES, _SLIGHT = (128, 256, 512, 768, 1024, 2048), 0.0005
 
@@ -94,7 +98,7 @@ def tune(
     load: str | None = None,
     *,
     port: int | None = None,
-    rounds: int = 5,
+    rounds: int = ROUNDS,
     progress: Progress = lambda _: None,
 ) -> Bundle:
     """Writes the clone that `tuned` finds, with the recipe of a morphed bundle.
@@ -112,7 +116,7 @@ def tune(
 
 def tuned(
     bundle: Bundle, folder: Path, load: str | None = None, *, port: int | None = None,
-    rounds: int = 5, progress: Progress = lambda _: None,
+    rounds: int = ROUNDS, progress: Progress = lambda _: None,
 ) -> tuple[Asked, Bundle]:  # fmt: skip
     """Profiles the clone and corrects it, round by round; the best, and its profile.
 
@@ -130,17 +134,27 @@ def tuned(
     load = fill(load, port=port)
     asked, rng = as_it_is(bundle), np.random.default_rng(0xF17)
     plain = msgspec.structs.replace(bundle, morphed=None)
-    best: tuple[float, Asked, Bundle] | None = None
+    best: _Tried | None = None
+    share = _FIRST_SHARE
     for number in range(rounds + 1):
         code = write_project(plain, folder, asked=asked)
         seen = observe(plain, folder, load, port, progress)
-        off = distance(bundle, seen)
-        progress(f"round {number} of {rounds}: off by {100 * off:.1f} %")
-        if best is None or off < best[0]:
-            best = off, asked, seen
-        asked = correct(bundle, seen, asked, code, rng, is_first=number == 0)
+        tried = _Tried(distance(bundle, seen), asked, code, seen)
+        progress(f"round {number} of {rounds}: off by {100 * tried.off:.1f} %")
+        if best is None or tried.off < best.off:
+            best = tried
+        else:
+            share = max(_SMALLER * share, _LEAST_SHARE)
+        asked = correct(bundle, best, rng, share, is_first=number == 0)
     assert best is not None
-    return best[1], best[2]
+    return best.asked, best.seen
+
+
+class _Tried(msgspec.Struct, frozen=True):
+    off: float
+    asked: Asked
+    code: Code
+    seen: Bundle
 
 
 def distance(wanted: Bundle, seen: Bundle) -> float:
@@ -150,10 +164,14 @@ def distance(wanted: Bundle, seen: Bundle) -> float:
 
 
 def correct(
-    wanted: Bundle, seen: Bundle, asked: Asked, code: Code, rng: np.random.Generator, *,
-    is_first: bool,
-) -> Asked:  # fmt: skip
-    """What to ask for next: first calls are left out for what the runtime adds, then the rest."""
+    wanted: Bundle, tried: _Tried, rng: np.random.Generator, share: float, *, is_first: bool
+) -> Asked:
+    """What to ask for next: first calls are left out for what the runtime adds, then the rest.
+
+    Args:
+        share: Of what is off, to be corrected at once.
+    """
+    seen, asked, code = tried.seen, tried.asked, tried.code
     both = _same_edges(wanted, seen)
     over = {
         what: sum(
@@ -174,19 +192,23 @@ def correct(
         }
         trimmed = trim(asked.skeleton, excess)
         return Asked(
-            trimmed, Quota(mix, runtime_lines=runtime), _pack(trimmed, asked, both, is_first=True)
+            trimmed,
+            Quota(mix, runtime_lines=runtime),
+            _pack(trimmed, asked, both, share, is_first=True),
         )
     less = {
         i: _more(asked.quota.less.get(i, Less()), want, one) for i, (want, one) in both.items()
     }
     lines = {i: one.lines - want.lines for i, (want, one) in both.items()}
-    fitted = refit(asked.skeleton, {LOAD: over["load"], SAVE: over["store"]}, lines, rng)
-    return Asked(fitted, Quota(mix, less, runtime), _pack(fitted, asked, both, is_first=False))
+    fitted = refit(asked.skeleton, {LOAD: over["load"], SAVE: over["store"]}, lines, rng, share)
+    return Asked(
+        fitted, Quota(mix, less, runtime), _pack(fitted, asked, both, share, is_first=False)
+    )
 
 
 def _pack(
     skeleton: Skeleton, asked: Asked, both: Mapping[int, tuple[EdgeProfile, EdgeProfile]],
-    *, is_first: bool,
+    part: float, *, is_first: bool,
 ) -> float:  # fmt: skip
     """The share of its lines of code that leaves room for the runtime's; then what brings misses
     of a cache with sets, which blocks that lie together share evenly, to the original's."""
@@ -199,7 +221,7 @@ def _pack(
         wanted, seen = both_sides("code_misses")
         slight = _SLIGHT * sum(one.per_request * one.instructions for one, _ in both.values())
         ratio = (seen + slight) / (wanted + slight)
-        return float(np.clip(asked.pack * ratio**_BY_MISSES, _LEAST_CODE, 1.0))
+        return float(np.clip(asked.pack * ratio ** (_BY_MISSES * part), _LEAST_CODE, 1.0))
     wanted, seen = both_sides("code_lines")
     of_runtime = max(seen - code_lines(asked.packed), 0.0)
     share = (wanted - of_runtime) / max(code_lines(skeleton), 1.0)
