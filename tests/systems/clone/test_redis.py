@@ -158,6 +158,7 @@ def test_clients_of_redis_are_answered(tuned):
         assert len(ask("get", "key:000000000001")) == 64
 
 
+@pytest.mark.slow
 def test_twice_the_data_in_a_cache_twice_as_large(bundle, tmp_path, capsys):
     """Misses as often as the clone without a recipe; in the same cache far more often."""
     need("cmake", "cc", "valgrind")
@@ -188,6 +189,7 @@ def load_of(folder):
     return f"{folder}/build/load --port {{port}} --connections {{connections}} --json"
 
 
+@pytest.mark.slow
 def test_tuning_leaves_the_recipe_out_until_the_end(bundle, tmp_path):
     need("cmake", "cc")
     original = read_bundle(bundle)
