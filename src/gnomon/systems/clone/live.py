@@ -1,7 +1,7 @@
 """A service that runs already, looked at without a restart and without a signal.
 
-Windows without tracing alternate with windows with tracing, so that what the look itself costs is
-measured and reported.
+Short windows with tracing alternate with windows three times as long without, so that a look costs
+little on average, and what it costs is measured and reported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -31,8 +30,12 @@ from gnomon.systems.clone.tracing import Refused, Traced
 from gnomon.systems.clone.traffic import gap_bins
 
 #: Traced windows without a load; with one the load runs before, during and after tracing.
-_ROUNDS = 3
-_PLAIN_S, _STRACE_S, _LOOK_S, _LONGEST_S = 1.0, 1.0, 0.1, 600.0
+_ROUNDS = 5
+#: A window without tracing is so many times as long as one with, and no shorter than this.
+_PLAIN, _PLAIN_S = 3, 1.0
+_STRACE_S, _LOOK_S, _LONGEST_S = 0.5, 0.1, 600.0
+#: Of so many calls a second all are looked up; of more one in several, of which this is the most.
+_ALL_PER_S, _EVERY = 5000, 16
 _GAPS = 6400
 #: That /proc counts: not what is received and sent by socket calls.
 _IO = ("read", "readv", "pread64", "write", "writev", "pwrite64", "sendfile")
@@ -67,6 +70,7 @@ class Live(msgspec.Struct, frozen=True):
 
     Attributes:
         tracer: bpftrace, strace or nothing.
+        attached_s: For how long it was attached.
         threads: By number: name, and CPU seconds and context switches over `seconds`.
         counters: Instructions and cycles per second of the first window.
         missing: What was not measured, and why.
@@ -81,6 +85,7 @@ class Live(msgspec.Struct, frozen=True):
     resident_bytes: int
     descriptors: Descriptors | None
     traced: Traced
+    attached_s: float = 0.0
     counters: dict[str, float] = {}
     missing: tuple[str, ...] = ()
     has_ended: bool = False
@@ -112,12 +117,23 @@ class Live(msgspec.Struct, frozen=True):
 
     @property
     def overhead_pct(self) -> float | None:
-        """Of CPU time a request; of CPU time where requests are not known."""
+        """While traced: of CPU time a request; of CPU time where requests are not known."""
         for cost in (self.cpu_us, self.cpu_share):
             plain, traced = cost(is_traced=False), cost(is_traced=True)
             if plain and traced is not None:
                 return 100 * (traced / plain - 1)
         return None
+
+    @property
+    def traced_share(self) -> float:
+        """Of the look."""
+        return min(self.attached_s / self.seconds, 1.0) if self.seconds else 0.0
+
+    @property
+    def mean_overhead_pct(self) -> float | None:
+        """Over the look, with and without tracing."""
+        found = self.overhead_pct
+        return None if found is None else found * self.traced_share
 
     @property
     def gaps(self) -> tuple[float, ...]:
@@ -137,9 +153,9 @@ class Live(msgspec.Struct, frozen=True):
 
 
 def watch(
-    pid: int, *, seconds: float = 5.0, load: str | None = None, progress: Progress = lambda _: None
+    pid: int, *, seconds: float = 2.0, load: str | None = None, progress: Progress = lambda _: None
 ) -> Live:
-    """Looks at a process and its descendants for about twice as long as is traced.
+    """Looks at a process and its descendants for at least four times as long as is traced.
 
     Args:
         seconds: Traced, without a load.
@@ -178,8 +194,7 @@ def write_live(live: Live, folder: Path) -> None:
     found = msgspec.to_builtins(msgspec.structs.replace(live, threads=nameless, traced=Traced()))
     found["traced"] = {
         "calls": _added((call, count) for (_, call), count in traced.calls.items()),
-        "moved": _added((f"{call}:{kind}", total) for (_, call, kind), (_, total)
-                        in traced.moved.items()),
+        "moved": {f"{call}:{kind}": total for (call, kind), (_, total) in traced.moved.items()},
         "sizes": {f"{call}:{kind}": dict(bins) for (call, kind), bins in traced.sizes.items()},
         "gaps": live.gaps,
     }  # fmt: skip
@@ -203,18 +218,19 @@ class _Look:
         self._pid, self._pids, self._held, self._load = pid, pids, held, load
         self._say = progress
         self._windows: list[Window] = []
-        self._traced, self._tracer = Traced(), ""
+        self._traced, self._tracer, self._attached_s = Traced(), "", 0.0
         self._counters: dict[str, float] = {}
         self._missing: list[str] = []
         self._first = self._last = procfs.take(pids)
-        # The gentler one first; what cannot attach is dropped.
         ports = held.ports if held else ()
         unix = held.listens_on_unix if held else False
         limit_s = int(_LONGEST_S) + 60
-        self._tracers: list[tuple[str, Callable[[], AbstractContextManager[Traced]]]] = [
-            ("bpftrace", partial(tracing.bpftrace, pids, ports, unix=unix, limit_s=limit_s)),
-            ("strace", partial(tracing.strace, pids, ports, unix=unix)),
-        ]
+        # The gentler one first; what cannot attach is dropped.
+        self._tracers: list[tuple[str, Callable[[int], AbstractContextManager[Traced]]]] = [
+            ("bpftrace", lambda every: tracing.bpftrace(
+                pids, ports, unix=unix, limit_s=limit_s, every=every)),
+            ("strace", lambda _: tracing.strace(pids, ports, unix=unix)),
+        ]  # fmt: skip
         self._refused: list[str] = []
         if held is None:
             self._missing.append("descriptors and ports: the process is another user's")
@@ -222,30 +238,48 @@ class _Look:
             self._missing.append("reads and writes by /proc: the process is another user's")
 
     def run(self, seconds: float) -> None:
+        rounds = 1 if self._load is not None else _ROUNDS
+        length = seconds / rounds
+        plain = max(_PLAIN * length, _PLAIN_S)
         self._say("without tracing")
         with _perf(self._pids, self._counters, self._missing):
-            self._window(_PLAIN_S)
+            self._window(plain)
         if self._counters and self._windows:
             took = self._windows[0].seconds
             self._counters = {name: count / took for name, count in self._counters.items()}
-        done, rounds = 0, 1 if self._load is not None else _ROUNDS
+        done, every = 0, self._every()
         while done < rounds and self._tracers and procfs.is_alive(self._pid):
             self._tracer, start = self._tracers[0]
-            length = seconds / rounds
             if self._tracer == "strace":
                 rounds, length = 1, min(seconds, _STRACE_S)
             self._say(f"with {self._tracer}")
+            began = None
             try:
-                with start() as seen:
+                with start(every) as seen:
+                    began = time.monotonic()
                     self._window(length, is_traced=True)
             except Refused as error:
                 self._refused.append(str(error))
                 del self._tracers[0]
                 continue
+            finally:
+                self._attached_s += 0.0 if began is None else time.monotonic() - began
             self._traced.add(seen)
             done += 1
+            if done == 1 < rounds and self._every() <= every // 4:
+                every, self._traced = self._every(), Traced()  # too few were looked up
             self._say("without tracing")
-            self._window(_PLAIN_S)
+            self._window(plain)
+
+    def _every(self) -> int:
+        """Of how many calls one is looked up, so that it costs little where there are many."""
+        rates: list[float] = []
+        for one in self._windows[:1]:
+            rates += [rate for rate in ((one.io_calls or 0) / max(one.seconds, 1e-3),
+                                        2 * (one.load_rps or 0.0)) if rate]  # fmt: skip
+        if self._traced.seconds:
+            rates.append(self._traced.calls.total() / self._traced.seconds)
+        return min(max(int(max(rates) / _ALL_PER_S), 1), _EVERY) if rates else _EVERY
 
     def live(self) -> Live:
         first, last = self._first, self._last
@@ -259,7 +293,7 @@ class _Look:
         return Live(
             len(self._pids), last.at - first.at, self._tracer if self._traced.calls else "",
             tuple(self._windows), threads, last.resident_bytes, self._held, self._traced,
-            self._counters, tuple(self._missing), not procfs.is_alive(self._pid),
+            self._attached_s, self._counters, tuple(self._missing), not procfs.is_alive(self._pid),
         )  # fmt: skip
 
     def _window(self, seconds: float, *, is_traced: bool = False) -> None:
