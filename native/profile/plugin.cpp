@@ -11,7 +11,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -24,6 +23,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "profile/follow.hpp"
 #include "profile/qemu.hpp"
 #include "profile/reuse.hpp"
 
@@ -82,6 +82,8 @@ constexpr std::size_t most_descriptors = 1 << 16;
 /// System calls of the emulated machine that we have to know.
 struct Numbers {
     const char* target;
+    std::uint8_t machine;  // in the header of a program
+    std::int64_t executes;
     std::vector<std::int64_t> clocks;  // enter no kernel natively: no system calls to us
     std::vector<std::int64_t> accepts, opens, events, closes;
     std::vector<std::int64_t> of_descriptor;             // their first argument is one
@@ -90,6 +92,8 @@ struct Numbers {
 };
 const std::vector<Numbers> machines{
     {"x86_64",
+     62,
+     59,
      {96, 201, 228, 309},
      {43, 288},
      {2, 85, 257},
@@ -101,6 +105,8 @@ const std::vector<Numbers> machines{
      {19, 47},
      {47}},
     {"aarch64",
+     183,
+     221,
      {113, 169},
      {202, 242},
      {56},
@@ -154,6 +160,7 @@ struct Profile {
     std::int32_t threads = 0;
     bool is_written = false;
     const Numbers* numbers = nullptr;
+    const Started started = how_started();
     std::vector<std::uint8_t> kinds = std::vector<std::uint8_t>(most_descriptors);
 };
 
@@ -302,6 +309,7 @@ void note_descriptor(std::int64_t number, std::int64_t first, std::int64_t resul
 
 void on_call(qemu_plugin_id_t, unsigned, std::int64_t number, std::uint64_t a, std::uint64_t b, std::uint64_t c,
              std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t) {
+    if (number == profile().numbers->executes) follow(profile().started, profile().numbers->machine, a, b, c);
     ThreadLog& log = mine();
     const Locked locked;
     if (is_one_of(profile().numbers->clocks, number)) {
@@ -324,22 +332,18 @@ void on_call(qemu_plugin_id_t, unsigned, std::int64_t number, std::uint64_t a, s
     log.before = -1;
 }
 
-/// What a read has put at the begin of its buffer. The emulator maps the program's memory where the program believes it
-/// is.
+/// What a read has put at the begin of its buffer.
 void note_head(ThreadLog& log, std::int64_t number, std::int64_t result) {
     Profile& all = profile();
     if (result <= 0 || log.key >> kind_shift != connection || !is_one_of(all.numbers->reads, number)) return;
     log.last_read = static_cast<std::int64_t>(all.calls.size());
     if (all.heads.size() == most_heads) return;
     std::uint64_t at = static_cast<std::uint64_t>(log.arguments[1]);
-    const auto copy = [](void* to, std::uint64_t from, std::size_t bytes) {
-        const iovec here{to, bytes}, there{reinterpret_cast<void*>(from), bytes};
-        return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(bytes);
-    };
-    if (is_one_of(all.numbers->messages, number) && !copy(&at, at + 16, sizeof at)) return;  // msg_iov
-    if (is_one_of(all.numbers->vectors, number) && !copy(&at, at, sizeof at)) return;        // the first iov_base
+    if (is_one_of(all.numbers->messages, number) && !copy_from_program(&at, at + 16, sizeof at)) return;  // msg_iov
+    if (is_one_of(all.numbers->vectors, number) && !copy_from_program(&at, at, sizeof at))
+        return;  // the first iov_base
     Head head{static_cast<std::int64_t>(all.calls.size()), {}};
-    if (copy(head.bytes, at, std::min<std::size_t>(head_bytes, static_cast<std::size_t>(result))))
+    if (copy_from_program(head.bytes, at, std::min<std::size_t>(head_bytes, static_cast<std::size_t>(result))))
         all.heads.push_back(head);
 }
 

@@ -43,7 +43,7 @@ def is_left(folder):
     return any(bytes(folder / "server") in one for one in found)
 
 
-@pytest.mark.parametrize("how", ["blocks", "fork", "deaf"])
+@pytest.mark.parametrize("how", ["blocks", "fork", "deaf", "replaces-itself"])
 def test_a_server_that_waits_in_its_reads(server, how):
     """A protocol that nobody knows; the clone answers the same client with as many bytes."""
     bundle = profiled(server, how)
@@ -65,7 +65,6 @@ def test_a_server_that_waits_in_its_reads(server, how):
     ("how", "words"),
     [
         ("daemon", "background"),
-        ("replaces-itself", "replaced itself"),
         ("dies", "has ended while the load ran"),
     ],
 )
@@ -73,3 +72,28 @@ def test_one_that_cannot_be_profiled(server, how, words):
     with pytest.raises(GnomonError, match=words):
         profiled(server, how)
     assert not is_left(server)
+
+
+def test_a_script_that_runs_a_service_is_followed(tmp_path):
+    """One that is replaced by another, which starts the service and waits for it."""
+    need("qemu-x86_64", "redis-server", "redis-benchmark")
+    (tmp_path / "inner").write_text('#!/bin/sh -e\ncd "$WHERE"\nredis-server "$@"\n')
+    (tmp_path / "start").write_text(
+        f'#!/usr/bin/env sh\nWHERE=$(dirname "$0") exec {tmp_path}/inner --save "" "$@"\n'
+    )
+    for name in ("inner", "start"):
+        (tmp_path / name).chmod(0o755)
+    port = free_port()
+    load = f"redis-benchmark -p {port} -t get -n 500 -c 4 -q"
+    bundle = profile([str(tmp_path / "start"), "--port", str(port), "--dir", "."], load)
+    assert bundle.protocol == "resp"
+    assert 1000 < bundle.instructions < 20_000
+    assert not is_left(tmp_path)
+
+
+def test_a_script_whose_program_does_not_start_says_so(tmp_path):
+    need("qemu-x86_64")
+    (tmp_path / "start").write_text("#!/bin/sh\nexec /no/such/program\n")
+    (tmp_path / "start").chmod(0o755)
+    with pytest.raises(GnomonError, match="ended before it listened: .*/no/such/program"):
+        profile([str(tmp_path / "start")], "true")

@@ -30,6 +30,7 @@ _X86_64 = 62
 #: written.
 _START_S, _LOAD_S, _IDLE_S, _WRITE_S = 60.0, 600.0, 1.2, 10.0
 
+_LIVE = "gnomon clone profile --pid looks at it as it runs"
 _FOREGROUND = "keep it in the foreground, or look at it by gnomon clone profile --pid"
 
 Progress = Callable[[str], None]
@@ -70,12 +71,12 @@ def record(
     command: Sequence[str], load: str, *, progress: Progress = lambda _: None
 ) -> tuple[list[Recording], float]:
     """What each process of a service did, and for how long it was watched."""
-    program = _program(command)
     words = shlex.split(load)
     if not words or shutil.which(words[0]) is None:
         raise InputError(
             f"the load {load!r} is no command", hint="such as 'wrk -d2s http://127.0.0.1:7001/'"
         )
+    command = _program(command)
     emulator = find_emulator()
     plugin = Path(_core.__file__).parent / "lib" / "libgnomon_profile.so"
     with tempfile.TemporaryDirectory(prefix="gnomon-profile-") as name:
@@ -86,8 +87,7 @@ def record(
         with (folder / "log").open("wb") as log:
             child = subprocess.Popen(
                 [emulator, "-cpu", _CPU, "-plugin",
-                 f"{plugin},out={folder}/out,control={control}", program,
-                 *command[1:]],
+                 f"{plugin},out={folder}/out,control={control}", *command],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip
@@ -95,6 +95,7 @@ def record(
         try:
             progress("waiting for the service to listen")
             _wait_for_listening(service)
+            _check_is_emulated(service, emulator)
             progress("warming up")
             _run_load(words, service)
             progress("recording")
@@ -112,25 +113,46 @@ def record(
         ]
     if not found:
         raise GnomonError(
-            "the service left no recording: it has replaced itself by another program, "
-            "or was killed; gnomon clone profile --pid needs no launch"
+            "the service left no recording: it was killed; "
+            "gnomon clone profile --pid needs no launch"
         )
     return found, seconds
 
 
-def _program(command: Sequence[str]) -> str:
+def _program(command: Sequence[str]) -> list[str]:
+    """The command with the path of its program; a script is run by `env`.
+
+    The plugin follows programs that run others in their place: `env` runs the interpreter, a
+    script at last the service.
+    """
     if not command:
         raise InputError("no command", hint="gnomon clone profile ... -- redis-server --port 7001")
     found = shutil.which(command[0])
     if found is None:
         raise InputError(f"there is no program {command[0]!r}")
-    with open(found, "rb") as file:
-        header = file.read(20)
+    path = os.path.abspath(found)  # not what it links to: some look at their own name
+    try:
+        with open(path, "rb") as file:
+            header = file.read(20)
+    except PermissionError:
+        raise InputError("may be run, but not read", where=path, hint=_LIVE) from None
+    if header[:2] == b"#!":
+        return [shutil.which("env") or "/usr/bin/env", path, *command[1:]]
     if header[:4] != b"\x7fELF":
-        raise InputError("is a script: name the interpreter", where=found, hint=f"python3 {found}")
+        raise InputError("is neither a program nor a script that begins with #!", where=path)
     if int.from_bytes(header[18:20], "little") != _X86_64:
-        raise InputError("is not for x86-64: only such programs are profiled so far", where=found)
-    return os.path.abspath(found)  # not what it links to: some look at their own name
+        raise InputError("is not for x86-64: only such programs are profiled so far", where=path)
+    return [path, *command[1:]]
+
+
+def _check_is_emulated(service: Service, emulator: str) -> None:
+    """Raises GnomonError if all that is left of it runs outside the emulator."""
+    found = set()
+    for pid in service.processes():
+        with suppress(OSError):
+            found.add(os.readlink(f"/proc/{pid}/exe"))
+    if found and os.path.realpath(emulator) not in found:
+        raise GnomonError(f"{', '.join(sorted(found))} runs outside the emulator; {_LIVE}")
 
 
 @contextmanager
