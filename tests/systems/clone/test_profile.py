@@ -95,5 +95,5 @@ def test_a_script_whose_program_does_not_start_says_so(tmp_path):
     need("qemu-x86_64")
     (tmp_path / "start").write_text("#!/bin/sh\nexec /no/such/program\n")
     (tmp_path / "start").chmod(0o755)
-    with pytest.raises(GnomonError, match="ended before it listened: .*/no/such/program"):
+    with pytest.raises(GnomonError, match=r"ended before it listened: .*/no/such/program"):
         profile([str(tmp_path / "start")], "true")
