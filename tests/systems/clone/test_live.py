@@ -207,6 +207,21 @@ def test_an_interrupt_leaves_the_service_alone(echo):
     assert echo.ask()
 
 
+def test_a_load_that_does_not_end_is_ended(echo, monkeypatch, capsys):
+    monkeypatch.setattr(live, "_LONGEST_S", 0.5)
+    pid = str(echo.pid)
+    assert main(["clone", "profile", "--pid", pid, "--seconds", "0.3", "--load", "sleep 60"]) == 2
+    assert "the load did not end" in capsys.readouterr().err
+    assert echo.ask()
+
+
+def test_a_load_that_fails_leaves_the_rest(echo, tmp_path, monkeypatch):
+    path_with(tmp_path, monkeypatch, "false")
+    assert (
+        "throughput: the load failed with 1" in watch(echo.pid, seconds=0.3, load="false").missing
+    )
+
+
 @pytest.mark.parametrize(("pid", "said"), [(2**22 + 1, "does not exist"), (2, "kernel")])
 def test_what_is_no_service_is_refused(pid, said, capsys):
     if pid == 2 and Path("/proc/2/comm").exists() is False:

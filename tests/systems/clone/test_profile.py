@@ -1,5 +1,6 @@
 """Services that are hard to profile: each a profile, or one clear line, and nothing is left behind."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,13 @@ from gnomon.systems.clone.profile import profile
 from gnomon.systems.clone.tune import build
 from tests.systems.clone.counted import need
 
+PROFILING = sys.modules["gnomon.systems.clone.profile"]  # the package's name is the function's
 CLIENT = """import socket, sys
-one = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+if sys.argv[1].isdigit():
+    one = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+else:
+    one = socket.socket(socket.AF_UNIX)
+    one.connect(sys.argv[1])
 for i in range(300):
     one.sendall(b"question %04d" % i)
     assert one.recv(100) == b"hello there\\n" or sys.argv[2:]
@@ -36,6 +42,36 @@ def profiled(folder, how):
     port = free_port()
     load = f"{sys.executable} {folder}/client.py {port}"
     return profile([str(folder / "server"), str(port), how], load)
+
+
+@pytest.mark.parametrize(
+    ("load", "words"),
+    [
+        ("false", "the load failed with 1"),
+        ("sleep 60", "the load did not end"),
+        ("true", "no request was served"),
+    ],
+)
+def test_a_load_that_is_none(server, load, words, monkeypatch):
+    monkeypatch.setattr(PROFILING, "_LOAD_S", 0.5)
+    with pytest.raises(GnomonError, match=words):
+        profile([str(server / "server"), str(free_port()), "blocks"], load)
+    assert not is_left(server)
+
+
+def test_a_port_in_use(server):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(GnomonError, match="ended before it listened"):
+            profile([str(server / "server"), str(port), "blocks"], "true")
+
+
+def test_a_unix_socket_alone_is_profiled(server, monkeypatch):
+    monkeypatch.setattr(PROFILING, "_ALONE_S", 0.1)
+    load = f"{sys.executable} {server}/client.py {server}/socket"
+    bundle = profile([str(server / "server"), f"{server}/socket", "unix"], load)
+    assert bundle.server.requests == 300
+    assert not is_left(server)
 
 
 def is_left(folder):
@@ -65,10 +101,12 @@ def test_a_server_that_waits_in_its_reads(server, how):
     ("how", "words"),
     [
         ("daemon", "background"),
+        ("udp", "UDP alone"),
         ("dies", "has ended while the load ran"),
     ],
 )
-def test_one_that_cannot_be_profiled(server, how, words):
+def test_one_that_cannot_be_profiled(server, how, words, monkeypatch):
+    monkeypatch.setattr(PROFILING, "_ALONE_S", 0.1)
     with pytest.raises(GnomonError, match=words):
         profiled(server, how)
     assert not is_left(server)

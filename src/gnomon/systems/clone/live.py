@@ -115,10 +115,21 @@ class Live(msgspec.Struct, frozen=True):
                  if one.is_traced == is_traced and one.seconds > 0]  # fmt: skip
         return median(found) if found else None
 
+    def _cpu_of_load(self, *, is_traced: bool) -> float | None:
+        """By what the load says that it sent; None without a load."""
+        found = [one.cpu_s / (one.load_rps * one.seconds) for one in self.windows
+                 if one.is_traced == is_traced and one.load_rps and one.seconds > 0]  # fmt: skip
+        return median(found) if found else None
+
+    @property
+    def overhead_is_of_requests(self) -> bool:
+        costs = (self.cpu_us, self._cpu_of_load)
+        return any(one(is_traced=True) and one(is_traced=False) for one in costs)
+
     @property
     def overhead_pct(self) -> float | None:
         """While traced: of CPU time a request; of CPU time where requests are not known."""
-        for cost in (self.cpu_us, self.cpu_share):
+        for cost in (self.cpu_us, self._cpu_of_load, self.cpu_share):
             plain, traced = cost(is_traced=False), cost(is_traced=True)
             if plain and traced is not None:
                 return 100 * (traced / plain - 1)
@@ -305,7 +316,12 @@ class _Look:
             while procfs.is_alive(self._pid):
                 took = self._last.at - first.at
                 left = (_LONGEST_S if child is not None else seconds) - took
-                if left <= 0 or (child is not None and child.poll() is not None):
+                if child is not None and child.poll() is not None:
+                    break
+                if left <= 0 and child is not None:
+                    raise InputError(f"the load did not end in {_LONGEST_S:.0f} s",
+                                     hint="without --load what comes anyway is seen")  # fmt: skip
+                if left <= 0:
                     break
                 time.sleep(max(min(_LOOK_S, left), 0.001))
                 seen = procfs.take(self._pids)
@@ -335,7 +351,7 @@ class _Look:
             yield child
         finally:
             if child.poll() is None:
-                child.terminate()
+                child.kill()
             child.wait()
 
     def _rps(self, code: int | None, text: str, took: float) -> float | None:

@@ -79,8 +79,7 @@ def _figures(live: Live) -> list[Figure]:
 def _overhead(live: Live, found: float | None) -> tuple[float | str, str]:
     if found is None:
         return _NOT_MEASURED, ""
-    is_known = live.cpu_us(is_traced=False) is not None
-    return round(found, 1), "% CPU a request" if is_known else "% CPU"
+    return round(found, 1), "% CPU a request" if live.overhead_is_of_requests else "% CPU"
 
 
 def overhead_line(live: Live) -> str:
@@ -106,10 +105,10 @@ def _notes(live: Live) -> list[str]:
     found = [overhead_line(live)[0].upper() + overhead_line(live)[1:] + "."]
     if live.tracer == "strace":
         found.append("strace makes the service five to six times slower while it is attached, so "
-                     "it was for a second at most; waits may have ended early once.")  # fmt: skip
+                     "it was for half a second; waits may have ended early once.")  # fmt: skip
     if live.tracer and not live.traced.requests:
         found.append("No request was seen: nobody asked, or the service reads by io_uring.")
-    if live.tracer and live.traced.requests and live.io_per_request is None:
+    if live.tracer and live.traced.requests and not live.overhead_is_of_requests:
         found.append("Requests without tracing are not known, since recv and send do not show in "
                      "/proc: the overhead compares CPU time a second.")  # fmt: skip
     if live.has_ended:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from gnomon import _core
 from gnomon.errors import GnomonError, InputError
+from gnomon.systems.clone import procfs
 from gnomon.systems.clone.bundle import Bundle, make_bundle
 from gnomon.systems.clone.launch import Service
 from gnomon.systems.clone.project import PROTOCOLS
@@ -26,9 +27,9 @@ _EMULATOR = "qemu-x86_64"
 #: As valgrind and most machines: fast repeated moves would hide the loops of string functions.
 _CPU = "max,-erms,-fsrm"
 _X86_64 = 62
-#: Seconds: until it listens, for the load, for the timers after the load, until all is
-#: written.
-_START_S, _LOAD_S, _IDLE_S, _WRITE_S = 60.0, 600.0, 1.2, 10.0
+#: Seconds: until it listens, for a TCP port after another one, for the load, for the timers after
+#: the load, until all is written.
+_START_S, _ALONE_S, _LOAD_S, _IDLE_S, _WRITE_S = 60.0, 3.0, 600.0, 1.2, 10.0
 
 _LIVE = "gnomon clone profile --pid looks at it as it runs"
 _FOREGROUND = "keep it in the foreground, or look at it by gnomon clone profile --pid"
@@ -180,9 +181,18 @@ def _write(control: Path, folder: Path, service: Service) -> None:
 
 
 def _wait_for_listening(service: Service) -> None:
-    """Until any of its processes listens."""
+    """Until any of its processes listens; on a Unix socket alone if no port follows."""
     until = time.monotonic() + _START_S
+    alone: float | None = None  # since when it has had something else than TCP
     while not service.ports():
+        held = procfs.descriptors(service.processes())
+        if held and (held.ports or held.listens_on_unix):
+            alone = alone or time.monotonic()
+            if time.monotonic() > alone + _ALONE_S:
+                if held.listens_on_unix:
+                    return
+                raise InputError("the service listens on UDP alone: only what comes by "
+                                 "connections is profiled so far", hint=_LIVE)  # fmt: skip
         if not service.is_running and service.exit_code == 0:
             raise InputError("the service has ended before it listened, or went to the background",
                              hint=_FOREGROUND)  # fmt: skip

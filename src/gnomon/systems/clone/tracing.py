@@ -230,7 +230,7 @@ def _read_maps(text: str, seen: Traced) -> None:
         seen.moved[key] = (
             round(scale * bins.total()), round(scale * totals.get((number, kind), 0))
         )  # fmt: skip
-    if "@lost" in maps and not sizes:
+    if maps.get("@lost") and not sizes:
         raise Refused("this kernel keeps the arguments of system calls at another place")
 
 
