@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -23,6 +22,7 @@ import numpy as np
 from gnomon.errors import InputError
 from gnomon.systems.clone import procfs, tracing
 from gnomon.systems.clone.client import read_sent
+from gnomon.systems.clone.counters import EVENTS, counted, why_no_counters
 from gnomon.systems.clone.launch import fill
 from gnomon.systems.clone.procfs import Descriptors, Snapshot, Thread
 from gnomon.systems.clone.recording import Floats
@@ -72,7 +72,7 @@ class Live(msgspec.Struct, frozen=True):
         tracer: bpftrace, strace or nothing.
         attached_s: For how long it was attached.
         threads: By number: name, and CPU seconds and context switches over `seconds`.
-        counters: Instructions and cycles per second of the first window.
+        counters: Per second of the first window, by event.
         missing: What was not measured, and why.
         has_ended: The service ended meanwhile, by itself.
     """
@@ -253,11 +253,14 @@ class _Look:
         length = seconds / rounds
         plain = max(_PLAIN * length, _PLAIN_S)
         self._say("without tracing")
-        with _perf(self._pids, self._counters, self._missing):
+        with counted(self._pids) as counts:
             self._window(plain)
-        if self._counters and self._windows:
-            took = self._windows[0].seconds
-            self._counters = {name: count / took for name, count in self._counters.items()}
+        if counts and self._windows:
+            took = max(self._windows[0].seconds, 1e-3)
+            self._counters = {name: count / took for name, count in counts.items()}
+        if not counts:
+            why = why_no_counters() or "perf may not count in this process"
+            self._missing.append(f"{', '.join(EVENTS)}: {why}")
         done, every = 0, self._every()
         while done < rounds and self._tracers and procfs.is_alive(self._pid):
             self._tracer, start = self._tracers[0]
@@ -374,35 +377,6 @@ def _load_words(load: str | None, held: Descriptors | None) -> list[str] | None:
     if "{port}" in load and len(ports) != 1:
         raise InputError(f"the service listens on {len(ports)} ports", hint="name one in --load")
     return [fill(word, port=ports[0]) for word in words] if ports else words
-
-
-@contextmanager
-def _perf(pids: Sequence[int], found: dict[str, float], missing: list[str]) -> Iterator[None]:
-    """Counts by hardware while the block runs, where there are counters."""
-    events = ["perf", "stat", "-x", ",", "-e", "instructions,cycles"]
-    why = "perf is not installed"
-    if shutil.which("perf"):
-        probe = subprocess.run([*events, "true"], capture_output=True, text=True, check=False)
-        is_there = probe.returncode == 0 and "<not" not in probe.stderr
-        why = "" if is_there else "this machine or its settings give no hardware counters"
-    if why:
-        missing.append(f"instructions and cycles: {why}")
-        yield
-        return
-    with tempfile.NamedTemporaryFile("r") as out:
-        words = [*events, "-o", out.name, "-p", ",".join(map(str, pids))]
-        child = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            yield
-        finally:
-            child.send_signal(signal.SIGINT)
-            child.wait()
-        for line in out.read().splitlines():
-            row = line.split(",")
-            if len(row) > 2 and row[0].isdigit():
-                found[row[2]] = float(row[0])
-    if not found:
-        missing.append("instructions and cycles: perf may not count in this process")
 
 
 def _cpu(first: Snapshot, last: Snapshot) -> tuple[float, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from gnomon.report import Figure, Manifest, Result
+from gnomon.systems.clone.counters import EVENTS
 from gnomon.systems.clone.live import Live
 from gnomon.systems.clone.tracing import CLIENT, READS, SENDS
 from gnomon.table import Table
@@ -60,11 +61,11 @@ def _figures(live: Live) -> list[Figure]:
     else:
         why = "no read from a client had data" if live.tracer else "no tracer"
         found.append(Figure("requests_per_s", "Requests", _NOT_MEASURED, note=why))
-    for name, label in (("instructions", "Instructions"), ("cycles", "Cycles")):
-        rates = [rate for event, rate in live.counters.items() if event.startswith(name)]
-        rate = rates[0] if rates else None
+    for name in EVENTS:
+        rate = live.counters.get(name)
+        key, label = name.replace("-", "_"), name.replace("-", " ").capitalize()
         value = _NOT_MEASURED if rate is None else round(rate)
-        found.append(Figure(f"{name}_per_s", label, value, "" if rate is None else "1/s"))
+        found.append(Figure(f"{key}_per_s", label, value, "" if rate is None else "1/s"))
     share = live.cpu_share(is_traced=False)
     switches = sum(one.switches for one in live.windows if not one.is_traced)
     plain_s = sum(one.seconds for one in live.windows if not one.is_traced)
