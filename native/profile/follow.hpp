@@ -44,9 +44,9 @@ inline Started how_started() {
     const auto plugin = std::find(words.begin(), words.end(), "-plugin");
     if (words.end() - plugin < 3) return found;
     found.emulator.assign(words.begin(), plugin + 2);
-    found.emulator[0] = std::filesystem::read_symlink("/proc/self/exe");
-    const auto program = plugin + (plugin[2] == "-0" ? 4 : 2);
     std::error_code ignored;
+    found.emulator[0] = std::filesystem::read_symlink("/proc/self/exe", ignored);
+    const auto program = plugin + (plugin[2] == "-0" ? 4 : 2);
     if (program < words.end()) found.program = std::filesystem::canonical(*program, ignored);
     return found;
 }
@@ -70,6 +70,7 @@ inline std::vector<std::string> interpreter_of(std::string_view line) {
 inline void follow(const Started& started, std::uint8_t machine, std::uint64_t path_at, std::uint64_t words_at,
                    std::uint64_t environment_at) {
     constexpr std::size_t most_scripts = 4, machine_at = 18;
+    std::error_code ignored;
     std::string path = text_from_program(path_at);
     std::vector<char*> given;
     for (std::uint64_t one = 0; copy_from_program(&one, words_at + 8 * given.size(), 8) && one;)
@@ -79,9 +80,11 @@ inline void follow(const Started& started, std::uint8_t machine, std::uint64_t p
     std::vector<std::string> words{text_from_program(reinterpret_cast<std::uint64_t>(given[0]))};
     for (std::size_t scripts = 0;; ++scripts) {
         std::string head(256, '\0');
-        if (access(path.c_str(), X_OK) != 0 || !std::filesystem::is_regular_file(path)) return;
-        std::ifstream(path).read(head.data(), static_cast<std::streamsize>(head.size()));
-        if (head.starts_with("\x7f\x45LF")) {
+        if (access(path.c_str(), X_OK) != 0 || !std::filesystem::is_regular_file(path, ignored)) return;
+        std::ifstream file(path, std::ios::binary);
+        file.read(head.data(), static_cast<std::streamsize>(head.size()));
+        head.resize(static_cast<std::size_t>(file.gcount()));
+        if (head.size() > machine_at && head.starts_with("\x7f\x45LF")) {
             if (static_cast<std::uint8_t>(head[machine_at]) != machine) return;
             break;
         }
