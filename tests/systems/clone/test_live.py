@@ -136,7 +136,8 @@ def test_of_many_calls_few_are_looked_up_and_counts_are_right(tmp_path):
     calls = {call: found.traced.calls[service.pid, call] for call in ("read", "write")}
     assert calls == {"read": pytest.approx(sent, rel=0.01), "write": pytest.approx(sent, rel=0.01)}
     assert found.traced.moved["write", "client"][1] == pytest.approx(5 * sent, rel=0.01)
-    assert 0 < found.traced.gaps.total() < sent / 4
+    assert found.every > 1
+    assert 0 < found.traced.gaps.total() < sent / 1.5
     assert alternating.traced_share < 0.5
     assert "over the look" in overhead_line(alternating)
 

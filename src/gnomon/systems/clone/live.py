@@ -34,8 +34,9 @@ _ROUNDS = 5
 #: A window without tracing is so many times as long as one with, and no shorter than this.
 _PLAIN, _PLAIN_S = 3, 1.0
 _STRACE_S, _LOOK_S, _LONGEST_S = 0.5, 0.1, 600.0
-#: Of so many calls a second all are looked up; of more one in several, of which this is the most.
-_ALL_PER_S, _EVERY = 5000, 16
+#: Of so many calls a second all are looked up; of more one in several, in this many at most.
+#: A call with what is done for it takes no less than so many seconds.
+_ALL_PER_S, _MOST, _LEAST_S = 5000, 16, 2e-6
 _GAPS = 6400
 #: That /proc counts: not what is received and sent by socket calls.
 _IO = ("read", "readv", "pread64", "write", "writev", "pwrite64", "sendfile")
@@ -71,6 +72,7 @@ class Live(msgspec.Struct, frozen=True):
     Attributes:
         tracer: bpftrace, strace or nothing.
         attached_s: For how long it was attached.
+        every: Descriptors, sizes and gaps are from one in so many calls.
         threads: By number: name, and CPU seconds and context switches over `seconds`.
         counters: Per second of the first window, by event.
         missing: What was not measured, and why.
@@ -86,6 +88,7 @@ class Live(msgspec.Struct, frozen=True):
     descriptors: Descriptors | None
     traced: Traced
     attached_s: float = 0.0
+    every: int = 1
     counters: dict[str, float] = {}
     missing: tuple[str, ...] = ()
     has_ended: bool = False
@@ -229,7 +232,7 @@ class _Look:
         self._pid, self._pids, self._held, self._load = pid, pids, held, load
         self._say = progress
         self._windows: list[Window] = []
-        self._traced, self._tracer, self._attached_s = Traced(), "", 0.0
+        self._traced, self._tracer, self._attached_s, self._every = Traced(), "", 0.0, 1
         self._counters: dict[str, float] = {}
         self._missing: list[str] = []
         self._first = self._last = procfs.take(pids)
@@ -261,7 +264,7 @@ class _Look:
         if not counts:
             why = why_no_counters() or "perf may not count in this process"
             self._missing.append(f"{', '.join(EVENTS)}: {why}")
-        done, every = 0, self._every()
+        done, self._every = 0, self._one_in()
         while done < rounds and self._tracers and procfs.is_alive(self._pid):
             self._tracer, start = self._tracers[0]
             if self._tracer == "strace":
@@ -269,7 +272,7 @@ class _Look:
             self._say(f"with {self._tracer}")
             began = None
             try:
-                with start(every) as seen:
+                with start(self._every) as seen:
                     began = time.monotonic()
                     self._window(length, is_traced=True)
             except Refused as error:
@@ -280,20 +283,18 @@ class _Look:
                 self._attached_s += 0.0 if began is None else time.monotonic() - began
             self._traced.add(seen)
             done += 1
-            if done == 1 < rounds and self._every() <= every // 4:
-                every, self._traced = self._every(), Traced()  # too few were looked up
+            if done == 1 < rounds and (fewer := self._one_in()) <= self._every // 4:
+                self._every, self._traced = fewer, Traced()  # too few were looked up
             self._say("without tracing")
             self._window(plain)
 
-    def _every(self) -> int:
+    def _one_in(self) -> int:
         """Of how many calls one is looked up, so that it costs little where there are many."""
-        rates: list[float] = []
-        for one in self._windows[:1]:
-            rates += [rate for rate in ((one.io_calls or 0) / max(one.seconds, 1e-3),
-                                        2 * (one.load_rps or 0.0)) if rate]  # fmt: skip
         if self._traced.seconds:
-            rates.append(self._traced.calls.total() / self._traced.seconds)
-        return min(max(int(max(rates) / _ALL_PER_S), 1), _EVERY) if rates else _EVERY
+            per_s = self._traced.calls.total() / self._traced.seconds
+        else:  # as many as its CPU time allows
+            per_s = sum(one.cpu_s / max(one.seconds, 1e-3) for one in self._windows) / _LEAST_S
+        return min(max(int(per_s / _ALL_PER_S), 1), _MOST)
 
     def live(self) -> Live:
         first, last = self._first, self._last
@@ -307,7 +308,8 @@ class _Look:
         return Live(
             len(self._pids), last.at - first.at, self._tracer if self._traced.calls else "",
             tuple(self._windows), threads, last.resident_bytes, self._held, self._traced,
-            self._attached_s, self._counters, tuple(self._missing), not procfs.is_alive(self._pid),
+            self._attached_s, self._every if self._tracer == "bpftrace" else 1, self._counters,
+            tuple(self._missing), not procfs.is_alive(self._pid),
         )  # fmt: skip
 
     def _window(self, seconds: float, *, is_traced: bool = False) -> None:

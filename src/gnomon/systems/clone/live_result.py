@@ -104,6 +104,9 @@ def _throughput_change(live: Live) -> float | None:
 
 def _notes(live: Live) -> list[str]:
     found = [overhead_line(live)[0].upper() + overhead_line(live)[1:] + "."]
+    if live.every > 1:
+        found.append("All calls were counted; descriptors, sizes and gaps are from one call in "
+                     f"{live.every}, drawn at random.")  # fmt: skip
     if live.tracer == "strace":
         found.append("strace makes the service five to six times slower while it is attached, so "
                      "it was for half a second; waits may have ended early once.")  # fmt: skip
