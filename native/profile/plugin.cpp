@@ -11,7 +11,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -24,6 +23,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "profile/follow.hpp"
 #include "profile/qemu.hpp"
 #include "profile/reuse.hpp"
 #include "profile/set_cache.hpp"
@@ -85,6 +85,8 @@ constexpr std::size_t most_descriptors = 1 << 16;
 /// System calls of the emulated machine that we have to know.
 struct Numbers {
     const char* target;
+    std::uint8_t machine;  // in the header of a program
+    std::int64_t executes;
     std::vector<std::int64_t> clocks;  // enter no kernel natively: no system calls to us
     std::vector<std::int64_t> accepts, opens, events, closes;
     std::vector<std::int64_t> of_descriptor;                   // their first argument is one
@@ -94,6 +96,8 @@ struct Numbers {
 };
 const std::vector<Numbers> machines{
     {"x86_64",
+     62,
+     59,
      {96, 201, 228, 309},
      {43, 288},
      {2, 85, 257},
@@ -106,6 +110,8 @@ const std::vector<Numbers> machines{
      {47},
      {{35, 0}, {230, 2}}},
     {"aarch64",
+     183,
+     221,
      {113, 169},
      {202, 242},
      {56},
@@ -162,6 +168,7 @@ struct Profile {
     std::int32_t threads = 0;
     bool is_written = false;
     const Numbers* numbers = nullptr;
+    const Started started = how_started();
     std::vector<std::uint8_t> kinds = std::vector<std::uint8_t>(most_descriptors);
     std::vector<std::int64_t> openings = std::vector<std::int64_t>(most_descriptors);
 };
@@ -321,12 +328,6 @@ void note_descriptor(std::int64_t number, std::int64_t first, std::int64_t resul
     else if (is_one_of(all.numbers->closes, number)) set(first, other);
 }
 
-/// The emulator maps the program's memory where the program believes it is.
-bool copy(void* to, std::uint64_t from, std::size_t bytes) {
-    const iovec here{to, bytes}, there{reinterpret_cast<void*>(from), bytes};
-    return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(bytes);
-}
-
 /// How long it asks to sleep, in nanoseconds, in place of the first argument.
 void note_sleep(ThreadLog& log, std::int64_t number) {
     for (const auto& [sleep, argument] : profile().numbers->sleeps) {
@@ -334,13 +335,14 @@ void note_sleep(ThreadLog& log, std::int64_t number) {
         const bool is_absolute = argument == 2 && (log.arguments[1] & 1) != 0;  // until then, not for so long
         if (number != sleep) continue;
         const bool is_known =
-            !is_absolute && copy(time, static_cast<std::uint64_t>(log.arguments[argument]), sizeof time);
+            !is_absolute && copy_from_program(time, static_cast<std::uint64_t>(log.arguments[argument]), sizeof time);
         log.arguments[0] = is_known ? time[0] * 1'000'000'000 + time[1] : 0;
     }
 }
 
 void on_call(qemu_plugin_id_t, unsigned, std::int64_t number, std::uint64_t a, std::uint64_t b, std::uint64_t c,
              std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t) {
+    if (number == profile().numbers->executes) follow(profile().started, profile().numbers->machine, a, b, c);
     ThreadLog& log = mine();
     const Locked locked;
     if (is_one_of(profile().numbers->clocks, number)) {
@@ -371,10 +373,11 @@ void note_head(ThreadLog& log, std::int64_t number, std::int64_t result) {
     log.last_read = static_cast<std::int64_t>(all.calls.size());
     if (all.heads.size() == most_heads) return;
     std::uint64_t at = static_cast<std::uint64_t>(log.arguments[1]);
-    if (is_one_of(all.numbers->messages, number) && !copy(&at, at + 16, sizeof at)) return;  // msg_iov
-    if (is_one_of(all.numbers->vectors, number) && !copy(&at, at, sizeof at)) return;        // the first iov_base
+    if (is_one_of(all.numbers->messages, number) && !copy_from_program(&at, at + 16, sizeof at)) return;  // msg_iov
+    if (is_one_of(all.numbers->vectors, number) && !copy_from_program(&at, at, sizeof at))
+        return;  // the first iov_base
     Head head{static_cast<std::int64_t>(all.calls.size()), {}};
-    if (copy(head.bytes, at, std::min<std::size_t>(head_bytes, static_cast<std::size_t>(result))))
+    if (copy_from_program(head.bytes, at, std::min<std::size_t>(head_bytes, static_cast<std::size_t>(result))))
         all.heads.push_back(head);
 }
 

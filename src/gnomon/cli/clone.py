@@ -28,7 +28,7 @@ def profile(
     load: str | None = None,
     protocol: str | None = None,
     pid: int | None = None,
-    seconds: float = 5.0,
+    seconds: float = 2.0,
     output: Output = Output(),  # noqa: B008
 ) -> None:
     """Launch a service and write a bundle; or look at one that runs already, by --pid.
@@ -46,7 +46,8 @@ def profile(
         protocol: That the clone is to speak: resp, memcached, http, length, raw; inferred unless
             given.
         pid: A process that runs; its children are included.
-        seconds: To trace it for, with --pid and without --load.
+        seconds: To trace it for, with --pid and without --load; the look takes at least four times
+            as long.
         output: Where the answer goes.
     """
     check_output(output)

@@ -93,6 +93,22 @@ def _native_core() -> str:
     return Path(_core.__file__ or "").name
 
 
+def _bpftrace() -> str:
+    """Tracepoints are found in tracefs, which need not be mounted; programs need root."""
+    version = _first_line("bpftrace", "--version")
+    if not version or "tracefs" not in Path("/proc/filesystems").read_text().split():
+        return ""
+    return version if os.geteuid() == 0 else f"{version}, for root"
+
+
+def _counters() -> str:
+    try:
+        from gnomon.systems.clone.counters import EVENTS, why_no_counters
+    except ImportError:
+        return ""
+    return "" if why_no_counters() else ", ".join(EVENTS)
+
+
 def _cgroups() -> str:
     if Path("/sys/fs/cgroup/cgroup.controllers").is_file():
         version = "v2"
@@ -127,13 +143,18 @@ _PARTS: list[tuple[str, str, Callable[[], str], str]] = [
     ("javac", "attaching to a Spark driver", _any_of(("javac", "-version"),),
      _apt("openjdk-17-jdk-headless")),
     ("PySpark", "attaching to a Spark driver", _module("pyspark"), "pip install 'gnomon[spark]'"),
-    ("bpftrace", "looking at running services", _any_of(("bpftrace", "--version"),),
-     _apt("bpftrace")),
-    ("strace", "the same without root; clone validate", _any_of(("strace", "--version"),),
-     _apt("strace")),
+    ("qemu-user", "clone profile, tune", _any_of(("qemu-x86_64", "--version"),),
+     _apt("qemu-user")),
+    ("capstone", "clone profile, tune", _module("capstone"), "pip install 'gnomon[clone]'"),
+    ("C compiler", "building clones", _any_of(("cc", "--version"),), _apt("gcc")),
+    ("CMake", "building clones", _any_of(("cmake", "--version"),), _apt("cmake")),
     ("valgrind", "clone validate", _any_of(("valgrind", "--version"),), _apt("valgrind")),
-    ("qemu-user", "profiling services", _any_of(("qemu-x86_64", "--version"),), _apt("qemu-user")),
-    ("capstone", "profiling services", _module("capstone"), "pip install 'gnomon[clone]'"),
+    ("strace", "clone validate; clone profile --pid without bpftrace",
+     _any_of(("strace", "--version"),), _apt("strace")),
+    ("bpftrace", "clone profile --pid", _bpftrace,
+     f"{_apt('bpftrace')}; the kernel needs tracefs"),
+    ("hardware counters", "IPC and cache misses in clone validate and profile --pid", _counters,
+     "not counted by perf: is 'linux-perf' installed? Many virtual machines have none"),
     ("cgroups", "CPU limits of local services", _cgroups, "not mounted"),
     ("root", "cgroups, network namespaces", lambda: "yes" if os.geteuid() == 0 else "",
      "run as root where limits are to be set"),

@@ -18,8 +18,9 @@ import pytest
 
 from gnomon.cli import main
 from gnomon.systems.clone import live
+from gnomon.systems.clone.launch import serving
 from gnomon.systems.clone.live import watch
-from gnomon.systems.clone.live_result import live_to_result
+from gnomon.systems.clone.live_result import live_to_result, overhead_line
 
 SERVER = """
 import socket, sys
@@ -100,7 +101,7 @@ def test_requests_calls_and_sizes_are_summed_up_in_the_kernel(echo, tmp_path):
         assert any("cannot attach" in one for one in found.missing), found
         pytest.skip(f"bpftrace does not attach here: {found.missing}")
     assert found.traced.requests > 20
-    assert found.traced.moved[echo.pid, "recvfrom", "client"][1] == 10 * found.traced.requests
+    assert found.traced.moved["recvfrom", "client"][1] == 10 * found.traced.requests
     assert set(found.traced.sizes["sendto", "client"]) == {32}
     assert found.overhead_pct is not None
     assert found.descriptors.ports == (echo.port,)
@@ -111,6 +112,34 @@ def test_requests_calls_and_sizes_are_summed_up_in_the_kernel(echo, tmp_path):
     live.write_live(found, tmp_path / "live")
     assert "python" not in (tmp_path / "live" / "live.json").read_text()
     assert echo.ask()
+
+
+def test_of_many_calls_few_are_looked_up_and_counts_are_right(tmp_path):
+    need_bpftrace()
+    for name in ("redis-server", "redis-benchmark"):
+        if shutil.which(name) is None:
+            pytest.skip(f"{name} is absent")
+    sent = 40_000
+    command = f"redis-server --port {{port}} --save '' --dir {tmp_path}"
+    with serving(command) as (service, port):
+        load = f"redis-benchmark -p {port} -t get -n {sent} -c 20 -q"
+        found = watch(service.pid, load=load)
+        if found.tracer != "bpftrace":
+            pytest.skip(f"bpftrace does not attach here: {found.missing}")
+        steady = subprocess.Popen([*load.split(), "-l"], stdout=subprocess.DEVNULL)
+        try:
+            alternating = watch(service.pid, seconds=0.4)
+        finally:
+            steady.kill()
+            steady.wait()
+    assert found.traced.requests == pytest.approx(sent, rel=0.01)
+    calls = {call: found.traced.calls[service.pid, call] for call in ("read", "write")}
+    assert calls == {"read": pytest.approx(sent, rel=0.01), "write": pytest.approx(sent, rel=0.01)}
+    assert found.traced.moved["write", "client"][1] == pytest.approx(5 * sent, rel=0.01)
+    assert found.every > 1
+    assert 0 < found.traced.gaps.total() < sent / 1.5
+    assert alternating.traced_share < 0.5
+    assert "over the look" in overhead_line(alternating)
 
 
 def test_strace_is_the_fallback(echo, tmp_path, monkeypatch):
@@ -177,6 +206,21 @@ def test_an_interrupt_leaves_the_service_alone(echo):
     child.send_signal(signal.SIGINT)
     assert child.wait(20) != 0
     assert echo.ask()
+
+
+def test_a_load_that_does_not_end_is_ended(echo, monkeypatch, capsys):
+    monkeypatch.setattr(live, "_LONGEST_S", 0.5)
+    pid = str(echo.pid)
+    assert main(["clone", "profile", "--pid", pid, "--seconds", "0.3", "--load", "sleep 60"]) == 2
+    assert "the load did not end" in capsys.readouterr().err
+    assert echo.ask()
+
+
+def test_a_load_that_fails_leaves_the_rest(echo, tmp_path, monkeypatch):
+    path_with(tmp_path, monkeypatch, "false")
+    assert (
+        "throughput: the load failed with 1" in watch(echo.pid, seconds=0.3, load="false").missing
+    )
 
 
 @pytest.mark.parametrize(("pid", "said"), [(2**22 + 1, "does not exist"), (2, "kernel")])

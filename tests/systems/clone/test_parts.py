@@ -255,6 +255,17 @@ def test_connections_and_timers_are_no_requests():
     )
 
 
+def test_a_thread_that_waits_in_its_reads_may_wait_elsewhere_now_and_then():
+    turn = [(READ | CONNECTION, 7, 5, 5), (READ | CONNECTION, 7, 40, 40),
+            (WRITE | CONNECTION, 7, 50, 50)]  # fmt: skip
+    server = infer_server([recording(*(100 * turn), (WAIT, 5, 10, 1))])
+    assert server.requests == 100
+    assert [step.label for step in server.scripts[0].steps] == [
+        "read:connection",
+        "write:connection",
+    ]
+
+
 def test_nobody_served_is_a_clear_line():
     with pytest.raises(InputError, match="no request was served"):
         infer_server([recording((WAIT, 5, 10, 0))])

@@ -1,5 +1,6 @@
 """Services that are hard to profile: each a profile, or one clear line, and nothing is left behind."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,13 @@ from gnomon.systems.clone.profile import profile
 from gnomon.systems.clone.tune import build
 from tests.systems.clone.counted import need
 
+PROFILING = sys.modules["gnomon.systems.clone.profile"]  # the package's name is the function's
 CLIENT = """import socket, sys
-one = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+if sys.argv[1].isdigit():
+    one = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+else:
+    one = socket.socket(socket.AF_UNIX)
+    one.connect(sys.argv[1])
 for i in range(300):
     one.sendall(b"question %04d" % i)
     assert one.recv(100) == b"hello there\\n" or sys.argv[2:]
@@ -38,12 +44,42 @@ def profiled(folder, how):
     return profile([str(folder / "server"), str(port), how], load)
 
 
+@pytest.mark.parametrize(
+    ("load", "words"),
+    [
+        ("false", "the load failed with 1"),
+        ("sleep 60", "the load did not end"),
+        ("true", "no request was served"),
+    ],
+)
+def test_a_load_that_is_none(server, load, words, monkeypatch):
+    monkeypatch.setattr(PROFILING, "_LOAD_S", 0.5)
+    with pytest.raises(GnomonError, match=words):
+        profile([str(server / "server"), str(free_port()), "blocks"], load)
+    assert not is_left(server)
+
+
+def test_a_port_in_use(server):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(GnomonError, match="ended before it listened"):
+            profile([str(server / "server"), str(port), "blocks"], "true")
+
+
+def test_a_unix_socket_alone_is_profiled(server, monkeypatch):
+    monkeypatch.setattr(PROFILING, "_ALONE_S", 0.1)
+    load = f"{sys.executable} {server}/client.py {server}/socket"
+    bundle = profile([str(server / "server"), f"{server}/socket", "unix"], load)
+    assert bundle.server.requests == 300
+    assert not is_left(server)
+
+
 def is_left(folder):
     found = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
     return any(bytes(folder / "server") in one for one in found)
 
 
-@pytest.mark.parametrize("how", ["blocks", "fork", "deaf"])
+@pytest.mark.parametrize("how", ["blocks", "fork", "deaf", "replaces-itself"])
 def test_a_server_that_waits_in_its_reads(server, how):
     """A protocol that nobody knows; the clone answers the same client with as many bytes."""
     bundle = profiled(server, how)
@@ -65,11 +101,37 @@ def test_a_server_that_waits_in_its_reads(server, how):
     ("how", "words"),
     [
         ("daemon", "background"),
-        ("replaces-itself", "replaced itself"),
+        ("udp", "UDP alone"),
         ("dies", "has ended while the load ran"),
     ],
 )
-def test_one_that_cannot_be_profiled(server, how, words):
+def test_one_that_cannot_be_profiled(server, how, words, monkeypatch):
+    monkeypatch.setattr(PROFILING, "_ALONE_S", 0.1)
     with pytest.raises(GnomonError, match=words):
         profiled(server, how)
     assert not is_left(server)
+
+
+def test_a_script_that_runs_a_service_is_followed(tmp_path):
+    """One that is replaced by another, which starts the service and waits for it."""
+    need("qemu-x86_64", "redis-server", "redis-benchmark")
+    (tmp_path / "inner").write_text('#!/bin/sh -e\ncd "$WHERE"\nredis-server "$@"\n')
+    (tmp_path / "start").write_text(
+        f'#!/usr/bin/env sh\nWHERE=$(dirname "$0") exec {tmp_path}/inner --save "" "$@"\n'
+    )
+    for name in ("inner", "start"):
+        (tmp_path / name).chmod(0o755)
+    port = free_port()
+    load = f"redis-benchmark -p {port} -t get -n 500 -c 4 -q"
+    bundle = profile([str(tmp_path / "start"), "--port", str(port), "--dir", "."], load)
+    assert bundle.protocol == "resp"
+    assert 1000 < bundle.instructions < 20_000
+    assert not is_left(tmp_path)
+
+
+def test_a_script_whose_program_does_not_start_says_so(tmp_path):
+    need("qemu-x86_64")
+    (tmp_path / "start").write_text("#!/bin/sh\nexec /no/such/program\n")
+    (tmp_path / "start").chmod(0o755)
+    with pytest.raises(GnomonError, match=r"ended before it listened: .*/no/such/program"):
+        profile([str(tmp_path / "start")], "true")

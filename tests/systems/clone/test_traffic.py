@@ -111,6 +111,17 @@ def test_a_benchmark_of_redis_is_two_classes():
     assert len(found.gaps) == 64
 
 
+@pytest.mark.parametrize("size", [5, 64])
+def test_what_is_encrypted_is_said(size):
+    """Services read a record at once, or its head first."""
+    record = b"\x17\x03\x03\x00\x3b" + bytes(range(59))
+    reads = [record[:size], record[size:]] if size == 5 else [record]
+    found = infer_traffic([(len(one), one) for one in 50 * reads], [20] * 50 * len(reads))
+    assert (found.protocol, found.is_encrypted) == ("raw", True)
+    plain = infer_traffic([(len(one), one) for one in [b"hello there"] * 50], [20] * 50)
+    assert not plain.is_encrypted
+
+
 def test_more_keys_than_were_seen_are_estimated():
     rng = np.random.default_rng(1)
     heads = [resp(b"GET", b"%d" % key) for key in rng.integers(20_000, size=5000)]

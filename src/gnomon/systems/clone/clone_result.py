@@ -52,6 +52,11 @@ def profile_to_result(bundle: Bundle, *, command: str) -> Result:
             f"{100 * (1 - server.covered):.1f} % of requests were handled in rarer ways, "
             "which are left out."
         )
+    if bundle.traffic.is_encrypted:
+        notes.append(
+            "Clients send TLS. The clone does the same work and moves as many bytes, but speaks "
+            "no TLS: drive it by its own load generator."
+        )
     if bundle.left_out > 0:
         notes.append(
             f"{bundle.left_out:.0f} instructions a request are left out: on paths seen fewer than "

@@ -1,20 +1,18 @@
 """A service that runs already, looked at without a restart and without a signal.
 
-Windows without tracing alternate with windows with tracing, so that what the look itself costs is
-measured and reported.
+Short windows with tracing alternate with windows three times as long without, so that a look costs
+little on average, and what it costs is measured and reported.
 """
 
 from __future__ import annotations
 
 import shlex
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -24,6 +22,7 @@ import numpy as np
 from gnomon.errors import InputError
 from gnomon.systems.clone import procfs, tracing
 from gnomon.systems.clone.client import read_sent
+from gnomon.systems.clone.counters import EVENTS, counted, why_no_counters
 from gnomon.systems.clone.launch import fill
 from gnomon.systems.clone.procfs import Descriptors, Snapshot, Thread
 from gnomon.systems.clone.recording import Floats
@@ -31,8 +30,13 @@ from gnomon.systems.clone.tracing import Refused, Traced
 from gnomon.systems.clone.traffic import gap_bins
 
 #: Traced windows without a load; with one the load runs before, during and after tracing.
-_ROUNDS = 3
-_PLAIN_S, _STRACE_S, _LOOK_S, _LONGEST_S = 1.0, 1.0, 0.1, 600.0
+_ROUNDS = 5
+#: A window without tracing is so many times as long as one with, and no shorter than this.
+_PLAIN, _PLAIN_S = 3, 1.0
+_STRACE_S, _LOOK_S, _LONGEST_S = 0.5, 0.1, 600.0
+#: Of so many calls a second all are looked up; of more one in several, in this many at most.
+#: A call with what is done for it takes no less than so many seconds.
+_ALL_PER_S, _MOST, _LEAST_S = 5000, 16, 2e-6
 _GAPS = 6400
 #: That /proc counts: not what is received and sent by socket calls.
 _IO = ("read", "readv", "pread64", "write", "writev", "pwrite64", "sendfile")
@@ -67,8 +71,10 @@ class Live(msgspec.Struct, frozen=True):
 
     Attributes:
         tracer: bpftrace, strace or nothing.
+        attached_s: For how long it was attached.
+        every: Descriptors, sizes and gaps are from one in so many calls.
         threads: By number: name, and CPU seconds and context switches over `seconds`.
-        counters: Instructions and cycles per second of the first window.
+        counters: Per second of the first window, by event.
         missing: What was not measured, and why.
         has_ended: The service ended meanwhile, by itself.
     """
@@ -81,6 +87,8 @@ class Live(msgspec.Struct, frozen=True):
     resident_bytes: int
     descriptors: Descriptors | None
     traced: Traced
+    attached_s: float = 0.0
+    every: int = 1
     counters: dict[str, float] = {}
     missing: tuple[str, ...] = ()
     has_ended: bool = False
@@ -110,14 +118,36 @@ class Live(msgspec.Struct, frozen=True):
                  if one.is_traced == is_traced and one.seconds > 0]  # fmt: skip
         return median(found) if found else None
 
+    def _cpu_of_load(self, *, is_traced: bool) -> float | None:
+        """By what the load says that it sent; None without a load."""
+        found = [one.cpu_s / (one.load_rps * one.seconds) for one in self.windows
+                 if one.is_traced == is_traced and one.load_rps and one.seconds > 0]  # fmt: skip
+        return median(found) if found else None
+
+    @property
+    def overhead_is_of_requests(self) -> bool:
+        costs = (self.cpu_us, self._cpu_of_load)
+        return any(one(is_traced=True) and one(is_traced=False) for one in costs)
+
     @property
     def overhead_pct(self) -> float | None:
-        """Of CPU time a request; of CPU time where requests are not known."""
-        for cost in (self.cpu_us, self.cpu_share):
+        """While traced: of CPU time a request; of CPU time where requests are not known."""
+        for cost in (self.cpu_us, self._cpu_of_load, self.cpu_share):
             plain, traced = cost(is_traced=False), cost(is_traced=True)
             if plain and traced is not None:
                 return 100 * (traced / plain - 1)
         return None
+
+    @property
+    def traced_share(self) -> float:
+        """Of the look."""
+        return min(self.attached_s / self.seconds, 1.0) if self.seconds else 0.0
+
+    @property
+    def mean_overhead_pct(self) -> float | None:
+        """Over the look, with and without tracing."""
+        found = self.overhead_pct
+        return None if found is None else found * self.traced_share
 
     @property
     def gaps(self) -> tuple[float, ...]:
@@ -137,9 +167,9 @@ class Live(msgspec.Struct, frozen=True):
 
 
 def watch(
-    pid: int, *, seconds: float = 5.0, load: str | None = None, progress: Progress = lambda _: None
+    pid: int, *, seconds: float = 2.0, load: str | None = None, progress: Progress = lambda _: None
 ) -> Live:
-    """Looks at a process and its descendants for about twice as long as is traced.
+    """Looks at a process and its descendants for at least four times as long as is traced.
 
     Args:
         seconds: Traced, without a load.
@@ -178,8 +208,7 @@ def write_live(live: Live, folder: Path) -> None:
     found = msgspec.to_builtins(msgspec.structs.replace(live, threads=nameless, traced=Traced()))
     found["traced"] = {
         "calls": _added((call, count) for (_, call), count in traced.calls.items()),
-        "moved": _added((f"{call}:{kind}", total) for (_, call, kind), (_, total)
-                        in traced.moved.items()),
+        "moved": {f"{call}:{kind}": total for (call, kind), (_, total) in traced.moved.items()},
         "sizes": {f"{call}:{kind}": dict(bins) for (call, kind), bins in traced.sizes.items()},
         "gaps": live.gaps,
     }  # fmt: skip
@@ -203,18 +232,19 @@ class _Look:
         self._pid, self._pids, self._held, self._load = pid, pids, held, load
         self._say = progress
         self._windows: list[Window] = []
-        self._traced, self._tracer = Traced(), ""
+        self._traced, self._tracer, self._attached_s, self._every = Traced(), "", 0.0, 1
         self._counters: dict[str, float] = {}
         self._missing: list[str] = []
         self._first = self._last = procfs.take(pids)
-        # The gentler one first; what cannot attach is dropped.
         ports = held.ports if held else ()
         unix = held.listens_on_unix if held else False
         limit_s = int(_LONGEST_S) + 60
-        self._tracers: list[tuple[str, Callable[[], AbstractContextManager[Traced]]]] = [
-            ("bpftrace", partial(tracing.bpftrace, pids, ports, unix=unix, limit_s=limit_s)),
-            ("strace", partial(tracing.strace, pids, ports, unix=unix)),
-        ]
+        # The gentler one first; what cannot attach is dropped.
+        self._tracers: list[tuple[str, Callable[[int], AbstractContextManager[Traced]]]] = [
+            ("bpftrace", lambda every: tracing.bpftrace(
+                pids, ports, unix=unix, limit_s=limit_s, every=every)),
+            ("strace", lambda _: tracing.strace(pids, ports, unix=unix)),
+        ]  # fmt: skip
         self._refused: list[str] = []
         if held is None:
             self._missing.append("descriptors and ports: the process is another user's")
@@ -222,30 +252,49 @@ class _Look:
             self._missing.append("reads and writes by /proc: the process is another user's")
 
     def run(self, seconds: float) -> None:
+        rounds = 1 if self._load is not None else _ROUNDS
+        length = seconds / rounds
+        plain = max(_PLAIN * length, _PLAIN_S)
         self._say("without tracing")
-        with _perf(self._pids, self._counters, self._missing):
-            self._window(_PLAIN_S)
-        if self._counters and self._windows:
-            took = self._windows[0].seconds
-            self._counters = {name: count / took for name, count in self._counters.items()}
-        done, rounds = 0, 1 if self._load is not None else _ROUNDS
+        with counted(self._pids) as counts:
+            self._window(plain)
+        if counts and self._windows:
+            took = max(self._windows[0].seconds, 1e-3)
+            self._counters = {name: count / took for name, count in counts.items()}
+        if not counts:
+            why = why_no_counters() or "perf may not count in this process"
+            self._missing.append(f"{', '.join(EVENTS)}: {why}")
+        done, self._every = 0, self._one_in()
         while done < rounds and self._tracers and procfs.is_alive(self._pid):
             self._tracer, start = self._tracers[0]
-            length = seconds / rounds
             if self._tracer == "strace":
                 rounds, length = 1, min(seconds, _STRACE_S)
             self._say(f"with {self._tracer}")
+            began = None
             try:
-                with start() as seen:
+                with start(self._every) as seen:
+                    began = time.monotonic()
                     self._window(length, is_traced=True)
             except Refused as error:
                 self._refused.append(str(error))
                 del self._tracers[0]
                 continue
+            finally:
+                self._attached_s += 0.0 if began is None else time.monotonic() - began
             self._traced.add(seen)
             done += 1
+            if done == 1 < rounds and (fewer := self._one_in()) <= self._every // 4:
+                self._every, self._traced = fewer, Traced()  # too few were looked up
             self._say("without tracing")
-            self._window(_PLAIN_S)
+            self._window(plain)
+
+    def _one_in(self) -> int:
+        """Of how many calls one is looked up, so that it costs little where there are many."""
+        if self._traced.seconds:
+            per_s = self._traced.calls.total() / self._traced.seconds
+        else:  # as many as its CPU time allows
+            per_s = sum(one.cpu_s / max(one.seconds, 1e-3) for one in self._windows) / _LEAST_S
+        return min(max(int(per_s / _ALL_PER_S), 1), _MOST)
 
     def live(self) -> Live:
         first, last = self._first, self._last
@@ -259,7 +308,8 @@ class _Look:
         return Live(
             len(self._pids), last.at - first.at, self._tracer if self._traced.calls else "",
             tuple(self._windows), threads, last.resident_bytes, self._held, self._traced,
-            self._counters, tuple(self._missing), not procfs.is_alive(self._pid),
+            self._attached_s, self._every if self._tracer == "bpftrace" else 1, self._counters,
+            tuple(self._missing), not procfs.is_alive(self._pid),
         )  # fmt: skip
 
     def _window(self, seconds: float, *, is_traced: bool = False) -> None:
@@ -271,7 +321,12 @@ class _Look:
             while procfs.is_alive(self._pid):
                 took = self._last.at - first.at
                 left = (_LONGEST_S if child is not None else seconds) - took
-                if left <= 0 or (child is not None and child.poll() is not None):
+                if child is not None and child.poll() is not None:
+                    break
+                if left <= 0 and child is not None:
+                    raise InputError(f"the load did not end in {_LONGEST_S:.0f} s",
+                                     hint="without --load what comes anyway is seen")  # fmt: skip
+                if left <= 0:
                     break
                 time.sleep(max(min(_LOOK_S, left), 0.001))
                 seen = procfs.take(self._pids)
@@ -301,7 +356,7 @@ class _Look:
             yield child
         finally:
             if child.poll() is None:
-                child.terminate()
+                child.kill()
             child.wait()
 
     def _rps(self, code: int | None, text: str, took: float) -> float | None:
@@ -324,35 +379,6 @@ def _load_words(load: str | None, held: Descriptors | None) -> list[str] | None:
     if "{port}" in load and len(ports) != 1:
         raise InputError(f"the service listens on {len(ports)} ports", hint="name one in --load")
     return [fill(word, port=ports[0]) for word in words] if ports else words
-
-
-@contextmanager
-def _perf(pids: Sequence[int], found: dict[str, float], missing: list[str]) -> Iterator[None]:
-    """Counts by hardware while the block runs, where there are counters."""
-    events = ["perf", "stat", "-x", ",", "-e", "instructions,cycles"]
-    why = "perf is not installed"
-    if shutil.which("perf"):
-        probe = subprocess.run([*events, "true"], capture_output=True, text=True, check=False)
-        is_there = probe.returncode == 0 and "<not" not in probe.stderr
-        why = "" if is_there else "this machine or its settings give no hardware counters"
-    if why:
-        missing.append(f"instructions and cycles: {why}")
-        yield
-        return
-    with tempfile.NamedTemporaryFile("r") as out:
-        words = [*events, "-o", out.name, "-p", ",".join(map(str, pids))]
-        child = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            yield
-        finally:
-            child.send_signal(signal.SIGINT)
-            child.wait()
-        for line in out.read().splitlines():
-            row = line.split(",")
-            if len(row) > 2 and row[0].isdigit():
-                found[row[2]] = float(row[0])
-    if not found:
-        missing.append("instructions and cycles: perf may not count in this process")
 
 
 def _cpu(first: Snapshot, last: Snapshot) -> tuple[float, float]:

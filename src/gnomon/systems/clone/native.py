@@ -1,4 +1,4 @@
-"""Two services natively, in turns: throughput, latency and CPU time of a request."""
+"""Two services natively, in turns: throughput, latency, CPU time, hardware counters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import partial
 import msgspec
 
 from gnomon.systems.clone.client import Load
+from gnomon.systems.clone.counters import counted
 from gnomon.systems.clone.launch import naming, serving
 from gnomon.systems.clone.profile import Progress
 
@@ -24,6 +25,22 @@ class Run(msgspec.Struct, frozen=True):
     system_us: float
     p50_ms: float | None
     p99_ms: float | None
+    counters: dict[str, float] = {}
+
+    @property
+    def ipc(self) -> float | None:
+        """Instructions per cycle."""
+        return self._ratio("instructions", "cycles")
+
+    @property
+    def cache_mpki(self) -> float | None:
+        """Misses of the last cache per 1,000 instructions."""
+        found = self._ratio("cache-misses", "instructions")
+        return None if found is None else 1000 * found
+
+    def _ratio(self, above: str, below: str) -> float | None:
+        counts = self.counters
+        return counts[above] / counts[below] if above in counts and counts.get(below) else None
 
     @property
     def cpu_us(self) -> float:
@@ -72,7 +89,8 @@ def _run(
         send = partial(load.send, service, port=port, connections=connections)
         send(requests=requests // 8 + 1)
         before = service.cpu_s()
-        sent = send(requests=requests, seconds=_LOAD_S)
+        with counted(service.processes()) as counters:
+            sent = send(requests=requests, seconds=_LOAD_S)
         user, system = (b - a for a, b in zip(before, service.cpu_s(), strict=True))
         slow = sent
         if rated is not None:
@@ -82,5 +100,5 @@ def _run(
             )  # fmt: skip
     return Run(
         sent.rps, sent.seconds, 1e6 * user / sent.requests, 1e6 * system / sent.requests,
-        slow.p50_ms, slow.p99_ms,
+        slow.p50_ms, slow.p99_ms, counters,
     )  # fmt: skip

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from gnomon import _core
 from gnomon.errors import GnomonError, InputError
+from gnomon.systems.clone import procfs
 from gnomon.systems.clone.bundle import Bundle, make_bundle
 from gnomon.systems.clone.judge import machine_caches
 from gnomon.systems.clone.launch import Service
@@ -27,10 +28,11 @@ _EMULATOR = "qemu-x86_64"
 #: As valgrind and most machines: fast repeated moves would hide the loops of string functions.
 _CPU = "max,-erms,-fsrm"
 _X86_64 = 62
-#: Seconds: until it listens, for the load, for the timers after the load, until all is
-#: written.
-_START_S, _LOAD_S, _IDLE_S, _WRITE_S = 60.0, 600.0, 1.2, 10.0
+#: Seconds: until it listens, for a TCP port after another one, for the load, for the timers after
+#: the load, until all is written.
+_START_S, _ALONE_S, _LOAD_S, _IDLE_S, _WRITE_S = 60.0, 3.0, 600.0, 1.2, 10.0
 
+_LIVE = "gnomon clone profile --pid looks at it as it runs"
 _FOREGROUND = "keep it in the foreground, or look at it by gnomon clone profile --pid"
 
 Progress = Callable[[str], None]
@@ -71,12 +73,12 @@ def record(
     command: Sequence[str], load: str, *, progress: Progress = lambda _: None
 ) -> tuple[list[Recording], float]:
     """What each process of a service did, and for how long it was watched."""
-    program = _program(command)
     words = shlex.split(load)
     if not words or shutil.which(words[0]) is None:
         raise InputError(
             f"the load {load!r} is no command", hint="such as 'wrk -d2s http://127.0.0.1:7001/'"
         )
+    command = _program(command)
     emulator = find_emulator()
     plugin = Path(_core.__file__).parent / "lib" / "libgnomon_profile.so"
     first = machine_caches()
@@ -89,8 +91,7 @@ def record(
         with (folder / "log").open("wb") as log:
             child = subprocess.Popen(
                 [emulator, "-cpu", _CPU, "-plugin",
-                 f"{plugin},out={folder}/out,control={control},{caches}", program,
-                 *command[1:]],
+                 f"{plugin},out={folder}/out,control={control},{caches}", *command],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip
@@ -98,6 +99,7 @@ def record(
         try:
             progress("waiting for the service to listen")
             _wait_for_listening(service)
+            _check_is_emulated(service, emulator)
             progress("warming up")
             _run_load(words, service)
             progress("recording")
@@ -115,25 +117,46 @@ def record(
         ]
     if not found:
         raise GnomonError(
-            "the service left no recording: it has replaced itself by another program, "
-            "or was killed; gnomon clone profile --pid needs no launch"
+            "the service left no recording: it was killed; "
+            "gnomon clone profile --pid needs no launch"
         )
     return found, seconds
 
 
-def _program(command: Sequence[str]) -> str:
+def _program(command: Sequence[str]) -> list[str]:
+    """The command with the path of its program; a script is run by `env`.
+
+    The plugin follows programs that run others in their place: `env` runs the interpreter, a
+    script at last the service.
+    """
     if not command:
         raise InputError("no command", hint="gnomon clone profile ... -- redis-server --port 7001")
     found = shutil.which(command[0])
     if found is None:
         raise InputError(f"there is no program {command[0]!r}")
-    with open(found, "rb") as file:
-        header = file.read(20)
+    path = os.path.abspath(found)  # not what it links to: some look at their own name
+    try:
+        with open(path, "rb") as file:
+            header = file.read(20)
+    except PermissionError:
+        raise InputError("may be run, but not read", where=path, hint=_LIVE) from None
+    if header[:2] == b"#!":
+        return [shutil.which("env") or "/usr/bin/env", path, *command[1:]]
     if header[:4] != b"\x7fELF":
-        raise InputError("is a script: name the interpreter", where=found, hint=f"python3 {found}")
+        raise InputError("is neither a program nor a script that begins with #!", where=path)
     if int.from_bytes(header[18:20], "little") != _X86_64:
-        raise InputError("is not for x86-64: only such programs are profiled so far", where=found)
-    return os.path.abspath(found)  # not what it links to: some look at their own name
+        raise InputError("is not for x86-64: only such programs are profiled so far", where=path)
+    return [path, *command[1:]]
+
+
+def _check_is_emulated(service: Service, emulator: str) -> None:
+    """Raises GnomonError if all that is left of it runs outside the emulator."""
+    found = set()
+    for pid in service.processes():
+        with suppress(OSError):
+            found.add(os.readlink(f"/proc/{pid}/exe"))
+    if found and os.path.realpath(emulator) not in found:
+        raise GnomonError(f"{', '.join(sorted(found))} runs outside the emulator; {_LIVE}")
 
 
 @contextmanager
@@ -161,9 +184,18 @@ def _write(control: Path, folder: Path, service: Service) -> None:
 
 
 def _wait_for_listening(service: Service) -> None:
-    """Until any of its processes listens."""
+    """Until any of its processes listens; on a Unix socket alone if no port follows."""
     until = time.monotonic() + _START_S
+    alone: float | None = None  # since when it has had something else than TCP
     while not service.ports():
+        held = procfs.descriptors(service.processes())
+        if held and (held.ports or held.listens_on_unix):
+            alone = alone or time.monotonic()
+            if time.monotonic() > alone + _ALONE_S:
+                if held.listens_on_unix:
+                    return
+                raise InputError("the service listens on UDP alone: only what comes by "
+                                 "connections is profiled so far", hint=_LIVE)  # fmt: skip
         if not service.is_running and service.exit_code == 0:
             raise InputError("the service has ended before it listened, or went to the background",
                              hint=_FOREGROUND)  # fmt: skip

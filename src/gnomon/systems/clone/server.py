@@ -229,6 +229,27 @@ def _is_request(one: _Call) -> bool:
     return one.target == "connection" and one.call in READS and one.result > 0
 
 
+def _waits_in_reads(calls: list[_Call]) -> bool:
+    """Whether a thread waits for requests in the reads themselves.
+
+    It may wait elsewhere now and then, as for a connection to close: then answers are followed by
+    the next request of their connection, with no wait between. A request may take some reads.
+    """
+    waits = sum(one.call in WAITS for one in calls)
+    answered: set[int] = set()
+    requests = directly = 0
+    for one in calls:
+        if one.call in WAITS:
+            answered.clear()
+        elif _is_request(one):
+            requests += 1
+            directly += one.descriptor in answered
+            answered.discard(one.descriptor)
+        elif one.target == "connection" and one.call in SENDS:
+            answered.add(one.descriptor)
+    return waits == 0 or (100 * waits < requests and 4 * directly > requests)
+
+
 class _Found:
     """What is found while wake-ups are looked through."""
 
@@ -244,7 +265,7 @@ class _Found:
     def add(self, calls: list[_Call]) -> None:
         turn: list[_Call] = []
         wait: _Call | None = None
-        is_blocking = not any(one.call in WAITS for one in calls)
+        is_blocking = _waits_in_reads(calls)
         for one in calls:
             if is_blocking and _is_request(one):  # waits in the read itself
                 if wait is not None:

@@ -28,7 +28,10 @@ CLIENT, SOCKET, FILE, OTHER = KINDS = ("client", "other socket", "file", "other"
 _TRACEFS = Path("/sys/kernel/tracing")
 #: A process number means the same to the kernel's programs only in the first namespace.
 _FIRST_NAMESPACE = "pid:[4026531836]"
-_BY_THREAD = ("@calls", "@ready", "@bytes", "@sizes")
+#: Where a task keeps the registers of its system call: the first argument, and the number, by
+#: which the place is checked. Some kernels leave 16 bytes free above them.
+_ARGUMENTS = {"x86_64": ("di", "orig_ax"), "aarch64": ("orig_x0", "syscallno")}
+_STACK_BYTES, _STACK_PADDING = 16384, 16
 _ATTACH_S, _END_S = 20.0, 10.0
 _STRACE_LINE = re.compile(
     r"(\d+) +([\d.]+) (?:<\.\.\. (\w+) resumed>|(\w+)\((?:\d+<([^>]*(?:(?<=-)>[^>]*)?)>)?)"
@@ -40,7 +43,7 @@ class Traced(msgspec.Struct):
     """What was seen of system calls, by thread.
 
     Attributes:
-        moved: By thread, call and kind of descriptor: calls that moved data, and bytes.
+        moved: By call and kind of descriptor: calls that moved data, and bytes.
         sizes: By call and kind: how many moved so many bytes; by the least of each power of two.
         ready: By thread and call: what a wait returned.
         gaps: Nanoseconds between reads from clients that had data, as `sizes`.
@@ -48,7 +51,7 @@ class Traced(msgspec.Struct):
 
     seconds: float = 0.0
     calls: Counter[tuple[int, str]] = msgspec.field(default_factory=Counter)
-    moved: dict[tuple[int, str, str], tuple[int, int]] = {}
+    moved: dict[tuple[str, str], tuple[int, int]] = {}
     sizes: dict[tuple[str, str], Counter[int]] = {}
     ready: dict[tuple[int, str], Counter[int]] = {}
     gaps: Counter[int] = msgspec.field(default_factory=Counter)
@@ -56,7 +59,7 @@ class Traced(msgspec.Struct):
     @property
     def requests(self) -> int:
         """Reads from clients that returned data."""
-        return sum(count for (_, call, kind), (count, _) in self.moved.items()
+        return sum(count for (call, kind), (count, _) in self.moved.items()
                    if call in READS and kind == CLIENT)  # fmt: skip
 
     def add(self, other: Traced) -> None:
@@ -88,50 +91,70 @@ def call_names() -> dict[int, str]:
 
 
 def bpftrace_program(
-    pids: Sequence[int], ports: Iterable[int], *, unix: bool, limit_s: int
+    pids: Sequence[int], ports: Iterable[int], *, unix: bool, limit_s: int, every: int = 1
 ) -> str:
-    """Tracepoints alone; all is summed up in the kernel and read once, at the end."""
+    """One tracepoint, at the end of calls; all is summed up in the kernel and read at the end.
+
+    Calls are counted one by one. What is dear, their descriptors, sizes and times, is looked up
+    for one in `every`, at random, and what follows a request for its gap. The descriptor is the
+    first argument, which the kernel keeps until the call returns: a second tracepoint at the
+    begin of calls would cost as much as the first.
+    """
     numbers = {name: number for number, name in call_names().items()}
 
-    def any_of(names: Iterable[str], number: str = "$id") -> str:
-        return " || ".join(f"{number} == {numbers[one]}" for one in names if one in numbers)
+    def any_of(names: Iterable[str]) -> str:
+        return " || ".join(f"$id == {numbers[one]}" for one in names if one in numbers)
 
     ours = " || ".join(f"pid == {pid}" for pid in pids)
-    moves, waits = any_of((*READS, *SENDS)), any_of(WAITS)
-    begins = any_of((*READS, *SENDS), "args->id")
     clients = " || ".join(f"$port == {port}" for port in ports) or "$port == 0 && 1 == 0"
     is_unix = "$family == 1" if unix else "1 == 0"
+    first, number = _ARGUMENTS[platform.machine()]
     return f"""
-tracepoint:raw_syscalls:sys_enter /({ours}) && ({begins})/ {{ @fd[tid] = args->args[0] + 1; }}
+BEGIN {{ @last = nsecs; @last = 0; }}
 tracepoint:raw_syscalls:sys_exit /{ours}/ {{
-  $id = args->id; $ret = args->ret; $fd = (uint64)0; $is_counted = 0;
-  if ({moves}) {{ $fd = (uint64)@fd[tid]; }}
-  if ($ret > 0 && $fd > 0) {{
-    $table = (uint64)((struct task_struct *)curtask)->files->fdt->fd;
-    $file = (struct file *)*(uint64 *)($table + 8 * ($fd - 1));
-    $mode = $file->f_inode->i_mode & 0170000;
-    $kind = 3;
-    if ($mode == 0100000) {{ $kind = 2; }}
-    if ($mode == 0140000) {{
-      $sock = ((struct socket *)$file->private_data)->sk;
-      $port = $sock->__sk_common.skc_num;
-      $family = $sock->__sk_common.skc_family;
-      $kind = 1;
-      if (($family != 1 && ({clients})) || {is_unix}) {{ $kind = 0; }}
-    }}
-    @bytes[tid, $id, $kind] = sum($ret);
-    @sizes[tid, $id, $kind] = hist($ret);
-    $is_counted = 1;
-    if ($kind == 0 && ({any_of(READS)})) {{
-      $last = @last;
-      if ($last > 0) {{ @gaps = hist(nsecs - $last); }}
-      @last = nsecs;
+  $id = args->id; $ret = args->ret;
+  if ({any_of(WAITS)}) {{
+    @ready[tid, $id] = lhist($ret, 0, 256, 1);
+  }} else {{
+    @calls[(uint64)tid << 32 | (uint64)$id << 1 | (uint64)($ret > 0)] = count();
+    if ($ret > 0 && ({any_of((*READS, *SENDS))})) {{
+      $is_read = 0; $last = (uint64)0;
+      if ({any_of(READS)}) {{ $is_read = 1; $last = (uint64)@last; }}
+      $is_drawn = rand % {every} == 0;
+      if ($is_drawn || $last > 0) {{
+        $task = (struct task_struct *)curtask;
+        $top = (uint64)$task->stack + {_STACK_BYTES};
+        $regs = (struct pt_regs *)($top - sizeof(struct pt_regs));
+        if ((int64)$regs->{number} != $id) {{
+          $regs = (struct pt_regs *)($top - {_STACK_PADDING} - sizeof(struct pt_regs));
+        }}
+        if ((int64)$regs->{number} != $id) {{ @lost = count(); }} else {{
+          $file = (struct file *)*(uint64 *)((uint64)$task->files->fdt->fd + 8 * $regs->{first});
+          $mode = $file->f_inode->i_mode & 0170000;
+          $kind = 3;
+          if ($mode == 0100000) {{ $kind = 2; }}
+          if ($mode == 0140000) {{
+            $sock = ((struct socket *)$file->private_data)->sk;
+            $port = $sock->__sk_common.skc_num;
+            $family = $sock->__sk_common.skc_family;
+            $kind = 1;
+            if (($family != 1 && ({clients})) || {is_unix}) {{ $kind = 0; }}
+          }}
+          if ($is_drawn) {{
+            @bytes[$id, $kind] = sum($ret);
+            @sizes[$id, $kind] = hist($ret);
+          }}
+          if ($is_read && $kind == 0) {{
+            $now = nsecs;
+            if ($last > 0) {{ @gaps = hist($now - $last); @last = 0; }}
+            if ($is_drawn) {{ @last = $now; }}
+          }}
+        }}
+      }}
     }}
   }}
-  if ({waits}) {{ @ready[tid, $id] = lhist($ret, 0, 256, 1); $is_counted = 1; }}
-  if ($is_counted == 0) {{ @calls[tid, $id] = count(); }}
 }}
-interval:ms:100 /@on == 0/ {{
+interval:ms:20 /@on == 0/ {{
   clear(@calls); clear(@bytes); clear(@sizes); clear(@gaps); clear(@ready);
   @on = nsecs; printf("on\\n");
 }}
@@ -142,7 +165,7 @@ interval:s:{limit_s} {{ exit(); }}
 
 @contextmanager
 def bpftrace(
-    pids: Sequence[int], ports: Iterable[int], *, unix: bool, limit_s: int
+    pids: Sequence[int], ports: Iterable[int], *, unix: bool, limit_s: int, every: int = 1
 ) -> Iterator[Traced]:
     """While the block runs; what was seen is filled in when it is left.
 
@@ -155,10 +178,10 @@ def bpftrace(
         raise Refused("bpftrace is not installed")
     if os.readlink("/proc/self/ns/pid") != _FIRST_NAMESPACE:
         raise Refused("bpftrace sees other process numbers than this container")
-    if not call_names():
+    if not call_names() or platform.machine() not in _ARGUMENTS:
         raise Refused(f"the system calls of {platform.machine()} are not known")
     words = ["bpftrace", "-B", "line", "-f", "json", "-e"]
-    words.append(bpftrace_program(pids, ports, unix=unix, limit_s=limit_s))
+    words.append(bpftrace_program(pids, ports, unix=unix, limit_s=limit_s, every=every))
     if not (_TRACEFS / "events").is_dir():
         mount = f'mount -t tracefs tracefs {_TRACEFS} && exec "$@"'
         words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, "sh", *words]
@@ -171,38 +194,45 @@ def bpftrace(
 
 
 def _read_maps(text: str, seen: Traced) -> None:
+    """Counts of calls as they are; sizes and bytes times as many as were not looked up."""
     names = call_names()
-    counts: dict[tuple[int, str, str], int] = {}
-    totals: dict[tuple[int, str, str], int] = {}
+    maps: dict[str, Any] = {}
     for line in text.partition('"on\\n"')[2].splitlines():
         try:
             found: dict[str, Any] = msgspec.json.decode(line)
         except msgspec.DecodeError:
             continue  # empty lines, and the end of the line that says "on"
-        if not isinstance(found.get("data"), dict):
-            continue
-        for name, rows in found["data"].items():
-            if name == "@took":
-                seen.seconds = rows / 1e9
-            if name == "@gaps":
-                seen.gaps = _bins(rows)
-            for key, value in rows.items() if name in _BY_THREAD else ():
-                thread, number, *kinds = (int(one) for one in key.split(","))
-                call = names.get(number, f"call{number}")
-                if name == "@calls":
-                    seen.calls[thread, call] += value
-                elif name == "@ready":
-                    seen.ready[thread, call] = _bins(value)
-                    seen.calls[thread, call] += seen.ready[thread, call].total()
-                elif name == "@bytes":
-                    totals[thread, call, KINDS[kinds[0]]] = value
-                elif name == "@sizes":
-                    bins = _bins(value)
-                    kind = KINDS[kinds[0]]
-                    seen.calls[thread, call] += bins.total()
-                    seen.sizes.setdefault((call, kind), Counter()).update(bins)
-                    counts[thread, call, kind] = bins.total()
-    seen.moved = {key: (count, totals.get(key, 0)) for key, count in counts.items()}
+        if isinstance(found.get("data"), dict):
+            maps |= found["data"]
+
+    def rows(name: str) -> Iterator[tuple[list[int], Any]]:
+        for key, value in maps.get(name, {}).items():
+            yield [int(one) for one in key.split(",")], value
+
+    seen.seconds = maps.get("@took", 0) / 1e9
+    seen.gaps = _bins(maps.get("@gaps", []))
+    moving: Counter[int] = Counter()
+    for (packed,), count in rows("@calls"):  # of one word, which is hashed faster than three
+        thread, number = packed >> 32, packed >> 1 & 0x7FFFFFFF
+        seen.calls[thread, names.get(number, f"call{number}")] += count
+        moving[number] += count * (packed & 1)
+    for (thread, number), value in rows("@ready"):
+        call = names[number]
+        seen.ready[thread, call] = _bins(value)
+        seen.calls[thread, call] += seen.ready[thread, call].total()
+    sizes = {(number, kind): _bins(value) for (number, kind), value in rows("@sizes")}
+    drawn: Counter[int] = Counter()
+    for (number, _), bins in sizes.items():
+        drawn[number] += bins.total()
+    totals = {(number, kind): value for (number, kind), value in rows("@bytes")}
+    for (number, kind), bins in sizes.items():
+        scale, key = moving[number] / drawn[number], (names[number], KINDS[kind])
+        seen.sizes[key] = Counter({low: round(scale * count) for low, count in bins.items()})
+        seen.moved[key] = (
+            round(scale * bins.total()), round(scale * totals.get((number, kind), 0))
+        )  # fmt: skip
+    if maps.get("@lost") and not sizes:
+        raise Refused("this kernel keeps the arguments of system calls at another place")
 
 
 def _bins(rows: list[dict[str, int]]) -> Counter[int]:
@@ -241,7 +271,7 @@ def read_strace(
     >>> line = '7 1.5 read(8<TCP:[127.0.0.1:80->127.0.0.1:9]>, ""..., 99) = 36'
     >>> read_strace([line], seen := Traced(), {80}, 1, 2)
     >>> seen.requests, seen.moved
-    (1, {(7, 'read', 'client'): (1, 36)})
+    (1, {('read', 'client'): (1, 36)})
     """
     begun: dict[str, str | None] = {}
     last = 0.0
@@ -266,8 +296,8 @@ def read_strace(
         if size == 0 or target is None or name not in READS + SENDS:
             continue
         kind = _kind(target, ports, unix=unix)
-        count, total = seen.moved.get((thread, name, kind), (0, 0))
-        seen.moved[thread, name, kind] = count + 1, total + size
+        count, total = seen.moved.get((name, kind), (0, 0))
+        seen.moved[name, kind] = count + 1, total + size
         sizes[name, kind][1 << size.bit_length() - 1] += 1
         if kind == CLIENT and name in READS:
             gap = round((float(stamp) - last) * 1e9)

@@ -28,6 +28,8 @@ _MOST_BYTES = 1 << 30
 
 _ARRAY = re.compile(rb"\*(\d{1,7})\r\n(?:\$(\d{1,9})\r\n)?")
 _BULK = re.compile(rb"\$(\d{1,9})\r\n")
+#: How a record begins. Some services read this first, and the rest of the record then.
+_TLS = re.compile(rb"[\x14-\x17]\x03[\x00-\x04]")
 _REQUEST_LINE = re.compile(rb"([A-Za-z]{1,20}) [^\s]")
 _HTTP_VERSION = re.compile(rb" HTTP/1\.[01]\r?\n")
 _WORD = re.compile(rb"([A-Za-z_]{1,32})(?: |\r?\n)")
@@ -65,6 +67,7 @@ class Traffic(msgspec.Struct, frozen=True):
         pipeline: Requests that a client sends at once.
         left_out: Share of requests in no class: too few were alike, or their begin was not seen.
         phases: Of a morphed clone.
+        is_encrypted: It is TLS, of which no more than sizes are known.
     """
 
     protocol: str
@@ -75,6 +78,7 @@ class Traffic(msgspec.Struct, frozen=True):
     pipeline: int = 1
     left_out: float = 0.0
     phases: tuple[LoadPhase, ...] = ()
+    is_encrypted: bool = False
 
 
 # --- one request ---------------------------------------------------------------------------------
@@ -237,6 +241,7 @@ def infer_traffic(
         tuple(msgspec.structs.replace(one, weight=one.weight / kept) for one in classes),
         keys=_estimate_distinct(keys), gaps=gap_bins(gaps), connections=max(connections, 1),
         pipeline=max(int(np.median(batches)), 1), left_out=1.0 - kept / total,
+        is_encrypted=3 * sum(bool(_TLS.match(head)) for _, head in reads) > len(reads),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from gnomon.errors import GnomonError, InputError
 from gnomon.systems.clone.bundle import Bundle, make_bundle
 from gnomon.systems.clone.calls import WAITS, Calls, count_calls
 from gnomon.systems.clone.client import Load
+from gnomon.systems.clone.counters import why_no_counters
 from gnomon.systems.clone.judge import HELD_OUT, Caches, Counts, judge, machine_caches
 from gnomon.systems.clone.launch import fill, find_port, naming
 from gnomon.systems.clone.native import take_turns
@@ -162,11 +163,15 @@ def _natively(sides: _Sides, rated: Load | None, runs: int, progress: Progress) 
         ("requests per second", "rps", 5.0), ("CPU time (us)", "cpu_us", 10.0),
         ("user time (us)", "user_us", None), ("system time (us)", "system_us", None),
         ("p50 (ms)", "p50_ms", 10.0), ("p99 (ms)", "p99_ms", 20.0),
+        ("instructions per cycle", "ipc", None),
+        ("last-level misses per 1,000 instructions", "cache_mpki", None),
     ):  # fmt: skip
         values = [[getattr(one, field) for one in runs] for runs in (seen.originals, seen.clones)]
         if None in (*values[0], *values[1]):
-            why = "not measured: the load does not print it, and the clone has no load generator"
-            rows.append(Row(metric, why))
+            why = "the load does not print it, and the clone has no load generator"
+            if field in ("ipc", "cache_mpki"):
+                why = why_no_counters() or "perf may not count in these processes"
+            rows.append(Row(metric, f"not measured: {why}"))
         else:
             setting = below if field in ("p50_ms", "p99_ms") else at
             rows.append(Row(metric, setting, tuple(values[0]), tuple(values[1]), limit))
