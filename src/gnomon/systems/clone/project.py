@@ -80,6 +80,8 @@ def write_project(
         kinds=len(kinds_of(bundle.traffic)), connections=bundle.traffic.connections,
     )  # fmt: skip
     (folder / "edges.S").write_text(code.assembly)
+    (folder / "edges-aarch64.S").write_text(code.aarch64)
+    (folder / "edges.c").write_text(code.portable)
     (folder / "memory.c").write_text(code.memory)
     (folder / "model.c").write_text(_Model(bundle, code).text())
     (folder / "traffic.c").write_text(traffic_c(*morphed_traffic(bundle.traffic, morph)))

@@ -43,7 +43,7 @@ _MANIFEST = "manifest.json"
 #: Of a build folder these are handed over; the rest is of this machine.
 _PROGRAMS = ("build/clone", "build/load")
 #: Sources whose code and data are generated.
-_GENERATED = ("edges.S", "edges.c", "memory.c", "model.c", "traffic.c")
+_GENERATED = ("edges.S", "edges-aarch64.S", "edges.c", "memory.c", "model.c", "traffic.c")
 _MOST_WORDS = 20
 _NONE = np.zeros(0, np.uint64)
 
