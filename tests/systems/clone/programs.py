@@ -239,7 +239,8 @@ def build_portable(code, folder):
 def _link(code, folder, compiler, sources):
     (folder / "memory.c").write_text(code.memory)
     program = folder / "paths"
-    words = [compiler, "-static", "-no-pie", "-fno-pie", "-O1", "memory.c", *sources, "-o", program.name]
+    options = ["-static", "-no-pie", "-fno-pie", "-O1"]
+    words = [compiler, *options, "memory.c", *sources, "-o", program.name]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return program
@@ -255,11 +256,12 @@ def run(program, code, times, edges=2, kinds=2, machine=None):
 def visits(program, code, times, edges=2, kinds=2):
     """By edge and kind: numbers of blocks that executions in C went through, in their order."""
     words = [program, code.data_bytes, edges, kinds, times]
-    seen = program.parent / "visits"
-    done = subprocess.run(list(map(str, words)), check=False, timeout=60, env={"GNC_VISITS": str(seen)})
+    file = program.parent / "visits"
+    where = {"GNC_VISITS": str(file)}
+    done = subprocess.run(list(map(str, words)), check=False, timeout=60, env=where)
     assert done.returncode == 7
-    found = {}
-    for walk in np.split(all_ := np.fromfile(seen, np.int64), np.flatnonzero(all_ == -1))[1:]:
+    seen, found = np.fromfile(file, np.int64), {}
+    for walk in np.split(seen, np.flatnonzero(seen == -1))[1:]:
         _, edge, kind, *blocks = walk.tolist()
         found.setdefault((edge, kind), []).append(blocks)
     return found

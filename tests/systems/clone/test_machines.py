@@ -135,16 +135,18 @@ def test_branches_of_aarch64_that_go_far(tmp_path):
     assert {tuple(one) for one in seen[0, 0]} == {tuple(one) for one in wanted[0, 0]}
 
 
-def test_a_function_of_aarch64_that_is_called_and_jumped_to(tmp_path):
-    """Only a call pushes: also where what lies before falls into it."""
-    blocks = [Block(0, 9, [Op(FILLER)], "call", 3, 1), Block(9, 9, [Op(FILLER)], "call_indirect", -1, 2),
-              Block(18, 9, [Op(FILLER)], "branch", 4, 3), Block(27, 9, [Op(FILLER)], "ret"),
-              Block(36, 9, [Op(FILLER)], "fall")]  # fmt: skip
-    paths = [Walk(0, 0, 1.0, 64, [0, 3, 1, 3, 2, 3, 4], [(0, 4)]),
-             Walk(0, 0, 1.0, 64, [0, 3, 1, 3, 2, 4], [])]  # fmt: skip
+@BOTH
+def test_all_ends_of_blocks(machine, tmp_path):
+    """Branches that are always and never taken; a function that is called, and fallen into: only
+    a call pushes."""
+    ends = [("branch", 2, -1), ("fall", -1, 2), ("call_indirect", -1, 3), ("call", 6, 4),
+            ("call_indirect", -1, 5), ("branch", 0, 6), ("ret", -1, -1), ("ret", -1, -1),
+            ("jmp_indirect", -1, -1), ("jmp_indirect", -1, -1), ("jmp", 11, -1), ("fall", -1, -1)]  # fmt: skip
+    blocks = [Block(9 * i, 9, [Op(FILLER)], *one) for i, one in enumerate(ends)]
+    paths = [Walk(0, 0, 1.0, 64, [0, 2, 6, 3, 6, 4, 6, 5, 6, 8, 9, 10, 11], [(0, 8)]),
+             Walk(0, 0, 1.0, 64, [1, 2, 7, 3, 6, 4, 6, 5, 6, 8, 10, 11], [(0, 8)])]  # fmt: skip
     skeleton = Skeleton(blocks, paths, [])
-    code = code_of(skeleton)
-    seen, wanted = walked(code, tmp_path, ARM, 40, skeleton, 1, 1)
+    seen, wanted = walked(code_of(skeleton), tmp_path, machine, 40, skeleton, 1, 1)
     assert {tuple(one) for one in seen[0, 0]} == {tuple(one) for one in wanted[0, 0]}
 
 
