@@ -420,8 +420,10 @@ class _Generator:
             tables[path.edge][path.kind].append(i)
         copies, found = self._turns.copies, {}
         for edge, by_kind in tables.items():
-            everything = [[i for kind, mine in by_kind.items() if kind % copies == copy for i in mine]
-                          for copy in range(copies)]  # fmt: skip
+            everything = [
+                [i for kind, mine in by_kind.items() if kind % copies == copy for i in mine]
+                for copy in range(copies)
+            ]
             found[edge] = [
                 self._table(by_kind.get(kind, everything[kind % copies]))
                 for kind in range(self._kinds if len(by_kind) > copies else copies)

@@ -13,10 +13,8 @@ same edge.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 from numpy.random import Generator
 
 from gnomon.systems.clone.code.plan import (
@@ -100,24 +98,20 @@ class _Writer:
 
     def _bodies(self) -> dict[int, list[str]]:
         """Of blocks but their ends, less what other instructions are longer by than on x86-64."""
-        plan, texts = self._plan, dict[int, list[list[str]]]()
-        for number in plan.order:
-            texts[number] = [self._item(one) for one in plan.items[number]]
-        debts = defaultdict[int, float](float)
-        for number in sorted(plan.order, key=lambda b: (-plan.weights[b], b)):
-            weight, edge, items = plan.weights[number], plan.edge_of[number], plan.items[number]
-            debts[edge] += weight * (self._end_cost(number) + sum(
-                _executed(one, text) - _wanted(one)
-                for one, text in zip(items, texts[number], strict=True)))  # fmt: skip
-            fillers = [i for i, one in enumerate(items) if one.op.does == FILLER]
-            for i in self._rng.permutation(fillers):
-                if debts[edge] >= weight:
-                    debts[edge] -= weight
-                    texts[number][i] = []
-        refill = ["    ldr w21, [x20], #4"]
-        return {number: (refill if number in plan.refills else [])
-                + [line for text in mine for line in text]
-                for number, mine in texts.items()}  # fmt: skip
+        plan = self._plan
+        texts = {id(one): self._item(one) for number in plan.order for one in plan.items[number]}
+
+        def excess(number: int) -> int:
+            more = (_executed(one, texts[id(one)]) - _wanted(one) for one in plan.items[number])
+            return self._end_cost(number) + sum(more)
+
+        left_out = plan.left_out(excess, self._rng)
+        return {
+            number: ["    ldr w21, [x20], #4"] * (number in plan.refills)
+            + [line for one in plan.items[number] if id(one) not in left_out
+               for line in texts[id(one)]]
+            for number in plan.order
+        }  # fmt: skip
 
     def _end_cost(self, number: int) -> int:
         """Instructions more than on x86-64."""

@@ -6,11 +6,13 @@ blocks that its branches take their turns from; where things are in a worker's m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
+from numpy.random import Generator
 
-from gnomon.systems.clone.skeleton import CONNECTION, LINE, NEXT, Block, Op
+from gnomon.systems.clone.skeleton import CONNECTION, FILLER, LINE, NEXT, Block, Op
 from gnomon.systems.clone.turns import Turns
 
 BASE = 128  # of the pointer to a worker's memory: four lines before it are reached by one byte
@@ -124,6 +126,23 @@ class Plan(msgspec.Struct):
         first: dict[Record, int] = {}
         for i, record in enumerate(self.records):
             yield i, first.setdefault(record, i)
+
+    def left_out(self, excess: Callable[[int], int], rng: Generator) -> set[int]:
+        """Items that only compute, by id: as many as other instructions of an edge are too many.
+
+        Args:
+            excess: Of a block, over the instructions that there are on x86-64.
+        """
+        debts, found = defaultdict[int, float](float), set[int]()
+        for number in sorted(self.order, key=lambda b: (-self.weights[b], b)):
+            weight, edge = self.weights[number], self.edge_of[number]
+            debts[edge] += weight * excess(number)
+            fillers = [one for one in self.items[number] if one.op.does == FILLER]
+            for i in rng.permutation(len(fillers)):
+                if debts[edge] >= weight:
+                    debts[edge] -= weight
+                    found.add(id(fillers[i]))
+        return found
 
     def has_kinds(self, edge: int) -> bool:
         """Paths differ by the kind of the request."""

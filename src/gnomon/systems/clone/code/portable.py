@@ -7,7 +7,6 @@ holds. It does choose instructions and places: see the method's page for what th
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from numpy.random import Generator
@@ -54,7 +53,7 @@ class _Writer:
     def __init__(self, plan: Plan, dependencies: Sequence[float], rng: Generator) -> None:
         self._plan, self._blocks, self._rng = plan, plan.blocks, rng
         self._registers = Registers(dependencies, rng, _REGISTERS)
-        self._left_out = self._leave_out()
+        self._left_out = plan.left_out(self._excess, rng)
 
     def text(self) -> str:
         plan, turns = self._plan, self._plan.turns
@@ -68,30 +67,21 @@ class _Writer:
         out.append("leave:\n    return;\n}\n")
         for edge in plan.groups:
             turn = "    turn();\n" if edge in turns.edges else ""
-            out.append(f"void gnc_edge_{edge}(uint32_t kind, uint32_t connection, uint32_t next) {{\n"
-                       f"{turn}    walk({edge}, kind, connection, next);\n}}")  # fmt: skip
+            out += [
+                f"void gnc_edge_{edge}(uint32_t kind, uint32_t connection, uint32_t next) {{",
+                f"{turn}    walk({edge}, kind, connection, next);\n}}",
+            ]
         return "\n".join(out) + "\n"
 
-    def _leave_out(self) -> set[int]:
-        """Items, by id, that only compute, for what compilers write more than there is asked for."""
-        plan, found = self._plan, set[int]()
-        debts = defaultdict[int, float](float)
-        for number in sorted(plan.order, key=lambda b: (-plan.weights[b], b)):
-            weight, edge, items = plan.weights[number], plan.edge_of[number], plan.items[number]
-            ends = "" if number in plan.exits else self._blocks[number].ends
-            moves = [one.op.value for one in items if one.op.does == MOVE]
-            moves += [
-                8 if one.op.does == POP else -8 for one in items if one.op.does in (PUSH, POP)
-            ]
-            cost = _END_COST.get(ends, 0) + (sum(moves) != 0 and ends not in ("call", "ret"))
-            cost -= sum(1 for one in items if one.op.does == MOVE)
-            debts[edge] += weight * cost
-            fillers = [one for one in items if one.op.does == FILLER]
-            for i in self._rng.permutation(len(fillers)):
-                if debts[edge] >= weight:
-                    debts[edge] -= weight
-                    found.add(id(fillers[i]))
-        return found
+    def _excess(self, number: int) -> int:
+        """Instructions more than on x86-64, about: the stack pointer is moved once a block."""
+        items = self._plan.items[number]
+        ends = "" if number in self._plan.exits else self._blocks[number].ends
+        steps = [{PUSH: -_WORD, POP: _WORD, MOVE: one.op.value}.get(one.op.does, 0)
+                 for one in items]  # fmt: skip
+        is_moved = sum(steps) != 0 and ends not in ("call", "ret")
+        moves = sum(1 for one in items if one.op.does == MOVE)
+        return _END_COST.get(ends, 0) + is_moved - moves
 
     # --- blocks
     # -----------------------------------------------------------------------------------
@@ -206,8 +196,8 @@ class _Writer:
 
     def _data(self) -> Iterator[str]:
         plan = self._plan
-        constant = [b for b in sorted(plan.weights)
-                    if self._blocks[b].ends.endswith("_indirect") and b not in plan.varying]  # fmt: skip
+        indirect = (b for b in sorted(plan.weights) if self._blocks[b].ends.endswith("_indirect"))
+        constant = [b for b in indirect if b not in plan.varying]
         if constant:
             yield f"    enum {{{', '.join(f'T{b}' for b in constant)}}};"
             to = [next(iter(plan.next[b]), None) for b in constant]
@@ -264,7 +254,9 @@ extern _Thread_local turn_ *gnc_memory;
 #define MEMORY gnc_memory->memory
 #define COPY gnc_memory->copy
 
-static void turn(void) { gnc_memory = atomic_load_explicit(&gnc_memory->next, memory_order_relaxed); }
+static void turn(void) {
+    gnc_memory = atomic_load_explicit(&gnc_memory->next, memory_order_relaxed);
+}
 """
 _BEGIN = f"""
 #pragma GCC diagnostic ignored "-Wunused-label"
@@ -288,7 +280,9 @@ struct paths {{
 #define ATOMIC(where, from) __atomic_fetch_add((uintptr_t *)(where), from, __ATOMIC_SEQ_CST)
 #define STORE_LABEL(where, label) AT(address, where) = &&label
 #define BITS() bits = (uint32_t)(uintptr_t)*stream++
-#define RING(slot) line = AT(unsigned char *, slot); line = AT(unsigned char *, line); AT(unsigned char *, slot) = line
+#define RING(slot) \\
+    line = AT(unsigned char *, AT(unsigned char *, slot)); \\
+    AT(unsigned char *, slot) = line
 #define FILL(where, words) \\
     line = where; \\
     for (uint32_t left = words; left; --left, line += 8) {{ STORE(line, r0); KEEP(left); }}
@@ -305,7 +299,8 @@ static void walk(uint32_t edge, uint32_t kind, uint32_t connection, uint32_t nex
     unsigned char *other = memory + @FIRST@ + next % {CONNECTIONS} * (uintptr_t)@OWN@;
     uint64_t *state = (uint64_t *)(void *)(memory + {RANDOM});
     *state = *state * {FACTOR} + {ADDEND};
-    const void *const *stream = edges[edge].path[kind * edges[edge].kind + COPY + (*state >> {DRAWN}) % {TABLE}];
+    uint64_t row = kind * edges[edge].kind + COPY;
+    const void *const *stream = edges[edge].path[row + (*state >> {DRAWN}) % {TABLE}];
     uint32_t bits = 0, zero = 0;
     uintptr_t r0 = 0, r1 = 0, r2 = 0, r3 = 0;
     goto **stream++;

@@ -46,8 +46,10 @@ class _Writer:
         long: set[int] = set()
         while True:
             places = self._place(bodies, long)
-            more = {b for b in plan.order if b not in long and self._blocks[b].target in places
-                    and abs(places[self._blocks[b].target] - places[b] - bodies[b][1]) > 110}  # fmt: skip
+            more = {
+                b for b in plan.order if b not in long and self._blocks[b].target in places
+                and abs(places[self._blocks[b].target] - places[b] - bodies[b][1]) > 110
+            }  # fmt: skip
             if not more:
                 break
             long |= more
