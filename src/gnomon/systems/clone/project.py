@@ -223,6 +223,8 @@ as much as the original did.
 
     cmake -B build && cmake --build build
     build/clone --port 7000
+
+On x86-64 and AArch64 the code is assembly, elsewhere C; -DGNC_PORTABLE=ON takes C anywhere.
 """
 
 
