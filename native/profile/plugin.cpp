@@ -59,8 +59,9 @@ struct Edge {
 struct Sample {
     std::int32_t thread = 0;
     std::int64_t read = -1;        // the call that read the request before it
-    std::int64_t connection = -1;  // the descriptor of the last call on one
+    std::int64_t connection = -1;  // of the last call on one
     std::int64_t next = -1;        // that of the call after it, if it is on one
+    std::int64_t result = 0;       // of the call before it
     std::vector<std::uint64_t> entries;
 };
 
@@ -84,9 +85,10 @@ struct Numbers {
     const char* target;
     std::vector<std::int64_t> clocks;  // enter no kernel natively: no system calls to us
     std::vector<std::int64_t> accepts, opens, events, closes;
-    std::vector<std::int64_t> of_descriptor;             // their first argument is one
-    std::vector<std::int64_t> in_vain;                   // a result of 0 or an error means that there was nothing
-    std::vector<std::int64_t> reads, vectors, messages;  // into a buffer; through an iovec, also one in a msghdr
+    std::vector<std::int64_t> of_descriptor;                   // their first argument is one
+    std::vector<std::int64_t> in_vain;                         // a result of 0 or an error means that there was nothing
+    std::vector<std::int64_t> reads, vectors, messages;        // into a buffer; through an iovec, also one in a msghdr
+    std::vector<std::pair<std::int64_t, std::size_t>> sleeps;  // and which argument points to how long
 };
 const std::vector<Numbers> machines{
     {"x86_64",
@@ -99,7 +101,8 @@ const std::vector<Numbers> machines{
      {0, 7, 19, 23, 43, 45, 47, 232, 270, 271, 281, 288},
      {0, 19, 45, 47},
      {19, 47},
-     {47}},
+     {47},
+     {{35, 0}, {230, 2}}},
     {"aarch64",
      {113, 169},
      {202, 242},
@@ -110,7 +113,8 @@ const std::vector<Numbers> machines{
      {63, 73, 65, 202, 207, 212, 22, 72, 242},
      {63, 65, 207, 212},
      {65, 212},
-     {212}},
+     {212},
+     {{101, 0}, {115, 2}}},
 };
 
 bool is_one_of(const std::vector<std::int64_t>& numbers, std::int64_t number) {
@@ -131,6 +135,7 @@ struct ThreadLog {
     std::uint32_t last_block = UINT32_MAX;
     std::int64_t last_read = -1;   // a call
     std::int64_t connection = -1;  // a descriptor
+    std::int64_t result = 0;       // of the call that ended last
     Edge pending;
     std::vector<std::uint64_t> sample;  // the entries of the pending edge
 };
@@ -155,6 +160,7 @@ struct Profile {
     bool is_written = false;
     const Numbers* numbers = nullptr;
     std::vector<std::uint8_t> kinds = std::vector<std::uint8_t>(most_descriptors);
+    std::vector<std::int64_t> openings = std::vector<std::int64_t>(most_descriptors);
 };
 
 Profile& profile() {
@@ -229,19 +235,25 @@ void fold(ThreadLog& log) {
     log.entries.clear();
 }
 
+/// A connection: its descriptor, and how often that was given to one.
+std::int64_t opened(std::int64_t descriptor) {
+    const bool is_known = descriptor >= 0 && descriptor < static_cast<std::int64_t>(most_descriptors);
+    return is_known ? profile().openings[static_cast<std::size_t>(descriptor)] << 16 | descriptor : -1;
+}
+
 /// Keeps the pending execution with the chance that leaves every one equally likely to be kept.
 void keep_sample(ThreadLog& log, std::uint64_t count) {
     Profile& all = profile();
     auto& kept = all.samples[{log.before, log.key}];
     const std::size_t room = std::clamp(most_sampled / (1 + log.sample.size()), fewest_samples, most_samples);
     if (log.sample.size() == most_sampled) return;  // cut short
-    const std::int64_t next = log.key >> kind_shift == connection ? log.arguments[0] : -1;
+    const std::int64_t next = log.key >> kind_shift == connection ? opened(log.arguments[0]) : -1;
     if (kept.size() < room) {
-        kept.push_back({log.number, log.last_read, log.connection, next, log.sample});
+        kept.push_back({log.number, log.last_read, log.connection, next, log.result, log.sample});
         return;
     }
     const std::uint64_t at = all.rng() % count;
-    if (at < kept.size()) kept[at] = {log.number, log.last_read, log.connection, next, log.sample};
+    if (at < kept.size()) kept[at] = {log.number, log.last_read, log.connection, next, log.result, log.sample};
 }
 
 void merge(Edge& into, const Edge& from) {
@@ -294,10 +306,31 @@ void note_descriptor(std::int64_t number, std::int64_t first, std::int64_t resul
         if (descriptor >= 0 && descriptor < static_cast<std::int64_t>(most_descriptors))
             all.kinds[static_cast<std::size_t>(descriptor)] = static_cast<std::uint8_t>(kind);
     };
-    if (is_one_of(all.numbers->accepts, number)) set(result, connection);
-    else if (is_one_of(all.numbers->opens, number)) set(result, is_recording() ? file : log);  // stays open: a log
+    if (is_one_of(all.numbers->accepts, number)) {
+        set(result, connection);
+        if (result >= 0 && result < static_cast<std::int64_t>(most_descriptors))
+            ++all.openings[static_cast<std::size_t>(result)];
+    } else if (is_one_of(all.numbers->opens, number)) set(result, is_recording() ? file : log);  // stays open: a log
     else if (is_one_of(all.numbers->events, number)) set(result, event);
     else if (is_one_of(all.numbers->closes, number)) set(first, other);
+}
+
+/// The emulator maps the program's memory where the program believes it is.
+bool copy(void* to, std::uint64_t from, std::size_t bytes) {
+    const iovec here{to, bytes}, there{reinterpret_cast<void*>(from), bytes};
+    return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(bytes);
+}
+
+/// How long it asks to sleep, in nanoseconds, in place of the first argument.
+void note_sleep(ThreadLog& log, std::int64_t number) {
+    for (const auto& [sleep, argument] : profile().numbers->sleeps) {
+        std::int64_t time[2];
+        const bool is_absolute = argument == 2 && (log.arguments[1] & 1) != 0;  // until then, not for so long
+        if (number != sleep) continue;
+        const bool is_known =
+            !is_absolute && copy(time, static_cast<std::uint64_t>(log.arguments[argument]), sizeof time);
+        log.arguments[0] = is_known ? time[0] * 1'000'000'000 + time[1] : 0;
+    }
 }
 
 void on_call(qemu_plugin_id_t, unsigned, std::int64_t number, std::uint64_t a, std::uint64_t b, std::uint64_t c,
@@ -312,6 +345,7 @@ void on_call(qemu_plugin_id_t, unsigned, std::int64_t number, std::uint64_t a, s
     log.arguments[1] = static_cast<std::int64_t>(b);
     log.arguments[2] = static_cast<std::int64_t>(c);
     log.key = number | kind_of(number, log.arguments[0]) << kind_shift;
+    note_sleep(log, number);
     fold(log);
     // What began before recording did is no whole edge.
     if (log.before >= 0 && is_recording()) {
@@ -324,18 +358,13 @@ void on_call(qemu_plugin_id_t, unsigned, std::int64_t number, std::uint64_t a, s
     log.before = -1;
 }
 
-/// What a read has put at the begin of its buffer. The emulator maps the program's memory where the program believes it
-/// is.
+/// What a read has put at the begin of its buffer.
 void note_head(ThreadLog& log, std::int64_t number, std::int64_t result) {
     Profile& all = profile();
     if (result <= 0 || log.key >> kind_shift != connection || !is_one_of(all.numbers->reads, number)) return;
     log.last_read = static_cast<std::int64_t>(all.calls.size());
     if (all.heads.size() == most_heads) return;
     std::uint64_t at = static_cast<std::uint64_t>(log.arguments[1]);
-    const auto copy = [](void* to, std::uint64_t from, std::size_t bytes) {
-        const iovec here{to, bytes}, there{reinterpret_cast<void*>(from), bytes};
-        return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(bytes);
-    };
     if (is_one_of(all.numbers->messages, number) && !copy(&at, at + 16, sizeof at)) return;  // msg_iov
     if (is_one_of(all.numbers->vectors, number) && !copy(&at, at, sizeof at)) return;        // the first iov_base
     Head head{static_cast<std::int64_t>(all.calls.size()), {}};
@@ -353,8 +382,9 @@ void on_return(qemu_plugin_id_t, unsigned, std::int64_t number, std::int64_t res
     note_descriptor(number, log.arguments[0], result);
     const bool is_vain = result <= 0 && is_one_of(all.numbers->in_vain, number);
     log.before = is_recording() ? log.key | (is_vain ? vain_bit : 0) : -1;
+    log.result = result;
     if (!is_recording()) return;
-    if (log.key >> kind_shift == connection) log.connection = log.arguments[0];
+    if (log.key >> kind_shift == connection) log.connection = opened(log.arguments[0]);
     note_head(log, number, result);
     if (all.calls.size() < most_calls)
         all.calls.push_back({log.number, log.key, log.arguments[0], log.arguments[1], log.arguments[2], result});
@@ -421,13 +451,13 @@ void write_edges(std::FILE* file, const Profile& all) {
 }
 
 void write_samples(std::FILE* file, const Profile& all) {
-    std::vector<std::int64_t> of;  // edge, thread, read, connection, next, entries
+    std::vector<std::int64_t> of;  // edge, thread, read, connection, next, result, entries
     std::vector<std::uint64_t> entries;
     std::int64_t number = 0;
     for (const auto& [key, edge] : all.edges) {
         const auto found = all.samples.find(key);
         for (const auto& one : found == all.samples.end() ? std::vector<Sample>{} : found->second) {
-            of.insert(of.end(), {number, one.thread, one.read, one.connection, one.next,
+            of.insert(of.end(), {number, one.thread, one.read, one.connection, one.next, one.result,
                                  static_cast<std::int64_t>(one.entries.size())});
             entries.insert(entries.end(), one.entries.begin(), one.entries.end());
         }

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 from cyclopts import App, Parameter
 
 from gnomon.cli.output import Output, check_output, show
@@ -83,6 +84,47 @@ def _profile_live(
         write_live(found, folder)
     print(overhead_line(found), file=sys.stderr)
     show(live_to_result(found, command=typed_command()), output)
+
+
+@app.command
+def morph(
+    bundle: Path,
+    *,
+    folder: Annotated[Path, Parameter(name=["--folder", "-o"])],
+    data: float = 1.0,
+    code: float = 1.0,
+    mix: str | None = None,
+    instructions: str | None = None,
+    phase: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    output: Output = Output(),  # noqa: B008
+) -> None:
+    """Write a bundle with a recipe: its clone differs from the original in data, code or load.
+
+    `gnomon clone morph redis.bundle -o big.bundle --data 4 --mix get=0.9,set=0.1`. Then `generate`
+    and `tune` as ever; tuning leaves the recipe out until the end. A recipe replaces the one
+    before; without any option it is taken off.
+
+    Args:
+        bundle: That `profile` or `morph` wrote.
+        folder: The bundle to write.
+        data: How many times the lines of data that requests use in turn; 1/64 to 64.
+        code: The same of code; to 16.
+        mix: Shares of requests by command; the others share what is left.
+        instructions: Factors of classes of instructions; the total stays.
+        phase: A part of a cycle, such as 60s:rate=2,data=4,get=0.5. Repeatable.
+        output: Where the answer goes.
+    """
+    from gnomon.systems.clone import read_bundle, write_bundle
+    from gnomon.systems.clone.clone_result import morph_to_result
+    from gnomon.systems.clone.morph import Morph, make_morph
+
+    check_output(output)
+    original = read_bundle(bundle)
+    recipe = make_morph(original.traffic, data, code, mix, instructions, phase)
+    found = morph_to_result(original, recipe, command=typed_command())
+    morphed = None if recipe == Morph() else recipe
+    write_bundle(msgspec.structs.replace(original, morphed=morphed), folder)
+    show(found, output)
 
 
 @app.command
@@ -165,6 +207,7 @@ def validate(
         runs: Of each, natively.
         output: Where the answer goes.
     """
+    from gnomon.systems.clone.project import morphed_note
     from gnomon.systems.clone.validate import validate as measure
     from gnomon.systems.clone.validate_result import to_result, to_script
 
@@ -173,7 +216,8 @@ def validate(
         raise InputError("--connections is 1 to 1000, --runs 1 to 100")
     rows = measure(folder, original, load, connections=connections, runs=runs, progress=_say)
     found = to_script(rows)
-    show(to_result(rows, command=typed_command()), output, extra=found)
+    note = morphed_note(folder)
+    show(to_result(rows, command=typed_command(), recipe=note), output, extra=found)
     return 0 if found["within"] else 3
 
 

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnomon.systems.clone.assembly import generate
-from gnomon.systems.clone.packing import copied
 from gnomon.systems.clone.recording import BUCKETS, bucket_of
 from gnomon.systems.clone.skeleton import (
     AWAY,
@@ -33,10 +31,9 @@ from gnomon.systems.clone.skeleton import (
 from gnomon.systems.clone.skeleton import (
     Path as Walk,
 )
-from gnomon.systems.clone.turns import Turns
 from tests.systems.clone import programs
 from tests.systems.clone.counted import need
-from tests.systems.clone.test_assembly import DEPENDENCIES, code_of, quota
+from tests.systems.clone.test_assembly import code_of
 
 ARM = "aarch64"
 SEEDS = st.integers(0, 2**31)
@@ -148,21 +145,6 @@ def test_all_ends_of_blocks(machine, tmp_path):
     skeleton = Skeleton(blocks, paths, [])
     seen, wanted = walked(code_of(skeleton), tmp_path, machine, 40, skeleton, 1, 1)
     assert {tuple(one) for one in seen[0, 0]} == {tuple(one) for one in wanted[0, 0]}
-
-
-@pytest.mark.parametrize("machine", ["x86_64", ARM, "portable"])
-def test_requests_of_a_morphed_clone_take_turns(machine, tmp_path):
-    """Two copies of the code and three memories, on every machine."""
-    one = Skeleton([Block(0, 9, [Op(LOAD, AWAY, bucket_of(500)), Op(FILLER)], "fall")],
-                   [Walk(0, 0, 1.0, 0, [0], [])], [])  # fmt: skip
-    skeleton, turns = copied(one, 2), Turns(2, (3,), (0.0,), frozenset([0]))
-    rng = np.random.default_rng(1)
-    code = generate(skeleton, quota(), DEPENDENCIES, rng, turns=turns)
-    seen, _ = walked(code, tmp_path, machine, 30, skeleton, 1, 1)
-    walks = [walk for (walk,) in seen[0, 0]]
-    assert len(set(walks)) == 2
-    assert walks[::2] == walks[:1] * 15
-    assert walks[1::2] == walks[1:2] * 15
 
 
 def test_as_many_instructions_on_aarch64_as_on_x86_64(tmp_path):

@@ -9,11 +9,18 @@ from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gnomon.cli import main
 from gnomon.systems.clone import compare, profile, read_bundle, tune, write_bundle, write_project
-from gnomon.systems.clone.tune import mix_distance
+from gnomon.systems.clone.bundle import per_request
+from gnomon.systems.clone.client import Load
+from gnomon.systems.clone.generator import load_command, run_load
+from gnomon.systems.clone.judge import Caches, judge
+from gnomon.systems.clone.morph import Morph
+from gnomon.systems.clone.recording import bucket_of
+from gnomon.systems.clone.tune import build, mix_distance
 from tests.systems.clone.counted import need
 
 MODELS = Path(__file__).parent / "models"
@@ -164,6 +171,52 @@ def test_clients_of_redis_are_answered(tuned, tmp_path, options, emulator, edges
 
         assert ask("set", "key:000000000001", "x" * 64) == "OK"
         assert len(ask("get", "key:000000000001")) == 64
+
+
+def test_twice_the_data_in_a_cache_twice_as_large(bundle, tmp_path, capsys):
+    """Misses as often as the clone without a recipe; in the same cache far more often."""
+    need("cmake", "cc", "valgrind")
+    recipes = {"plain": ["--data", "1"], "morphed": ["--data", "2", "--mix", "get=1"]}
+    for name, recipe in recipes.items():
+        to, folder = str(tmp_path / f"{name}.bundle"), str(tmp_path / name)
+        assert main(["clone", "morph", str(bundle), "-o", to, *recipe]) == 0
+        assert main(["clone", "generate", to, "-o", folder]) == 0
+        build(tmp_path / name)
+    capsys.readouterr()
+
+    def misses(name, kib):
+        load = Load(f"{load_of(tmp_path / 'plain')} --requests {{requests}}")
+        seen = judge(f"{tmp_path / name}/build/clone --port {{port}}", load, connections=8,
+                     caches=Caches.of_kib(32, kib, 2048), requests=800)  # fmt: skip
+        return seen.l1d_read_misses + seen.l1d_write_misses
+
+    plain = misses("plain", 16)
+    assert misses("morphed", 16) > 1.3 * plain
+    assert misses("morphed", 32) == pytest.approx(plain, rel=0.3)
+    with serving(tmp_path / "morphed" / "build" / "clone") as port:
+        for name, reply in (("plain", (72 + 5) / 2), ("morphed", 72)):
+            words = load_command(tmp_path / name / "build" / "load", port, requests=2000)
+            assert run_load(words).reply_bytes == pytest.approx(reply, rel=0.05)
+
+
+def load_of(folder):
+    return f"{folder}/build/load --port {{port}} --connections {{connections}} --json"
+
+
+def test_tuning_leaves_the_recipe_out_until_the_end(bundle, tmp_path):
+    need("cmake", "cc")
+    original = read_bundle(bundle)
+    morphed = msgspec.structs.replace(original, morphed=Morph(code=4))
+    port = free_port()
+    few = load(port).replace("2500", "600")
+    seen = tune(morphed, tmp_path, few, port=port, rounds=0)
+    assert seen.morphed is None
+    assert labels(seen.server) == labels(original.server)
+    # Of some 400 lines of code a request, with four copies, most would be reused that far away.
+    assert per_request(seen, "code")[bucket_of(1024) :].sum() < 100
+    assert ".turns" in (tmp_path / "model.c").read_text()
+    with serving(tmp_path / "build" / "clone") as port:
+        subprocess.run(load(port).split(), check=True, stdout=subprocess.DEVNULL, timeout=60)
 
 
 # --- models by hand ------------------------------------------------------------------------------

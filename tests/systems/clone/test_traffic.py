@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections import Counter
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from gnomon.systems.clone.traffic import (
     FEWEST,
     OTHER,
     PROTOCOLS,
+    LoadPhase,
     RequestClass,
     Traffic,
     classify,
@@ -369,6 +371,49 @@ def test_arrivals_have_the_rate_and_the_recorded_gaps(tmp_path):
     assert done.seconds == pytest.approx(1.0, abs=0.25)
     gaps = np.diff(times)
     assert np.mean(gaps < 0.004) == pytest.approx(0.75, abs=0.1)
+
+
+def test_phases_change_the_rate_and_the_mix(tmp_path):
+    """Four times as often in the second half of each half second, and then only GET."""
+    load = build(
+        tmp_path,
+        "resp",
+        (0.5, "GET", 36, 5),
+        (0.5, "SET", 60, 5),
+        connections=16,
+        phases=(LoadPhase(0.25, 1.0, (0.5, 0.5)), LoadPhase(0.25, 4.0, (1.0, 0.0))),
+    )
+    seen = [Counter(), Counter()]
+
+    def handle(one):
+        for words, _ in resp_requests(one):
+            seen[int(time.time() % 0.5 > 0.25)][words[0]] += 1
+            one.sendall(b"$-1\r\n")
+
+    with fake_server(handle) as port:
+        done = run_load(load_command(load, port, requests=1500, rate=400, fill="no"))
+    slow, fast = done.phases
+    assert slow.requests + fast.requests == done.requests == 1500
+    assert slow.seconds + fast.seconds == pytest.approx(done.seconds, rel=0.05)
+    assert slow.requests / slow.seconds == pytest.approx(400, rel=0.2)
+    assert fast.requests / fast.seconds == pytest.approx(1600, rel=0.2)
+    assert seen[0][b"GET"] == pytest.approx(seen[0][b"SET"], rel=0.2)
+    assert seen[1][b"SET"] < 0.1 * seen[1][b"GET"]  # those that come late
+
+
+def test_a_closed_loop_says_that_it_does_not_follow_rates(tmp_path):
+    phases = (LoadPhase(1.0, 1.0, (1.0,)), LoadPhase(1.0, 2.0, (1.0,)))
+    load = build(tmp_path, "resp", (1.0, "GET", 36, 5), phases=phases)
+
+    def handle(one):
+        for _ in resp_requests(one):
+            one.sendall(b"$-1\r\n")
+
+    with fake_server(handle) as port:
+        done = subprocess.run(
+            load_command(load, port, requests=10), capture_output=True, text=True, check=True
+        )
+    assert "give --rate" in done.stderr
 
 
 def test_any_bytes_are_answered_by_as_many_as_were_recorded(tmp_path):

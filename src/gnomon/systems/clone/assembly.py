@@ -9,7 +9,7 @@ by the stack, as they did. What is planned here is written for each machine in `
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -31,6 +31,7 @@ from gnomon.systems.clone.code.plan import (
     Turn,
 )
 from gnomon.systems.clone.instructions import CLASSES
+from gnomon.systems.clone.kinds import EVENT_KINDS
 from gnomon.systems.clone.recording import BUCKETS, distance_of
 from gnomon.systems.clone.skeleton import (
     AWAY,
@@ -53,7 +54,6 @@ from gnomon.systems.clone.skeleton import (
     Path,
     Skeleton,
 )  # fmt: skip
-from gnomon.systems.clone.turns import Turns, turning_memory
 
 _MOST_RING = 1 << 16
 _RUNTIME = -(1 << 40)  # stands for a line of the runtime
@@ -110,28 +110,28 @@ class Quota(msgspec.Struct):
 
 def generate(
     skeleton: Skeleton, quota: Quota, dependencies: Sequence[float], rng: Generator, *,
-    kinds: int = 1, connections: int = 1, turns: Turns = Turns(),  # noqa: B008
+    kinds: int = 1, connections: int = 1, waits: Collection[int] = (),
 ) -> Code:  # fmt: skip
     """The paths of all edges, for so many kinds of requests.
 
     Args:
         connections: That the original had while it was profiled.
-        turns: Of a morphed clone: memories and copies of the code that requests alternate with.
+        waits: Edges that begin with a wait: their kinds are those of wake-ups.
     """
-    return _Generator(skeleton, quota, dependencies, rng, kinds, connections, turns).code()
+    return _Generator(skeleton, quota, dependencies, rng, kinds, connections, waits).code()
 
 
 class _Generator:
     def __init__(
         self, skeleton: Skeleton, quota: Quota, dependencies: Sequence[float], rng: Generator,
-        kinds: int, connections: int, turns: Turns,
+        kinds: int, connections: int, waits: Collection[int],
     ) -> None:  # fmt: skip
-        self._connections, self._turns = connections, turns
-        self._rng, self._quota = rng, quota
+        self._rng, self._quota, self._connections, self._waits = rng, quota, connections, waits
         self._dependencies = dependencies
         self._blocks = skeleton.blocks
         self._exits = {one.blocks[-1] for one in skeleton.paths}
-        self._kinds = max([kinds * turns.copies, *(1 + one.kind for one in skeleton.paths)])
+        self._kinds = max([kinds, *(1 + one.kind for one in skeleton.paths
+                                    if one.edge not in waits)])  # fmt: skip
         self._paths = [
             one for one in skeleton.paths if not self._exits.intersection(one.blocks[:-1])
         ]
@@ -209,6 +209,8 @@ class _Generator:
     def _plan_data(self) -> tuple[dict[int, int], dict[int, int], list[tuple[int, int]]]:
         """Lines for operations of a middle distance, by id, and rings for far ones, by bucket."""
         order = sorted(self._paths, key=lambda one: -one.weight)[:TABLE]
+        if not order:
+            return {}, {}, []
         one_pass = np.average([one.lines for one in order], weights=[one.weight for one in order])
         stack, mid = _LineStack(), dict[int, int]()
         for k, path in enumerate(order + order):
@@ -333,17 +335,8 @@ class _Generator:
                 items.append(item)
             owed.instructions += extra * weight
             for item in self._rng.permutation(np.array([*items, None], object))[: len(items) + 1]:
-                if item is None or item.op.place != CLOSE:
-                    continue
-                does = item.op.does
-                if does == LOAD and owed.loads >= weight:
-                    owed.loads -= weight
-                elif does == SAVE and owed.stores >= weight:
-                    owed.stores -= weight
-                elif does != FILLER or owed.instructions < weight:
-                    continue
-                owed.instructions -= weight
-                items.remove(item)
+                if item is not None and item.op.place == CLOSE:
+                    self._settle(item, items, owed, weight)
             for item in items:
                 choices = {FILLER: _FILLERS, LOAD: _LOADS, SAVE: _STORES, MODIFY: _CHANGES}.get(
                     item.op.does
@@ -356,6 +349,28 @@ class _Generator:
                     item.kind = self._draw(left, choices, weight)
             found[number] = items
         return found
+
+    @staticmethod
+    def _settle(item: Item, items: list[Item], owed: Less, weight: float) -> None:
+        """Leaves an operation out, or has it do something else, if that is owed."""
+        does = item.op.does
+        if does == LOAD and owed.loads >= weight:
+            owed.loads -= weight
+            item.op = Op(FILLER)
+        elif does == SAVE and owed.stores >= weight:
+            owed.stores -= weight
+            item.op = Op(FILLER)
+        if item.op.does != FILLER:
+            return
+        if owed.instructions >= weight:
+            owed.instructions -= weight
+            items.remove(item)
+        elif owed.stores <= -weight and does != SAVE:
+            owed.stores += weight
+            item.op = Op(SAVE)
+        elif owed.loads <= -weight and does != LOAD:
+            owed.loads += weight
+            item.op = Op(LOAD)
 
     def _edges_of_blocks(self) -> dict[int, int]:
         """For each block: the edge that executes it most."""
@@ -385,8 +400,7 @@ class _Generator:
         given = plan, self._dependencies, self._rng
         # First x86-64: what it draws at random is then the same whatever others draw.
         assembly, arm, portable_c = (one.write(*given) for one in (x86_64, aarch64, portable))
-        memory, data_bytes = self._memory(plan)
-        return Code(assembly, arm, portable_c, memory, data_bytes,
+        return Code(assembly, arm, portable_c, self._memory(plan), LINE * self._lines + 16 * PAGE,
                     sorted({one.edge for one in self._paths}), self._lines_by_edge())  # fmt: skip
 
     def _plan(self) -> Plan:
@@ -411,23 +425,25 @@ class _Generator:
             self._blocks, order, self._items, self._weights, self._edges_of_blocks(), self._next,
             {b for b in order if self._varies(b)}, self._refills, self._exits, records, groups,
             self._tables(), self._stack_at, self._own_lines, self._connections_at,
-            self._more_slots, self._turns,
+            self._more_slots,
         )  # fmt: skip
 
     def _tables(self) -> dict[int, list[list[int]]]:
         tables: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         for i, path in enumerate(self._paths):
             tables[path.edge][path.kind].append(i)
-        copies, found = self._turns.copies, {}
+        found: dict[int, list[list[int]]] = {}
         for edge, by_kind in tables.items():
-            everything = [
-                [i for kind, mine in by_kind.items() if kind % copies == copy for i in mine]
-                for copy in range(copies)
-            ]
-            found[edge] = [
-                self._table(by_kind.get(kind, everything[kind % copies]))
-                for kind in range(self._kinds if len(by_kind) > copies else copies)
-            ]
+            everything = [i for mine in by_kind.values() for i in mine]
+            is_wait = edge in self._waits
+            count = max(self._kinds, EVENT_KINDS) if is_wait else self._kinds
+            found[edge] = []
+            for kind in range(count if len(by_kind) > 1 else 1):
+                if is_wait:  # the nearest number of events that was seen
+                    _, near = min((abs(one - kind), one) for one in by_kind)
+                    found[edge].append(self._table(by_kind[near]))
+                else:
+                    found[edge].append(self._table(by_kind.get(kind, everything)))
         return found
 
     def _groups(self, edge: int) -> list[Group]:
@@ -473,20 +489,17 @@ class _Generator:
             else Turn(sum(bit << BITS - 1 - i for i, bit in enumerate(one))) for one in turns
         )  # fmt: skip
 
-    def _memory(self, plan: Plan) -> tuple[str, int]:
+    def _memory(self, plan: Plan) -> str:
         rings = ", ".join(
             f"{{{plan.slot(i) + BASE}, {at}, {lines}}}"
             for i, (at, lines) in enumerate(self._rings)
         )
-        text = _RINGS.replace("@RINGS@", rings or "{0, 0, 0}").replace(
+        return _MEMORY.replace("@RINGS@", rings or "{0, 0, 0}").replace(
             "@COUNT@", str(len(self._rings))
         )
-        if self._turns.is_plain:
-            return text + _MEMORY, LINE * self._lines + 16 * PAGE
-        return turning_memory(self._turns, text, LINE * self._lines)
 
 
-_RINGS = """#include <stddef.h>
+_MEMORY = """#include <stddef.h>
 #include <stdint.h>
 
 static const struct {
@@ -513,9 +526,7 @@ static void link_rings(unsigned char *base) {
         *(void **)(base + rings[r].slot) = ring;
     }
 }
-"""
 
-_MEMORY = """
 _Thread_local unsigned char *gnc_memory;
 
 void gnc_edges_begin(void *memory) {

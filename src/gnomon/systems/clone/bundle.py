@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from gnomon.errors import InputError
-from gnomon.systems.clone.kinds import kinds_of, nearest_kind
+from gnomon.systems.clone.kinds import events_kind, kinds_of, nearest_kind
 from gnomon.systems.clone.morph import Morph
 from gnomon.systems.clone.recording import Edge, Floats, Key, Recording, Sample
 from gnomon.systems.clone.server import (
@@ -20,6 +21,7 @@ from gnomon.systems.clone.server import (
     READS,
     SENDS,
     TARGETS,
+    WAITS,
     Server,
     infer_server,
     name_of,
@@ -35,11 +37,14 @@ from gnomon.systems.clone.skeleton import (
 )  # fmt: skip
 from gnomon.systems.clone.traffic import OTHER, Traffic, infer_traffic, verb_of
 
-VERSION = 3
+VERSION = 4
 #: What was seen less often tells about single events, not about the service.
 FEWEST = 5
 #: Paths of an edge; of edges that hardly matter; and instructions of all paths of one.
 _MOST_PATHS, _FEW_PATHS, _MATTERS, _MOST_INSTRUCTIONS = 48, 6, 0.01, 400_000
+#: The emulator slows requests down, and not the clock: what a thread does by the clock is done so
+#: many times as often for a request.
+_SLOWER = 60.0
 _MANIFEST = "manifest.json"
 
 
@@ -109,6 +114,7 @@ def make_bundle(
     serving = [one for one in recordings if _serves(one)]
     requests = server.requests
     busy = serving_calls(serving)
+    background = {one.call for one in server.background}
     by_name: dict[tuple[str, str], list[tuple[Recording, int]]] = {}
     for recording in serving:
         for number, edge in enumerate(recording.edges):
@@ -122,14 +128,16 @@ def make_bundle(
     for (before, after), where in sorted(by_name.items()):
         same = [recording.edges[number] for recording, number in where]
         count = sum(one.count for one in same)
-        if before not in busy or count < FEWEST:
+        is_background = before == after and before in background
+        if not (before in busy or is_background) or count < FEWEST:
             left_out += sum(one.instructions for one in same) / requests
             continue
+        rate = count / requests / (_SLOWER if is_background else 1.0)
         if with_paths:
-            found += _choose(len(edges), where, requests, traffic, rng)
+            found += _choose(len(edges), where, rate, traffic, rng)
         lines, code_lines = _mean_lines(where)
         edges.append(EdgeProfile(
-            before, after, count / requests,
+            before, after, rate,
             mix=_mean(same, "mix", count), code=_mean(same, "code", count),
             load=_mean(same, "load", count), store=_mean(same, "store", count),
             clocks=sum(one.clocks for one in same) / count,
@@ -151,33 +159,44 @@ def make_bundle(
 
 
 def _choose(
-    edge: int, where: list[tuple[Recording, int]], requests: int, traffic: Traffic,
+    edge: int, where: list[tuple[Recording, int]], rate: float, traffic: Traffic,
     rng: Generator,
 ) -> list[Chosen]:  # fmt: skip
-    """Executions that stand for all of an edge: equally many short and long ones."""
-    all_: list[tuple[Recording, Sample, float]] = []
+    """Executions that stand for all of an edge: equally many short and long ones of each kind."""
+    groups: dict[int, list[tuple[Recording, Sample, float]]] = {}
     for recording, number in where:
         samples = [one for one in recording.samples if one.edge == number]
         usual = [one for one in samples if _is_usual(recording, one)] or samples
-        all_ += [(recording, one, recording.edges[number].count / len(usual)) for one in usual]
-    if not all_:
-        return []
-    total = sum(weight for *_, weight in all_)
-    lengths = np.array([recording.length_of(sample) for recording, sample, _ in all_])
-    share = total / requests
-    most = _MOST_PATHS if share * float(lengths.mean()) >= _MATTERS * 1000 else _FEW_PATHS
-    most = int(np.clip(_MOST_INSTRUCTIONS / max(float(lengths.mean()), 1), 2, most))
-    order = np.lexsort((rng.random(len(all_)), lengths))
-    ends = np.cumsum([all_[i][2] for i in order])
-    count = min(most, len(all_))
-    picked = np.searchsorted(ends, (np.arange(count) + 0.5) / count * total)
-    chosen = [all_[order[i]] for i in picked]
-    heads = {id(recording): dict(recording.heads) for recording, *_ in chosen}
-    found = []
-    for recording, sample, _ in chosen:
-        kind = _kind_of(recording, sample, heads[id(recording)], traffic)
-        found.append(Chosen(edge, kind, recording, sample, share / count))
-    return found
+        heads = dict(recording.heads)
+        is_wait = name_of(recording.edges[number].before).rstrip("!") in WAITS
+        for one in usual:
+            kind = events_kind(one.result) if is_wait else _kind_of(recording, one, heads, traffic)
+            weight = recording.edges[number].count / len(usual)
+            groups.setdefault(kind, []).append((recording, one, weight))
+    total = sum(weight for mine in groups.values() for *_, weight in mine)
+    return [
+        chosen for kind, mine in sorted(groups.items())
+        for chosen in _spread(edge, kind, mine, rate / max(total, 1e-9), total, rng)
+    ]  # fmt: skip
+
+
+def _spread(
+    edge: int, kind: int, mine: list[tuple[Recording, Sample, float]], rate: float,
+    total: float, rng: Generator,
+) -> list[Chosen]:  # fmt: skip
+    """Of one kind; `rate` is that of a weight of one."""
+    weight = sum(one for *_, one in mine)
+    lengths = np.array([recording.length_of(sample) for recording, sample, _ in mine])
+    mean = max(float(lengths.mean()), 1.0)
+    most = _MOST_PATHS if rate * total * mean >= _MATTERS * 1000 else _FEW_PATHS
+    most = min(most, math.ceil(most * weight / total) + 1)
+    most = int(np.clip(_MOST_INSTRUCTIONS / mean, 2, most))
+    order = np.lexsort((rng.random(len(mine)), lengths))
+    ends = np.cumsum([mine[i][2] for i in order])
+    count = min(most, len(mine))
+    picked = np.searchsorted(ends, (np.arange(count) + 0.5) / count * weight)
+    share = rate * weight / count
+    return [Chosen(edge, kind, mine[order[i]][0], mine[order[i]][1], share) for i in picked]
 
 
 def _kind_of(

@@ -13,6 +13,13 @@ from gnomon.errors import GnomonError, InputError
 from gnomon.systems.clone.traffic import Traffic, traffic_c
 
 
+class PhaseResult(msgspec.Struct, frozen=True):
+    """A phase of a load, all its times together."""
+
+    seconds: float
+    requests: int
+
+
 class LoadResult(msgspec.Struct, frozen=True):
     """What the program `load` measured.
 
@@ -36,6 +43,7 @@ class LoadResult(msgspec.Struct, frozen=True):
     reply_bytes: float = 0.0
     open_loop: bool = False
     connections: int = 1
+    phases: tuple[PhaseResult, ...] = ()
 
 
 def build_load(traffic: Traffic, folder: Path) -> Path:

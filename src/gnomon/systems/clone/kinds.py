@@ -48,6 +48,20 @@ def nearest_kind(kinds: Sequence[Kind], verb: str, size: int) -> int:
     )  # fmt: skip
 
 
+#: Kinds of wake-ups.
+EVENT_KINDS = 18
+
+
+def events_kind(events: int) -> int:
+    """Of a wake-up with so many events: what is done first depends on how many there are.
+
+    >>> [events_kind(n) for n in (1, 2, 3, 4, 6, 8, 512)]
+    [0, 1, 2, 3, 4, 5, 17]
+    """
+    width = max(events, 1).bit_length() - 1
+    return min(2 * width - 1 + (events >> width - 1 & 1), EVENT_KINDS - 1) if width else 0
+
+
 def word_of(verb: str) -> int:
     """The first four letters, small, as the runtime compares them."""
     letters = verb[:4].lower().encode().ljust(4, b"\0")

@@ -14,9 +14,10 @@ from gnomon.errors import InputError
 from gnomon.systems.clone.assembly import Code, Quota, generate
 from gnomon.systems.clone.bundle import Bundle, per_request
 from gnomon.systems.clone.deploy import Deployment, write_deployment
-from gnomon.systems.clone.kinds import kinds_of, word_of
-from gnomon.systems.clone.morph import Morph, morphed_code, morphed_traffic
+from gnomon.systems.clone.kinds import EVENT_KINDS, kinds_of, word_of
+from gnomon.systems.clone.morph import Morph, Parts, exchanged, morphed_traffic, parts_of
 from gnomon.systems.clone.recording import Floats
+from gnomon.systems.clone.scaling import packed, scaled
 from gnomon.systems.clone.server import Script, Step
 from gnomon.systems.clone.skeleton import Skeleton
 from gnomon.systems.clone.traffic import traffic_c
@@ -37,13 +38,23 @@ _WAITS = {"epoll_wait": "EPOLL", "epoll_pwait": "EPOLL", "poll": "POLL", "ppoll"
 PROTOCOLS = {"resp": "RESP", "memcached": "MEMCACHED", "http": "HTTP", "length": "LENGTH",
              "raw": "RAW"}  # fmt: skip
 _LEAST_FILE = 4096
+_LEAST_DATA = 1 / 16
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """Of the generated code: what the bundle says, less what the runtime itself executes."""
+    """Of the generated code: what the bundle says, less what the runtime itself executes.
+
+    Attributes:
+        pack: Share of the lines of code to take: blocks are moved together, for the runtime's.
+    """
 
     skeleton: Skeleton
     quota: Quota
+    pack: float = 1.0
+
+    @property
+    def packed(self) -> Skeleton:
+        return packed(self.skeleton, self.pack) if self.pack < 1 else self.skeleton
 
 
 def as_it_is(bundle: Bundle) -> Asked:
@@ -68,35 +79,49 @@ def write_project(
             ignore=shutil.ignore_patterns("CMakeLists.txt", "__pycache__"),
         )  # fmt: skip
         shutil.copy(runtime / "CMakeLists.txt", folder / "CMakeLists.txt")
-    asked = as_it_is(bundle) if asked is None else asked
-    rng = np.random.default_rng([seed, 0xC10E])
+    code = morphed_code(bundle, as_it_is(bundle) if asked is None else asked, seed)
     morph = bundle.morphed or Morph()
-    skeleton, quota, turns = morphed_code(
-        asked.skeleton, asked.quota, morph,
-        [(one.before, one.per_request, one.instructions) for one in bundle.edges],
-    )  # fmt: skip
-    code = generate(
-        skeleton, quota, bundle.dependencies, rng, turns=turns,
-        kinds=len(kinds_of(bundle.traffic)), connections=bundle.traffic.connections,
-    )  # fmt: skip
+    parts = parts_of(morph)
     (folder / "edges.S").write_text(code.assembly)
     (folder / "edges-aarch64.S").write_text(code.aarch64)
     (folder / "edges.c").write_text(code.portable)
     (folder / "memory.c").write_text(code.memory)
-    (folder / "model.c").write_text(_Model(bundle, code).text())
-    (folder / "traffic.c").write_text(traffic_c(*morphed_traffic(bundle.traffic, morph)))
-    write_deployment(folder, Deployment(data_bytes=code.data_bytes))
-    text = _README.format(protocol=bundle.protocol)
-    (folder / "README.md").write_text(
-        text if bundle.morphed is None else f"{text}\n{_MORPHED}{morph}.\n"
-    )
+    (folder / "model.c").write_text(_Model(bundle, code, parts).text())
+    (folder / "traffic.c").write_text(traffic_c(morphed_traffic(bundle.traffic, morph)))
+    write_deployment(folder, Deployment(data_bytes=code.data_bytes * max(parts.memories)))
+    note = "" if bundle.morphed is None else f"\n{_MORPHED}{morph}.\n"
+    (folder / "README.md").write_text(_README.format(protocol=bundle.protocol) + note)
     return code
+
+
+def morphed_code(bundle: Bundle, asked: Asked, seed: int = 0) -> Code:
+    """What is generated, by the bundle's recipe if it has one."""
+    morph, kinds = bundle.morphed or Morph(), len(kinds_of(bundle.traffic))
+    kinds = kinds if parts_of(morph).copies == 1 else max(kinds, EVENT_KINDS)
+    parts = _beside_the_runtime(bundle, asked.quota, parts_of(morph))
+    return generate(
+        scaled(asked.packed, parts, kinds), exchanged(asked.quota, morph.instructions),
+        bundle.dependencies, np.random.default_rng([seed, 0xC10E]), kinds=kinds * parts.copies,
+        connections=bundle.traffic.connections,
+        waits={i for i, one in enumerate(bundle.edges) if one.before == bundle.server.wait},
+    )  # fmt: skip
+
+
+def _beside_the_runtime(bundle: Bundle, quota: Quota, parts: Parts) -> Parts:
+    """With less data, the lines of the runtime stay: there are fewer left for the code."""
+    if parts.data == 1 or max(parts.memories) > 1:
+        return parts
+    whole = sum(one.per_request * one.lines for one in bundle.edges)
+    runtime = sum(bundle.edges[i].per_request * n for i, n in quota.runtime_lines.items())
+    left = (parts.data * whole - runtime) / max(whole - runtime, 1.0)
+    return msgspec.structs.replace(parts, data=max(left, _LEAST_DATA)) if runtime else parts
 
 
 class _Model:
     """The model in C."""
 
-    def __init__(self, bundle: Bundle, code: Code) -> None:
+    def __init__(self, bundle: Bundle, code: Code, parts: Parts) -> None:
+        self._turned = parts
         self._bundle, self._server, self._code = bundle, bundle.server, code
         scripts = [*self._server.scripts, self._server.on_accept, self._server.on_close,
                    *(one for one, _ in self._server.timers)]  # fmt: skip
@@ -131,6 +156,7 @@ class _Model:
             default=0,
         )
         kinds = self._kinds()
+        background = self._background()
         joined = "\n".join(self._parts)
         accepts = "MAIN" if server.accepts_in_main else "EACH"
         protocol = PROTOCOLS[self._bundle.protocol]
@@ -146,6 +172,7 @@ class _Model:
 static const gnc_script requests[] = {{{", ".join(requests)}}};
 static const gnc_kind_of_request kinds[] = {{{kinds}}};
 static const gnc_timer timers[] = {{{", ".join(timers) or "{0}"}}};
+static const gnc_background background[] = {{{", ".join(background) or "{0}"}}};
 
 const gnc_model gnc_the_model = {{
     .keys = {len(self._keys)}, .edges = edges, .wait = GNC_{_WAITS[server.wait]}, \
@@ -154,11 +181,33 @@ const gnc_model gnc_the_model = {{
     .worker_count = {count}, .wait_events = 512, .wait_timeout_ms = -1,
     .on_accept = {accept}, .on_close = {close},
     .request_scripts = {len(requests)}, .requests = requests, .timers = {len(timers)}, \
-.timer = timers,
+.timer = timers, .backgrounds = {len(background)}, .background = background,
     .kinds = {len(kinds_of(self._bundle.traffic))}, .kind = kinds,
     .file_bytes = {max(sendfile, _LEAST_FILE)}, .data_bytes = {self._code.data_bytes},
-}};
+{self._turns()}}};
 """
+
+    def _background(self) -> list[str]:
+        return [
+            f"{{{self._functions[one.call, one.call]}, {round(1000 * one.busy_ms)}, "
+            f"{round(1000 * one.idle_ms)}}}"
+            for one in self._server.background if (one.call, one.call) in self._functions
+        ]  # fmt: skip
+
+    def _turns(self) -> str:
+        parts = self._turned
+        if parts.copies == max(parts.memories) == 1:
+            return ""
+        morph = self._bundle.morphed or Morph()
+        seconds = [one.seconds for one in morph.phases] or [1.0]
+        cycle = ", ".join(
+            f"{{{round(1e9 * length)}u, {memories}}}"
+            for length, memories in zip(seconds, parts.memories, strict=True)
+        )
+        return (
+            f"    .turns = &(const gnc_turns){{{max(parts.memories)}, {parts.copies}, "
+            f"{len(seconds)}, (const gnc_phase[]){{{cycle}}}}},\n"
+        )
 
     def _kinds(self) -> str:
         rows = []

@@ -97,8 +97,9 @@ class Sample(msgspec.Struct, frozen=True):
 
     Attributes:
         read: The call that read the request before it; -1: none did.
-        connection: The descriptor of the last call on one; -1: there was none.
+        connection: Of the last call on one; -1: there was none.
         next: That of the call after it; -1: it is on none.
+        result: Of the call before it.
     """
 
     edge: int
@@ -106,6 +107,7 @@ class Sample(msgspec.Struct, frozen=True):
     read: int
     connection: int
     next: int
+    result: int
     entries: list[int]
 
     def blocks(self) -> list[int]:
@@ -184,13 +186,14 @@ def read_recording(path: Path) -> Recording:
 
 
 def _samples(arrays: dict[str, Ints]) -> tuple[Sample, ...]:
-    of = arrays["sample_of"].reshape(-1, 6)
+    of = arrays["sample_of"].reshape(-1, 7)
     entries = arrays["sample"].view(np.uint64)
-    ends = np.cumsum(of[:, 5])
+    ends = np.cumsum(of[:, 6])
     return tuple(
-        Sample(*map(int, whose), entries[end - count : end].tolist())
-        for (*whose, count), end in zip(of, ends, strict=True)
-    )
+        Sample(edge, thread, read, connection, after, result, entries[end - count : end].tolist())
+        for (edge, thread, read, connection, after, result, count), end in zip(
+            of.tolist(), ends.tolist(), strict=True)
+    )  # fmt: skip
 
 
 def _heads(data: Ints) -> tuple[tuple[int, bytes], ...]:

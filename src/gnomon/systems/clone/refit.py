@@ -59,13 +59,16 @@ def refit(
         *(bucket_of(round(k * one_pass)) for k in _PASSES),
         BUCKETS,
     ]
-    for first, last in itertools.pairwise(bounds):
-        for does in (LOAD, SAVE):
-            much = _DAMPED * float(over[does][first:last].sum())
+    for does in (LOAD, SAVE):
+        moved = 0.0  # so far: beyond what follows
+        for first, last in reversed(list(itertools.pairwise(bounds))):
+            # All that lies beyond: where a pass has become longer, lines that are touched once in
+            # each have left this span for the next. More of them would make it longer still.
+            much = _DAMPED * float(over[does][first:].sum()) + moved
             if much > _LEAST:
-                _bring_near(order, does, (first, last), much)
+                moved -= _bring_near(order, does, (first, last), much)
             elif much < -_LEAST:
-                _send_away(order, does, min((first + last) // 2, first + 4), -much)
+                moved += _send_away(order, does, min((first + last) // 2, first + 4), -much)
     return msgspec.structs.replace(skeleton, blocks=blocks)
 
 
@@ -98,20 +101,22 @@ def _lines_to_give_up(skeleton: Skeleton, edge: int, much: float, gone: set[int]
 
 def _bring_near(
     order: Sequence[tuple[Op, float]], does: int, span: tuple[int, int], much: float
-) -> None:
+) -> float:
+    """Returns how many."""
+    left = much
     for op, weight in order:
-        if (
-            op.does == does
-            and op.place == AWAY
-            and span[0] <= op.value < span[1]
-            and weight <= much
-        ):
+        is_there = op.does == does and op.place == AWAY and span[0] <= op.value < span[1]
+        if is_there and weight <= left:
             op.place, op.value = CLOSE, 0
-            much -= weight
+            left -= weight
+    return much - left
 
 
-def _send_away(order: Sequence[tuple[Op, float]], does: int, bucket: int, much: float) -> None:
+def _send_away(order: Sequence[tuple[Op, float]], does: int, bucket: int, much: float) -> float:
+    """Returns how many."""
+    left = much
     for op, weight in order:
-        if op.does == does and op.place == CLOSE and 0.02 <= weight <= min(much, 2.0):
+        if op.does == does and op.place == CLOSE and 0.02 <= weight <= min(left, 2.0):
             op.place, op.value = AWAY, bucket
-            much -= weight
+            left -= weight
+    return much - left

@@ -16,7 +16,8 @@ from gnomon.systems.clone.recording import Ints, Key, Recording
 #: Numbers of x86-64, and what we call them.
 CALLS = {
     0: "read", 1: "write", 3: "close", 5: "fstat", 7: "poll", 8: "lseek", 16: "ioctl",
-    17: "pread64", 18: "pwrite64", 20: "writev", 23: "select", 28: "madvise", 39: "getpid",
+    17: "pread64", 18: "pwrite64", 20: "writev", 23: "select", 28: "madvise", 35: "nanosleep",
+    39: "getpid",
     40: "sendfile", 43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg",
     48: "shutdown", 51: "getsockname", 52: "getpeername", 54: "setsockopt", 72: "fcntl",
     74: "fsync", 75: "fdatasync", 202: "futex", 230: "clock_nanosleep", 232: "epoll_wait",
@@ -24,14 +25,16 @@ CALLS = {
     281: "epoll_pwait", 288: "accept4",
 }  # fmt: skip
 TARGETS = ("", "connection", "file", "log", "event")
-_WAITS = frozenset(("epoll_wait", "epoll_pwait", "poll", "ppoll", "select", "pselect6"))
+WAITS = frozenset(("epoll_wait", "epoll_pwait", "poll", "ppoll", "select", "pselect6"))
 _ACCEPTS = frozenset(("accept", "accept4"))
 READS = frozenset(("read", "recvfrom", "recvmsg"))
+SLEEPS = frozenset(("nanosleep", "clock_nanosleep"))
 SENDS = frozenset(("write", "writev", "sendto", "sendmsg", "sendfile"))
 #: Scripts of fewer requests than this share are left out.
 _RARE = 0.005
 #: Sizes that were seen less often are left out.
 _FEWEST = 5
+_LONGEST_SLEEP_NS = 3600e9
 #: Ways of handling a request beyond which nothing is gained.
 _MOST_SCRIPTS = 8
 
@@ -68,6 +71,15 @@ class Script(msgspec.Struct, frozen=True):
         return [one for phase in self.phases for one in phase]
 
 
+class Background(msgspec.Struct, frozen=True):
+    """A thread that serves nobody and sleeps in between: the call, and how long it asks for while
+    requests come, and while none do."""
+
+    call: str
+    busy_ms: float
+    idle_ms: float
+
+
 class Server(msgspec.Struct, frozen=True):
     """A tier as its system calls show it.
 
@@ -90,6 +102,7 @@ class Server(msgspec.Struct, frozen=True):
     threads: int
     processes: int
     accepts_in_main: bool
+    background: tuple[Background, ...] = ()
 
 
 class _Call(msgspec.Struct):
@@ -120,7 +133,7 @@ def infer_server(recordings: Sequence[Recording]) -> Server:
             "no request was served while it was recorded",
             hint="does --load talk to the port that the command listens on?",
         )
-    waits = Counter(one.call for calls in serving for one in calls if one.call in _WAITS)
+    waits = Counter(one.call for calls in serving for one in calls if one.call in WAITS)
     found = _Found()
     for calls in serving:
         found.add(calls)
@@ -150,7 +163,34 @@ def infer_server(recordings: Sequence[Recording]) -> Server:
         len(serving),
         sum(any(_is_request(c) for m in _threads(one.calls) for c in m) for one in recordings),
         bool(accepting) and not any(calls in serving for calls in accepting),
+        tuple(found for one in recordings for found in _background(one.calls)),
     )  # fmt: skip
+
+
+def _background(rows: Ints) -> list[Background]:
+    """Of one process."""
+    calls, threads = _in_order(rows), rows[:, 0].tolist()
+    reading = [i for i, one in enumerate(calls) if _is_request(one)]
+    serving = {threads[i] for i in reading}
+    found = []
+    for thread in dict.fromkeys(threads):
+        for name in sorted(SLEEPS):
+            mine = [
+                (i, one.descriptor / 1e6)
+                for i, one in enumerate(calls)
+                if threads[i] == thread and one.call == name
+                if 0 < one.descriptor < _LONGEST_SLEEP_NS
+            ]
+            if thread in serving or len(mine) < _FEWEST or not reading:
+                continue
+            busy = [ms for i, ms in mine if reading[0] < i < reading[-1]] or [ms for _, ms in mine]
+            idle = [ms for i, ms in mine if i > reading[-1]] or busy
+            found.append(Background(name, _middle(busy), _middle(idle)))
+    return found
+
+
+def _middle(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
 
 
 def _often(sizes: Counter[int]) -> tuple[tuple[int, int], ...]:
@@ -170,13 +210,19 @@ def serving_calls(recordings: Sequence[Recording]) -> set[str]:
 
 def _threads(rows: Ints) -> list[list[_Call]]:
     found: dict[int, list[_Call]] = defaultdict(list)
-    for thread, packed, first, _, third, result in rows.tolist():
+    for thread, call in zip(rows[:, 0].tolist(), _in_order(rows), strict=True):
+        found[thread].append(call)
+    return list(found.values())
+
+
+def _in_order(rows: Ints) -> list[_Call]:
+    found = []
+    for _, packed, first, _, third, result in rows.tolist():
         key = Key.of(packed)
         target = TARGETS[key.target] if key.target < len(TARGETS) else ""
-        found[thread].append(
-            _Call(CALLS.get(key.number, f"call{key.number}"), target, first, third, result)
-        )
-    return list(found.values())
+        name = CALLS.get(key.number, f"call{key.number}")
+        found.append(_Call(name, target, first, third, result))
+    return found
 
 
 def _is_request(one: _Call) -> bool:
@@ -198,13 +244,13 @@ class _Found:
     def add(self, calls: list[_Call]) -> None:
         turn: list[_Call] = []
         wait: _Call | None = None
-        is_blocking = not any(one.call in _WAITS for one in calls)
+        is_blocking = not any(one.call in WAITS for one in calls)
         for one in calls:
             if is_blocking and _is_request(one):  # waits in the read itself
                 if wait is not None:
                     self._turn(wait, turn)
                 wait, turn = one, [one]
-            elif one.call in _WAITS:
+            elif one.call in WAITS:
                 if wait is not None:
                     self._turn(wait, turn)
                 wait, turn = one, []

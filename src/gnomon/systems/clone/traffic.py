@@ -47,6 +47,14 @@ class RequestClass(msgspec.Struct, frozen=True):
     reply_bytes: int
 
 
+class LoadPhase(msgspec.Struct, frozen=True):
+    """A part of the cycle that the load goes through: a factor of the rate, weights of classes."""
+
+    seconds: float
+    rate: float
+    weights: tuple[float, ...]
+
+
 class Traffic(msgspec.Struct, frozen=True):
     """What clients send.
 
@@ -56,6 +64,7 @@ class Traffic(msgspec.Struct, frozen=True):
             recorded: exponential ones are sent.
         pipeline: Requests that a client sends at once.
         left_out: Share of requests in no class: too few were alike, or their begin was not seen.
+        phases: Of a morphed clone.
     """
 
     protocol: str
@@ -65,14 +74,7 @@ class Traffic(msgspec.Struct, frozen=True):
     connections: int = 1
     pipeline: int = 1
     left_out: float = 0.0
-
-
-class LoadPhase(msgspec.Struct, frozen=True):
-    """A part of the cycle that the load goes through: a factor of the rate, weights of classes."""
-
-    seconds: float
-    rate: float
-    weights: tuple[float, ...]
+    phases: tuple[LoadPhase, ...] = ()
 
 
 # --- one request ---------------------------------------------------------------------------------
@@ -321,7 +323,7 @@ def gap_bins(gaps: ArrayLike) -> tuple[float, ...]:
 # --- as C ----------------------------------------------------------------------------------------
 
 
-def traffic_c(traffic: Traffic, phases: Sequence[LoadPhase] = ()) -> str:
+def traffic_c(traffic: Traffic) -> str:
     """The file `traffic.c` of a project: what its program `load` sends."""
     if traffic.protocol not in PROTOCOLS:
         raise InputError(f"protocol {traffic.protocol!r}", hint=", ".join(PROTOCOLS))
@@ -333,12 +335,12 @@ def traffic_c(traffic: Traffic, phases: Sequence[LoadPhase] = ()) -> str:
     )
     gaps = ", ".join(f"{one:.6g}" for one in traffic.gaps) or "1"
     cycle = ",\n".join(
-        f"    {{{one.seconds:.9g}, {one.rate:.9g}, (const double[]){{"
+        f"    {{{round(1e9 * one.seconds)}u, {one.rate:.9g}, (const double[]){{"
         + ", ".join(f"{weight:.9g}" for weight in one.weights) + "}}"
-        for one in phases
+        for one in traffic.phases
     )  # fmt: skip
-    phase = f"static const gnc_load_phase phase[] = {{\n{cycle},\n}};\n" if phases else ""
-    in_phases = f"    .phases = {len(phases)}, .phase = phase,\n" if phases else ""
+    phase = f"static const gnc_load_phase phase[] = {{\n{cycle},\n}};\n" if cycle else ""
+    in_phases = f"    .phases = {len(traffic.phases)}, .phase = phase,\n" if cycle else ""
     return f"""/* Generated: what clients send. */
 #include "traffic.h"
 

@@ -13,8 +13,8 @@ from gnomon.table import Table, format_value
 _VERDICT = {True: "yes", False: "no", None: ""}
 
 
-def to_result(rows: Sequence[Row], *, command: str) -> Result:
-    """The report on a clone and its original."""
+def to_result(rows: Sequence[Row], *, command: str, recipe: str | None = None) -> Result:
+    """The report on a clone and its original; `recipe`: how they differ on purpose."""
     judged = [one for one in rows if one.within is not None]
     held_out = [one for one in judged if one.held_out]
     wrong = [one for one in judged if not one.within]
@@ -32,7 +32,8 @@ def to_result(rows: Sequence[Row], *, command: str) -> Result:
         charts=[chart for chart in (_chart("Error on settings of the profile", rows, False),
                                     _chart("Error on held-out settings", rows, True)) if chart],
         how=[one.format(caches=machine_caches().name) for one in _HOW],
-        notes=_notes(wrong, missing), manifest=Manifest.of(command),
+        notes=[*([recipe] if recipe else []), *_notes(wrong, missing)],
+        manifest=Manifest.of(command),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ static const gnc_edge edges[KEYS * KEYS] = {
     [WAIT * KEYS + RECEIVE] = spin, [RECEIVE * KEYS + STAT] = spin, [FSTAT * KEYS + HEADER] = spin,
     [BODY * KEYS + LOG] = spin,     [CLOSE_FILE * KEYS + WAIT] = spin,
 };
+_Thread_local unsigned char *gnc_memory;
 void gnc_edges_begin(void *memory) { (void)memory; }
 
 static const gnc_step request[] = {

@@ -34,7 +34,7 @@ int main(int count, char **a) {
         for (int e = 0; e < atoi(a[2]); e++)
             for (uint32_t kind = 0; kind < (uint32_t)atol(a[3]); kind++) {
                 if (!edges[e]) continue;
-                syscall(before[kind], 0L);
+                syscall(before[kind % 2], 0L);
                 edges[e](kind, (uint32_t)i % 40, (uint32_t)(i + 1) % 40);
                 syscall(after[e]);
             }

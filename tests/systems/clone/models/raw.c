@@ -11,6 +11,7 @@ static void spin(uint32_t kind, uint32_t connection, uint32_t next) {
 }
 
 static const gnc_edge edges[KEYS * KEYS] = {[WAIT * KEYS + READ] = spin, [READ * KEYS + WRITE] = spin};
+_Thread_local unsigned char *gnc_memory;
 void gnc_edges_begin(void *memory) { (void)memory; }
 
 static const gnc_step request[] = {

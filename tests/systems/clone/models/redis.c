@@ -15,6 +15,7 @@ static const gnc_edge edges[KEYS * KEYS] = {
     [WAIT * KEYS + READ] = spin,   [READ * KEYS + READ] = spin,  [READ * KEYS + WRITE] = spin,
     [WRITE * KEYS + WRITE] = spin, [WRITE * KEYS + WAIT] = spin,
 };
+_Thread_local unsigned char *gnc_memory;
 void gnc_edges_begin(void *memory) { (void)memory; }
 
 static const gnc_step request[] = {

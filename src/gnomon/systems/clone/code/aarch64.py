@@ -282,12 +282,8 @@ class _Writer:
             name = f"gnc_edge_{edge}"
             yield from (f"    .globl {name}", f"    .type {name}, %function", f"{name}:", _SAVE)
             yield from ("    mov w22, w1", "    mov w23, w2", *_address("x9", f".Le{edge}"))
-            if plan.has_kinds(edge):
-                yield from _number("x10", TABLE * plan.turns.copies)
-                yield "    mul w10, w10, w0"
-            else:
-                yield "    mov w10, wzr"
-            yield f"    bl {'gnc_turn' if edge in plan.turns.edges else 'gnc_draw'}"
+            yield "    lsl w10, w0, #6" if plan.has_kinds(edge) else "    mov w10, wzr"
+            yield "    bl gnc_draw"
             if len(mine) > 1:
                 yield from ("    ldr x16, [x20], #8", "    br x16")
             for k, group in enumerate(mine):
@@ -302,12 +298,9 @@ class _Writer:
         plan = self._plan
         own = _number("x12", LINE * plan.own_lines)
         first = _add("x13", "x19", LINE * plan.connections_at)
-        begin = _DRAW if plan.turns.is_plain else _TURN_OR_DRAW
         constants = [*_number("x10", FACTOR), *_number("x12", ADDEND)]
-        return (
-            (begin + _RUN)
-            .replace("@OWN@", "\n".join([*first, *own]))
-            .replace("@CONSTANTS@", "\n".join(constants))
+        return _RUN.replace("@OWN@", "\n".join([*first, *own])).replace(
+            "@CONSTANTS@", "\n".join(constants)
         )
 
 
@@ -375,33 +368,14 @@ _SAVE = "\n".join(
     + [f"    stp x{a}, x{b}, [sp, #{16 * i}]" for i, (a, b) in enumerate(_PAIRS)]
 )
 
-_DRAW = """
+_RUN = f"""
     .balign 64
 gnc_draw:
     mrs x13, tpidr_el0
     adrp x14, :gottprel:gnc_memory
     ldr x14, [x14, :gottprel_lo12:gnc_memory]
     ldr x19, [x13, x14]
-"""
-_TURN_OR_DRAW = """
-    .balign 64
-gnc_turn:
-    mrs x13, tpidr_el0
-    adrp x14, :gottprel:gnc_memory
-    ldr x14, [x14, :gottprel_lo12:gnc_memory]
-    ldr x15, [x13, x14]
-    ldr x15, [x15]
-    str x15, [x13, x14]
-    b 1f
-gnc_draw:
-    mrs x13, tpidr_el0
-    adrp x14, :gottprel:gnc_memory
-    ldr x14, [x14, :gottprel_lo12:gnc_memory]
-    ldr x15, [x13, x14]
-1:  ldp x19, x14, [x15, #8]
-    add w10, w10, w14
-"""
-_RUN = f"""    mov w15, w10
+    mov w15, w10
     ldr x11, [x19, #{RANDOM}]
 @CONSTANTS@
     madd x11, x11, x10, x12

@@ -13,7 +13,6 @@ import msgspec
 from numpy.random import Generator
 
 from gnomon.systems.clone.skeleton import CONNECTION, FILLER, LINE, NEXT, Block, Op
-from gnomon.systems.clone.turns import Turns
 
 BASE = 128  # of the pointer to a worker's memory: four lines before it are reached by one byte
 FIRST_LINE = 4  # of that memory, that paths may use
@@ -81,8 +80,8 @@ class Plan(msgspec.Struct):
         exits: Blocks that paths end with.
         records: Of the paths; some are the same.
         groups: By edge.
-        tables: By edge: for each kind of request and copy of the code, or for each copy only,
-            paths as often as they are to be drawn.
+        tables: By edge: for each kind of request, or once for all, paths as often as they are to
+            be drawn.
         more_slots: The line where pointers of further rings are.
     """
 
@@ -102,7 +101,6 @@ class Plan(msgspec.Struct):
     own_lines: int
     connections_at: int
     more_slots: int
-    turns: Turns
 
     def is_taken(self, number: int) -> bool:
         """Its branch, at least at times."""
@@ -146,7 +144,7 @@ class Plan(msgspec.Struct):
 
     def has_kinds(self, edge: int) -> bool:
         """Paths differ by the kind of the request."""
-        return len(self.tables[edge]) > self.turns.copies
+        return len(self.tables[edge]) > 1
 
     def slot(self, ring: int) -> int:
         """Of its pointer, from that to the memory."""

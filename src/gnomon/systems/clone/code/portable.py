@@ -56,8 +56,7 @@ class _Writer:
         self._left_out = plan.left_out(self._excess, rng)
 
     def text(self) -> str:
-        plan, turns = self._plan, self._plan.turns
-        begin = (_PLAIN if turns.is_plain else _TURNING) + _BEGIN
+        plan, begin = self._plan, _BEGIN
         for name, value in (("OWN", LINE * plan.own_lines), ("FIRST", LINE * plan.connections_at),
                             ("TABLE", "".join(f"{one}\n" for one in self._data()))):  # fmt: skip
             begin = begin.replace(f"@{name}@", str(value))
@@ -66,10 +65,9 @@ class _Writer:
             out += [f"B{number}:", *self._block(number)]
         out.append("leave:\n    return;\n}\n")
         for edge in plan.groups:
-            turn = "    turn();\n" if edge in turns.edges else ""
             out += [
                 f"void gnc_edge_{edge}(uint32_t kind, uint32_t connection, uint32_t next) {{",
-                f"{turn}    walk({edge}, kind, connection, next);\n}}",
+                f"    walk({edge}, kind, connection, next);\n}}",
             ]
         return "\n".join(out) + "\n"
 
@@ -213,7 +211,7 @@ class _Writer:
             names = ", ".join(f"p{first[i]}" for row in rows for i in row)
             yield f"    static const void *const *const e{edge}[] = {{{names}}};"
         rows_of = ", ".join(
-            f"[{edge}] = {{e{edge}, {TABLE * plan.turns.copies if plan.has_kinds(edge) else 0}}}"
+            f"[{edge}] = {{e{edge}, {TABLE if plan.has_kinds(edge) else 0}}}"
             for edge in plan.groups
         )
         yield f"    static const struct paths edges[] = {{{rows_of or '{0, 0}'}}};"
@@ -233,37 +231,16 @@ def _turn(one: Turn) -> str:
     return f"(void *){one.bits}u" if one.to < 0 else f"&&B{one.to}"
 
 
-_PLAIN = """/* Generated: what is executed between system calls, for any machine. */
+_BEGIN = f"""/* Generated: what is executed between system calls, for any machine. */
 #include <stdint.h>
 
-extern _Thread_local unsigned char *gnc_memory;
-#define MEMORY gnc_memory
-#define COPY 0
-"""
-_TURNING = """/* Generated: what is executed between system calls, for any machine. */
-#include <stdatomic.h>
-#include <stdint.h>
-
-typedef struct turn {
-    _Atomic(struct turn *) next;
-    unsigned char *memory;
-    uint64_t copy;
-} turn_;
-
-extern _Thread_local turn_ *gnc_memory;
-#define MEMORY gnc_memory->memory
-#define COPY gnc_memory->copy
-
-static void turn(void) {
-    gnc_memory = atomic_load_explicit(&gnc_memory->next, memory_order_relaxed);
-}
-"""
-_BEGIN = f"""
 #pragma GCC diagnostic ignored "-Wunused-label"
 #pragma GCC diagnostic ignored "-Wunused-but-set-variable"
 
 typedef uintptr_t __attribute__((may_alias)) word;
 typedef const void *__attribute__((may_alias)) address;
+
+extern _Thread_local unsigned char *gnc_memory;
 
 struct paths {{
     const void *const *const *path;
@@ -294,12 +271,12 @@ __attribute__((noinline))
 __attribute__((noinline, noclone))
 #endif
 static void walk(uint32_t edge, uint32_t kind, uint32_t connection, uint32_t next) {{
-@TABLE@    unsigned char *memory = MEMORY, *stack = memory, *line;
+@TABLE@    unsigned char *memory = gnc_memory, *stack = memory, *line;
     unsigned char *own = memory + @FIRST@ + connection % {CONNECTIONS} * (uintptr_t)@OWN@;
     unsigned char *other = memory + @FIRST@ + next % {CONNECTIONS} * (uintptr_t)@OWN@;
     uint64_t *state = (uint64_t *)(void *)(memory + {RANDOM});
     *state = *state * {FACTOR} + {ADDEND};
-    uint64_t row = kind * edges[edge].kind + COPY;
+    uint64_t row = kind * edges[edge].kind;
     const void *const *stream = edges[edge].path[row + (*state >> {DRAWN}) % {TABLE}];
     uint32_t bits = 0, zero = 0;
     uintptr_t r0 = 0, r1 = 0, r2 = 0, r3 = 0;

@@ -25,7 +25,6 @@ from gnomon.systems.clone.code.plan import (
     Turn,
 )
 from gnomon.systems.clone.skeleton import LINE, PAGE
-from gnomon.systems.clone.turns import turning_code
 
 _KEPT = ("rbx", "rbp", "r12", "r13", "r14")
 _FORCED = "{disp32} "
@@ -178,17 +177,15 @@ class _Writer:
         return out
 
     def _functions(self) -> list[str]:
-        plan, copies = self._plan, self._plan.turns.copies
+        plan = self._plan
         out = ["    .text", "    .balign 64"]
         for edge, mine in plan.groups.items():
             name = f"gnc_edge_{edge}"
-            draw = "gnc_turn" if edge in plan.turns.edges else "gnc_draw"
-            row = f"imul ${TABLE * copies}, %edi, %edi" if copies > 1 else "shl $6, %edi"
             out += [f"    .globl {name}", f"    .type {name}, @function", f"{name}:",
                     *(f"    push %{one}" for one in _KEPT),
                     f"    lea .Le{edge}(%rip), %rax",
-                    f"    {row if plan.has_kinds(edge) else 'xor %edi, %edi'}",
-                    "    mov %esi, %r13d", "    mov %edx, %r14d", f"    call {draw}",
+                    f"    {'shl $6, %edi' if plan.has_kinds(edge) else 'xor %edi, %edi'}",
+                    "    mov %esi, %r13d", "    mov %edx, %r14d", "    call gnc_draw",
                     f"    mov %rsp, {SAVED}(%rbx)"]  # fmt: skip
             if len(mine) > 1:
                 out += ["    add $8, %rsi", "    jmp *-8(%rsi)"]
@@ -207,10 +204,9 @@ class _Writer:
         return out
 
     def _run(self) -> str:
-        run = _RUN.replace("@OWN@", str(LINE * self._plan.own_lines)).replace(
+        return _RUN.replace("@OWN@", str(LINE * self._plan.own_lines)).replace(
             "@FIRST@", str(LINE * self._plan.connections_at)
         )
-        return run if self._plan.turns.is_plain else turning_code(run)
 
 
 def _turn(one: Turn) -> str:

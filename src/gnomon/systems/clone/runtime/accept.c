@@ -1,12 +1,11 @@
 /* New connections: accepted by the worker that serves them, or by the main thread, which hands them over. */
-#include <errno.h>
 #include <pthread.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "runtime.h"
+#include "system.h"
 
 int gnc_hands_over;
 
@@ -38,8 +37,8 @@ static int accept_one(gnc_worker *w, const gnc_step *s) {
     socklen_t bytes = sizeof peer;
     if (s) gnc_enter(w, s->key, s->clocks);
     int flags = SOCK_CLOEXEC | (gnc_the_model.wait == GNC_BLOCKING ? 0 : SOCK_NONBLOCK);
-    int fd = (int)syscall(SYS_accept4, w->listener, &peer, &bytes, flags);
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+    int fd = (int)GNC_SYSTEM(SYS_accept4, w->listener, &peer, &bytes, flags);
+    if (fd == -EMFILE || fd == -ENFILE || fd == -ENOBUFS || fd == -ENOMEM) {
         gnc_watch(w, EPOLL_CTL_DEL, w->listener, 0); /* or the wait would return at once, again and again */
         w->paused = 1;
         w->freed = 0;
@@ -62,7 +61,7 @@ static void hand_over(gnc_worker *w, int fd) {
     uint32_t put = atomic_load_explicit(&other->ring_put, memory_order_relaxed);
     other->ring[put % GNC_FD_LIMIT] = fd; /* never full: there are not more descriptors */
     atomic_store_explicit(&other->ring_put, put + 1, memory_order_release);
-    syscall(SYS_write, other->fd[GNC_EVENT], &one, sizeof one);
+    GNC_SYSTEM(SYS_write, other->fd[GNC_EVENT], &one, sizeof one);
 }
 
 /* Steps from `from` on, up to `to`; without `c` those of the main thread, which hands the descriptor over. Returns one
@@ -106,7 +105,7 @@ void gnc_take_over(gnc_worker *w) {
     const gnc_step *s = find(from, GNC_EVENTFD_READ);
     uint64_t count;
     if (s) gnc_do(w, s, NULL, 0);
-    else syscall(SYS_read, w->fd[GNC_EVENT], &count, sizeof count);
+    else GNC_SYSTEM(SYS_read, w->fd[GNC_EVENT], &count, sizeof count);
     uint32_t put = atomic_load_explicit(&w->ring_put, memory_order_acquire);
     for (; w->ring_got != put; w->ring_got++) {
         int fd = w->ring[w->ring_got % GNC_FD_LIMIT];
@@ -120,7 +119,7 @@ static gnc_worker *idle;
 static void *serve_one(void *argument) {
     gnc_worker *w = argument;
     gnc_connection *c = w->only;
-    gnc_edges_begin(w->memory);
+    gnc_memory_begin(w);
     while (c->open && !gnc_stopping) {
         gnc_ready(w, c);
         if (w->later_count) gnc_phases(w);
@@ -151,7 +150,7 @@ void gnc_accept_blocking(gnc_worker *w) {
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     while (!gnc_stopping) {
         int fd = accept_one(w, find(0, GNC_ACCEPT));
-        if (fd < 0 && errno == EINVAL) break;
+        if (fd == -EINVAL) break;
         if (fd < 0 && w->paused) nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
         if (fd < 0) continue;
         gnc_worker *other = idle_worker();

@@ -9,11 +9,11 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "runtime.h"
+#include "system.h"
 
 enum { LOG_LIMIT = 64 << 20 };
 
@@ -40,26 +40,23 @@ uint32_t gnc_steps(const gnc_script *script) {
 }
 
 CALL(do_nothing, 0)
-CALL(do_recvfrom, syscall(SYS_recvfrom, fd, at, bytes, 0, NULL, NULL))
-CALL(do_recvmsg, syscall(SYS_recvmsg, fd, &(struct msghdr){.msg_iov = &(struct iovec){at, bytes}, .msg_iovlen = 1}, 0))
-CALL(do_sendto, syscall(SYS_sendto, fd, at, bytes, 0, NULL, 0))
-CALL(do_sendmsg, syscall(SYS_sendmsg, fd, &(struct msghdr){.msg_iov = &(struct iovec){at, bytes}, .msg_iovlen = 1}, 0))
-CALL(do_sendfile, syscall(SYS_sendfile, fd, w->fd[GNC_FILE], &(off_t){0}, bytes))
-CALL(do_lseek, syscall(SYS_lseek, fd, 0L, SEEK_SET))
-CALL(do_fsync, syscall(SYS_fsync, fd))
-CALL(do_fdatasync, syscall(SYS_fdatasync, fd))
-CALL(do_setsockopt, syscall(SYS_setsockopt, fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)))
-CALL(do_fcntl, syscall(SYS_fcntl, fd, F_GETFL, 0))
-CALL(do_ioctl, syscall(SYS_ioctl, fd, FIONREAD, &(int){0}))
-CALL(do_madvise, syscall(SYS_madvise, w->memory, bytes, MADV_NORMAL)) /* changes nothing */
-CALL(do_getpid, syscall(SYS_getpid))
-CALL(do_shutdown, syscall(SYS_shutdown, fd, SHUT_WR))
-CALL(do_eventfd_read, syscall(SYS_read, w->fd[GNC_EVENT], &(uint64_t){0}, sizeof(uint64_t)))
+CALL(do_receive, gnc_receive(s, fd, at, bytes))
+CALL(do_send, gnc_send(s, fd, at, bytes))
+CALL(do_sendfile, GNC_SYSTEM(SYS_sendfile, fd, w->fd[GNC_FILE], &(off_t){0}, bytes))
+CALL(do_lseek, GNC_SYSTEM(SYS_lseek, fd, 0L, SEEK_SET))
+CALL(do_fsync, GNC_SYSTEM(SYS_fsync, fd))
+CALL(do_fdatasync, GNC_SYSTEM(SYS_fdatasync, fd))
+CALL(do_setsockopt, GNC_SYSTEM(SYS_setsockopt, fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)))
+CALL(do_fcntl, GNC_SYSTEM(SYS_fcntl, fd, F_GETFL, 0))
+CALL(do_ioctl, GNC_SYSTEM(SYS_ioctl, fd, FIONREAD, &(int){0}))
+CALL(do_madvise, GNC_SYSTEM(SYS_madvise, w->memory, bytes, MADV_NORMAL)) /* changes nothing */
+CALL(do_getpid, GNC_SYSTEM(SYS_getpid))
+CALL(do_shutdown, GNC_SYSTEM(SYS_shutdown, fd, SHUT_WR))
+CALL(do_eventfd_read, GNC_SYSTEM(SYS_read, w->fd[GNC_EVENT], &(uint64_t){0}, sizeof(uint64_t)))
 
 static long do_read(ARGUMENTS) {
-    if (s->target == GNC_CONNECTION) return syscall(SYS_read, fd, at, bytes);
-    long got = syscall(SYS_read, fd, at, bytes);
-    if (got == 0 && !w->depth) syscall(SYS_lseek, fd, 0L, SEEK_SET); /* else empty for ever */
+    long got = GNC_SYSTEM(SYS_read, fd, at, bytes);
+    if (got == 0 && !w->depth) GNC_SYSTEM(SYS_lseek, fd, 0L, SEEK_SET); /* else empty for ever */
     return got;
 }
 
@@ -67,7 +64,7 @@ static long do_read(ARGUMENTS) {
 static int log_for(gnc_worker *w, size_t bytes) {
     if ((w->logged += (uint32_t)bytes) >= LOG_LIMIT) {
         w->logged = 0;
-        syscall(SYS_ftruncate, w->fd[GNC_LOG], 0L);
+        GNC_SYSTEM(SYS_ftruncate, w->fd[GNC_LOG], 0L);
     }
     return w->fd[GNC_LOG];
 }
@@ -78,38 +75,38 @@ static int goes_to_log(const gnc_worker *w, const gnc_step *s) {
 
 static long do_write(ARGUMENTS) {
     if (goes_to_log(w, s)) fd = log_for(w, bytes);
-    return syscall(SYS_write, fd, at, bytes);
+    return GNC_SYSTEM(SYS_write, fd, at, bytes);
 }
 
 static long do_writev(ARGUMENTS) {
     struct iovec part = {at, bytes};
     if (goes_to_log(w, s)) fd = log_for(w, bytes);
-    return syscall(SYS_writev, fd, &part, 1);
+    return GNC_SYSTEM(SYS_writev, fd, &part, 1);
 }
 
 static long do_open(ARGUMENTS) {
-    fd = (int)syscall(SYS_openat, AT_FDCWD, gnc_file_path, O_RDWR | O_CLOEXEC, 0);
+    fd = (int)GNC_SYSTEM(SYS_openat, AT_FDCWD, gnc_file_path, O_RDWR | O_CLOEXEC, 0);
     if (fd < 0) return fd;
-    if (w->depth == GNC_OPEN_FILES) syscall(SYS_close, w->opened[--w->depth]); /* a script that never closes */
+    if (w->depth == GNC_OPEN_FILES) GNC_SYSTEM(SYS_close, w->opened[--w->depth]); /* a script that never closes */
     return w->opened[w->depth++] = w->fd[GNC_FILE] = fd;
 }
 
 static long do_close(ARGUMENTS) {
-    if (s->target == GNC_CONNECTION) return syscall(SYS_close, fd);
-    if (!w->depth) return syscall(SYS_close, -1); /* nothing open: the call alone */
+    if (s->target == GNC_CONNECTION) return GNC_SYSTEM(SYS_close, fd);
+    if (!w->depth) return GNC_SYSTEM(SYS_close, -1); /* nothing open: the call alone */
     fd = w->opened[--w->depth];
     w->fd[GNC_FILE] = w->depth ? w->opened[w->depth - 1] : w->standing_file;
-    return syscall(SYS_close, fd);
+    return GNC_SYSTEM(SYS_close, fd);
 }
 
 static long do_stat(ARGUMENTS) {
     struct stat status; /* not set to zero: the kernel fills it */
-    return syscall(SYS_newfstatat, AT_FDCWD, gnc_file_path, &status, 0);
+    return GNC_SYSTEM(SYS_newfstatat, AT_FDCWD, gnc_file_path, &status, 0);
 }
 
 static long do_fstat(ARGUMENTS) {
     struct stat status;
-    return syscall(SYS_newfstatat, fd, "", &status, AT_EMPTY_PATH);
+    return GNC_SYSTEM(SYS_newfstatat, fd, "", &status, AT_EMPTY_PATH);
 }
 
 /* Where in the file: all of it in turn, as offsets are not in the model. */
@@ -118,34 +115,34 @@ static long file_offset(gnc_worker *w, size_t bytes) {
     w->file_at = at + 2 * bytes > gnc_the_model.file_bytes ? 0 : at + (uint32_t)bytes;
     return at;
 }
-CALL(do_pread, syscall(SYS_pread64, fd, at, bytes, file_offset(w, bytes)))
-CALL(do_pwrite, syscall(SYS_pwrite64, fd, at, bytes, file_offset(w, bytes)))
+CALL(do_pread, GNC_SYSTEM(SYS_pread64, fd, at, bytes, file_offset(w, bytes)))
+CALL(do_pwrite, GNC_SYSTEM(SYS_pwrite64, fd, at, bytes, file_offset(w, bytes)))
 
 static long do_names(ARGUMENTS) {
     struct sockaddr_storage name;
     socklen_t room = sizeof name;
-    return syscall(s->call == GNC_GETSOCKNAME ? SYS_getsockname : SYS_getpeername, fd, &name, &room);
+    return GNC_SYSTEM(s->call == GNC_GETSOCKNAME ? SYS_getsockname : SYS_getpeername, fd, &name, &room);
 }
 
 static long do_epoll_ctl(ARGUMENTS) {
     struct epoll_event event = {.events = EPOLLIN | (gnc_the_model.edge_triggered ? EPOLLET : 0), .data.fd = fd};
-    return syscall(SYS_epoll_ctl, w->epoll, EPOLL_CTL_MOD, fd, &event);
+    return GNC_SYSTEM(SYS_epoll_ctl, w->epoll, EPOLL_CTL_MOD, fd, &event);
 }
 
 static long do_eventfd_write(ARGUMENTS) {
     uint64_t one = 1;
     w->next_worker = w->next_worker + 1 < gnc_worker_count ? w->next_worker + 1 : 0;
     fd = gnc_workers ? gnc_workers[w->next_worker]->fd[GNC_EVENT] : -1;
-    return syscall(SYS_write, fd, &one, sizeof one);
+    return GNC_SYSTEM(SYS_write, fd, &one, sizeof one);
 }
 
 /* GNC_WAIT and GNC_ACCEPT are made where their result is used; GNC_OTHER is not made. */
 static long (*const calls[])(ARGUMENTS) = {
     [GNC_WAIT] = do_nothing,           [GNC_ACCEPT] = do_nothing,
-    [GNC_READ] = do_read,              [GNC_RECVFROM] = do_recvfrom,
-    [GNC_RECVMSG] = do_recvmsg,        [GNC_WRITE] = do_write,
-    [GNC_WRITEV] = do_writev,          [GNC_SENDTO] = do_sendto,
-    [GNC_SENDMSG] = do_sendmsg,        [GNC_SENDFILE] = do_sendfile,
+    [GNC_READ] = do_read,              [GNC_RECVFROM] = do_receive,
+    [GNC_RECVMSG] = do_receive,        [GNC_WRITE] = do_write,
+    [GNC_WRITEV] = do_writev,          [GNC_SENDTO] = do_send,
+    [GNC_SENDMSG] = do_send,        [GNC_SENDFILE] = do_sendfile,
     [GNC_OPEN] = do_open,              [GNC_CLOSE] = do_close,
     [GNC_STAT] = do_stat,              [GNC_FSTAT] = do_fstat,
     [GNC_LSEEK] = do_lseek,            [GNC_PREAD] = do_pread,

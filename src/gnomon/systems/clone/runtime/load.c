@@ -75,6 +75,11 @@ int main(int count, char **arguments) {
     setrlimit(RLIMIT_NOFILE, &limit);
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_TIMERSLACK, 1UL);
+    for (uint32_t i = 0; i < gnc_the_traffic.phases; i++)
+        if (load_options.rate <= 0 && gnc_the_traffic.phase[i].rate != gnc_the_traffic.phase[0].rate) {
+            fprintf(stderr, "load: a closed loop does not follow the rates of phases: give --rate\n");
+            break;
+        }
     load_prepare(load_options.host, load_options.path);
     load_connect();
     if (strcmp(load_options.fill, "no") && !load_fill_in())

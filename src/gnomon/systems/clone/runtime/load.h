@@ -21,7 +21,7 @@ typedef struct load_request {
 typedef struct load_requests {
     uint32_t count;
     load_request *one;
-    double *until; /* cumulated weights; the last is 1 */
+    double **until; /* cumulated weights, of each phase; the last is 1 */
 } load_requests;
 extern load_requests load_traffic, load_fill;
 void load_prepare(const char *host, const char *path);
@@ -60,11 +60,17 @@ void load_connect(void);
 int load_fill_in(void);
 int load_run(void);
 
+/* Which phase a time of `load_now_ns` falls into, and when it ends. Without phases: 0, and never. */
+uint32_t load_phase_at(uint64_t ns, uint64_t *end_ns);
+
 /* load_report.c: what was seen. */
 extern struct load_seen {
     uint64_t sent, answers, errors, bytes_sent, bytes_received;
     uint64_t late_count, latency_max_ns;
     double late_sum_ns, latency_sum_ns; /* late: the generator itself, while a connection was idle */
+    struct load_seen_phase {
+        uint64_t answers, ns;
+    } *phase;
 } load_seen;
 void load_count_latency(uint64_t ns);
 void load_report(double seconds);

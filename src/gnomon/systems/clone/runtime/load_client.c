@@ -42,7 +42,7 @@ static uint64_t random_state, deadline_ns;
 static uint32_t failures;                 /* since the last answer */
 static char *read_buffer;
 
-/* One phase: filling one kind of data in, or the load itself. */
+/* One run: filling one kind of data in, or the load itself. */
 static load_request *filling;             /* NULL: the load */
 static uint64_t total, sent, finished, fill_failures, next_due_ns;
 static uint32_t at_once;
@@ -61,6 +61,37 @@ static uint64_t draw(void) {
     return x ^ x >> 31;
 }
 
+uint32_t load_phase_at(uint64_t ns, uint64_t *end_ns) {
+    static uint64_t cycle_ns, begin_ns; /* of a cycle, by the clock that `ns` is read from */
+    const gnc_traffic *traffic = &gnc_the_traffic;
+    *end_ns = UINT64_MAX;
+    if (!traffic->phases) return 0;
+    if (!cycle_ns) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        for (uint32_t i = 0; i < traffic->phases; i++) cycle_ns += traffic->phase[i].ns;
+        uint64_t at = ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec) % cycle_ns;
+        begin_ns = load_now_ns() % cycle_ns + cycle_ns - at;
+    }
+    uint64_t at = (ns + cycle_ns - begin_ns % cycle_ns) % cycle_ns;
+    uint32_t i = 0;
+    for (; at >= traffic->phase[i].ns; i++) at -= traffic->phase[i].ns;
+    *end_ns = ns + traffic->phase[i].ns - at;
+    return i;
+}
+
+/* When the next is due: `gap_ns` later at the usual rate. */
+static uint64_t later(uint64_t ns, double gap_ns) {
+    for (;;) {
+        uint64_t end_ns;
+        uint32_t phase = load_phase_at(ns, &end_ns);
+        double rate = gnc_the_traffic.phases ? gnc_the_traffic.phase[phase].rate : 1;
+        if (gap_ns <= rate * (double)(end_ns - ns)) return ns + (uint64_t)(gap_ns / rate);
+        gap_ns -= rate * (double)(end_ns - ns);
+        ns = end_ns;
+    }
+}
+
 static double draw_share(void) { return (double)(draw() >> 11) * 0x1p-53; }
 
 static double draw_gap(void) {
@@ -70,12 +101,13 @@ static double draw_gap(void) {
 
 /* Classes by their weights, dealt out like cards: each comes as often as it should in every DECK requests, so that
  * short runs can be compared. */
-static uint32_t draw_class(void) {
-    static uint32_t deck[DECK], left;
-    if (!left) {
-        double first = draw_share();
+static uint32_t draw_class(uint32_t phase) {
+    static uint32_t deck[DECK], left, phase_of_deck;
+    if (!left || phase != phase_of_deck) {
+        double first = draw_share(), *until = load_traffic.until[phase_of_deck = phase];
+        left = 0;
         for (uint32_t class = 0; left < DECK; left++) {
-            while (class + 1 < load_traffic.count && (first + left) / DECK >= load_traffic.until[class]) class++;
+            while (class + 1 < load_traffic.count && (first + left) / DECK >= until[class]) class++;
             deck[left] = class;
         }
         for (uint32_t i = DECK - 1; i; i--) {
@@ -87,14 +119,15 @@ static uint32_t draw_class(void) {
     return deck[--left];
 }
 
-/* The next request of the phase, with its key. */
-static load_request *next_request(void) {
+/* The next request, due at a time, with its key. */
+static load_request *next_request(uint64_t due_ns) {
     load_request *r = filling;
+    uint64_t end_ns;
     if (r) {
         if (r->digits) load_set_key(r, r->first_key + sent);
         return r;
     }
-    r = &load_traffic.one[draw_class()];
+    r = &load_traffic.one[draw_class(load_phase_at(due_ns, &end_ns))];
     if (r->digits && r->keys) load_set_key(r, r->first_key + draw() % r->keys);
     return r;
 }
@@ -263,7 +296,7 @@ static void send_requests(connection *c, uint64_t due_ns) {
     c->owed = (uint32_t)count;
     load_begin_answer(&c->answer);
     for (uint32_t i = 0; i < count; i++, sent++) {
-        load_request *r = next_request();
+        load_request *r = next_request(due_ns);
         c->asked[i] = r;
         if (count > 1) {
             keep(c, r->text, r->bytes);
@@ -291,7 +324,9 @@ static void answered(connection *c) {
     }
     load_seen.answers++;
     if (c->answer.is_error) load_seen.errors++;
-    load_count_latency(load_now_ns() - c->due_ns);
+    uint64_t now = load_now_ns(), end_ns;
+    load_count_latency(now - c->due_ns);
+    if (load_seen.phase) load_seen.phase[load_phase_at(now, &end_ns)].answers++;
 }
 
 /* Returns whether the connection can be used on. */
@@ -357,7 +392,7 @@ static int send_due(int is_waiting) {
             is_waiting = 0;
         }
         send_requests(c, next_due_ns);
-        next_due_ns += (uint64_t)(gap_ns * draw_gap());
+        next_due_ns = later(next_due_ns, gap_ns * draw_gap());
     }
     return 0;
 }
@@ -368,14 +403,14 @@ static void set_timer(uint64_t at_ns) {
 }
 
 /* Returns whether all was answered, or lost, in time. */
-static int run_phase(load_request *fill, uint64_t count) {
+static int run(load_request *fill, uint64_t count) {
     struct epoll_event events[EVENTS];
     int is_waiting = 0;
     filling = fill;
     total = count;
     sent = finished = 0;
     gap_ns = fill || load_options.rate <= 0 ? 0 : 1e9 * at_once / load_options.rate;
-    next_due_ns = load_now_ns() + (uint64_t)(gap_ns * draw_gap());
+    next_due_ns = later(load_now_ns(), gap_ns * draw_gap());
     while (finished < total) {
         uint64_t now = load_now_ns();
         if (now >= deadline_ns) return 0;
@@ -401,7 +436,7 @@ int load_fill_in(void) {
     for (uint32_t i = 0; i < load_fill.count; i++) {
         load_request *r = &load_fill.one[i];
         at_once = FILL_BYTES / r->bytes < FILL_AT_ONCE ? FILL_BYTES / r->bytes + 1 : FILL_AT_ONCE;
-        if (!run_phase(r, r->digits ? r->keys : 1)) return 0;
+        if (!run(r, r->digits ? r->keys : 1)) return 0;
     }
     if (fill_failures)
         fprintf(stderr, "load: the server refused %llu of the values that will be read\n",
@@ -412,7 +447,14 @@ int load_fill_in(void) {
 int load_run(void) {
     at_once = gnc_the_traffic.pipeline ? gnc_the_traffic.pipeline : 1;
     load_seen.bytes_sent = load_seen.bytes_received = 0;
-    int is_done = run_phase(NULL, load_options.requests);
+    uint32_t phases = gnc_the_traffic.phases;
+    uint64_t ns = load_now_ns();
+    if (phases) load_seen.phase = load_allocate(phases * sizeof *load_seen.phase);
+    int is_done = run(NULL, load_options.requests);
+    for (uint64_t end_ns, now = load_now_ns(); phases && ns < now; ns = end_ns) {
+        uint32_t phase = load_phase_at(ns, &end_ns);
+        load_seen.phase[phase].ns += (end_ns < now ? end_ns : now) - ns;
+    }
     load_seen.sent = sent;
     if (!is_done) load_seen.errors += sent - finished;
     return is_done;

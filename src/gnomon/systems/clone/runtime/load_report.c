@@ -45,8 +45,12 @@ static void print_json(double seconds) {
     printf("\"late_ms\": %.6f, \"request_bytes\": %.3f, \"reply_bytes\": %.3f, ",
            mean(s->late_sum_ns, s->late_count) / 1e6, mean((double)s->bytes_sent, s->sent),
            mean((double)s->bytes_received, s->answers));
-    printf("\"open_loop\": %s, \"connections\": %u}\n", load_options.rate > 0 ? "true" : "false",
+    printf("\"open_loop\": %s, \"connections\": %u, \"phases\": [", load_options.rate > 0 ? "true" : "false",
            load_options.connections);
+    for (uint32_t i = 0; s->phase && i < gnc_the_traffic.phases; i++)
+        printf("%s{\"seconds\": %.6f, \"requests\": %llu}", i ? ", " : "", (double)s->phase[i].ns / 1e9,
+               (unsigned long long)s->phase[i].answers);
+    printf("]}\n");
 }
 
 static void print_lines(double seconds) {
@@ -61,6 +65,9 @@ static void print_lines(double seconds) {
         printf("sent late by  %.3f ms on average: part of the latency\n", mean(s->late_sum_ns, s->late_count) / 1e6);
     printf("bytes         %.1f a request, %.1f an answer\n", mean((double)s->bytes_sent, s->sent),
            mean((double)s->bytes_received, s->answers));
+    for (uint32_t i = 0; s->phase && i < gnc_the_traffic.phases; i++)
+        printf("phase %-7u %llu requests in %.3f s, %.0f per second\n", i + 1, (unsigned long long)s->phase[i].answers,
+               (double)s->phase[i].ns / 1e9, mean(1e9 * (double)s->phase[i].answers, s->phase[i].ns));
 }
 
 void load_report(double seconds) {

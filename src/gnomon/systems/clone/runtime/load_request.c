@@ -376,11 +376,22 @@ void load_set_key(load_request *r, uint64_t number) {
         *--at = (char)('0' + number % 10);
 }
 
+static void cumulate_weights(void) {
+    const gnc_traffic *traffic = &gnc_the_traffic;
+    uint32_t phases = traffic->phases ? traffic->phases : 1;
+    load_traffic.until = load_allocate(phases * sizeof *load_traffic.until);
+    for (uint32_t p = 0; p < phases; p++) {
+        double sum = 0, *until = load_traffic.until[p] = load_allocate(traffic->classes * sizeof *until);
+        for (uint32_t i = 0; i < traffic->classes; i++)
+            until[i] = sum += traffic->phases ? traffic->phase[p].weight[i] : traffic->requests[i].weight;
+        for (uint32_t i = 0; i < traffic->classes; i++) until[i] /= sum;
+    }
+}
+
 void load_prepare(const char *host, const char *path) {
     const gnc_traffic *traffic = &gnc_the_traffic;
     uint32_t count = traffic->classes;
     int has_keys = traffic->protocol == GNC_TRAFFIC_RESP || traffic->protocol == GNC_TRAFFIC_MEMCACHED;
-    double total = 0, sum = 0;
     write_function write = write_raw;
     if (!count) load_fail("there are no requests in traffic.c", NULL);
     spaces = load_allocate(count * sizeof *spaces);
@@ -388,9 +399,8 @@ void load_prepare(const char *host, const char *path) {
     uint32_t *space_of = load_allocate(count * sizeof *space_of);
     load_traffic.count = count;
     load_traffic.one = load_allocate(count * sizeof(load_request));
-    load_traffic.until = load_allocate(count * sizeof(double));
+    cumulate_weights();
     load_fill.one = load_allocate(2 * count * sizeof(load_request));
-    for (uint32_t i = 0; i < count; i++) total += traffic->requests[i].weight;
     for (uint32_t i = 0; i < count; i++) {
         const gnc_request_class *class = &traffic->requests[i];
         shape s = {.host = host, .path = path};
@@ -406,7 +416,6 @@ void load_prepare(const char *host, const char *path) {
         }
         load_traffic.one[i].reply_bytes = class->reply_bytes;
         load_traffic.one[i].is_head = traffic->protocol == GNC_TRAFFIC_HTTP && !strcmp(class->verb, "HEAD");
-        load_traffic.until[i] = (sum += class->weight) / total;
         if (!has_keys || !s.command->kind) continue;
         uint32_t data = data_of(&s, class->reply_bytes);
         space *mine = space_for(s.command->kind, data, s.key_bytes);
@@ -414,7 +423,6 @@ void load_prepare(const char *host, const char *path) {
         space_of[i] = (uint32_t)(mine - spaces) + 1;
         if (s.command->around && data) is_read[mine - spaces] = 1;
     }
-    load_traffic.until[count - 1] = 1;
     share_keys();
     for (uint32_t i = 0; i < count; i++)
         if (space_of[i]) give_keys(&load_traffic.one[i], &spaces[space_of[i] - 1]);

@@ -139,6 +139,7 @@ static int run_processes(void) {
         if (child) continue;
         prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (getppid() != parent) _exit(1);
+        if (i == 0) gnc_begin_background();
         if (gnc_the_model.wait == GNC_BLOCKING) run_blocking();
         else work(gnc_workers[i], i == 0);
         _exit(0);
@@ -154,6 +155,7 @@ static int run_processes(void) {
 
 static int run(int kind) {
     gnc_hands_over = kind == GNC_THREADS && gnc_the_model.accepts == GNC_ACCEPT_MAIN;
+    if (kind != GNC_PROCESSES) gnc_begin_background();
     if (gnc_the_model.wait == GNC_BLOCKING && kind != GNC_PROCESSES) return run_blocking(), 0;
     gnc_workers = gnc_allocate(gnc_worker_count * sizeof *gnc_workers);
     for (uint32_t i = 0; i < gnc_worker_count; i++) gnc_workers[i] = gnc_worker_new(i, gnc_the_model.wait);

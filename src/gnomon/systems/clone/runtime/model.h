@@ -86,7 +86,28 @@ typedef struct gnc_kind_of_request {
     const uint32_t *weight; /* and how often each was seen */
 } gnc_kind_of_request;
 
+enum { GNC_WAKEUPS = 18 }; /* kinds of wake-ups */
+
+/* After a wait, `kind` is that of the wake-up. */
 typedef void (*gnc_edge)(uint32_t kind, uint32_t connection, uint32_t next);
+
+/* A thread that sleeps and works in turns: for how long it sleeps while requests come, and while none do. */
+typedef struct gnc_background {
+    gnc_edge edge;
+    uint32_t busy_us, idle_us;
+} gnc_background;
+/* What requests take turns with, in a clone with other data or code than its original's. */
+typedef struct gnc_phase {
+    uint64_t ns;
+    uint32_t memories;
+} gnc_phase;
+
+typedef struct gnc_turns {
+    uint32_t memories;       /* of `data_bytes` each, a worker: as many as the phase with most of them uses */
+    uint32_t copies;         /* of the code: edges know kind k of copy c as c * K + k, K being `kinds` or GNC_WAKEUPS */
+    uint32_t phases;         /* 1 or more; a cycle that began when 1970 did */
+    const gnc_phase *phase;
+} gnc_turns;
 
 typedef struct gnc_model {
     uint16_t keys;                 /* GNC_WAIT has key 0 */
@@ -102,15 +123,20 @@ typedef struct gnc_model {
     const gnc_script *requests;
     uint16_t timers;
     const gnc_timer *timer;
+    uint16_t backgrounds;
+    const gnc_background *background;
     uint16_t kinds;                /* of requests; 0: all are alike */
     const gnc_kind_of_request *kind;
     uint32_t file_bytes;           /* of the scratch file that requests open */
     uint32_t data_bytes;           /* that edges work on, a worker */
+    const gnc_turns *turns;        /* NULL: one memory, one copy */
 } gnc_model;
 
 extern const gnc_model gnc_the_model;
 
-/* The memory that edges work on, set up by the generated code for each worker before its first edge. */
+/* The memory that edges work on, set up by the generated code for each worker before its first edge. Begin makes it
+ * `gnc_memory`; another that was begun before may take its place between two edges. */
 extern void gnc_edges_begin(void *memory);
+extern _Thread_local unsigned char *gnc_memory;
 
 #endif

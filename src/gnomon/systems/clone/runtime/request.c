@@ -4,6 +4,24 @@
 
 #include "runtime.h"
 
+/* Parts of a request that the next one of its form may have otherwise. */
+enum { FREE_PARTS = 6, FORMS = 16, WORDS = 32 };
+static _Thread_local struct {
+    uint32_t count;
+    struct {
+        uint32_t at, bytes;
+        int is_token; /* without spaces and ends of lines */
+    } part[FREE_PARTS];
+} loose;
+
+static void leave_free(const char *start, const char *at, uint64_t bytes, int is_token) {
+    uint32_t i = loose.count++;
+    if (i >= FREE_PARTS) return;
+    loose.part[i].at = (uint32_t)(at - start);
+    loose.part[i].bytes = (uint32_t)bytes;
+    loose.part[i].is_token = is_token;
+}
+
 static void answer(gnc_request *r, const char *text) {
     r->text = text;
     r->text_bytes = (uint32_t)strlen(text);
@@ -76,7 +94,8 @@ static int resp(const char *start, uint32_t have, gnc_request *r) {
         if (*at != '\r' || bytes > GNC_REQUEST_LIMIT) return -1;
         at += 2;
         if ((uint64_t)(end - at) < bytes + 2) return 0;
-        if (!word) word = at, word_bytes = bytes;
+        if (word) leave_free(start, at, bytes, 0);
+        else word = at, word_bytes = bytes;
         at += bytes + 2;
     }
     r->bytes = (uint32_t)(at - start);
@@ -115,6 +134,7 @@ static int memcached(const char *start, uint32_t have, gnc_request *r) {
     const char *word = next_word(start, line_end, &bytes);
     r->word = letters(word, bytes);
     r->key = next_word(word + bytes, line_end, &r->key_bytes);
+    leave_free(start, r->key, r->key_bytes, 1);
     for (size_t i = 0; i < sizeof memcached_commands / sizeof *memcached_commands; i++) {
         if (*memcached_commands[i].word != *word || strlen(memcached_commands[i].word) != bytes) continue;
         if (memcmp(memcached_commands[i].word, word, bytes) != 0) continue;
@@ -131,6 +151,7 @@ static int memcached(const char *start, uint32_t have, gnc_request *r) {
         uint64_t data_bytes;
         digits(field, line_end, &data_bytes);
         if (data_bytes > GNC_REQUEST_LIMIT) return -1;
+        leave_free(start, start + r->bytes, data_bytes, 0);
         r->bytes += (uint32_t)data_bytes + 2;
         return have >= r->bytes;
     }
@@ -169,6 +190,7 @@ static int http(const char *start, uint32_t have, gnc_request *r) {
     }
     if (at == start) answer(r, ""); /* blank lines before a request are allowed */
     if (body > GNC_REQUEST_LIMIT) return -1;
+    leave_free(start, line_end + 1, body, 0);
     r->bytes = (uint32_t)(line_end + 1 - start) + (uint32_t)body;
     return have >= r->bytes;
 }
@@ -182,14 +204,120 @@ static int length_prefixed(const char *start, uint32_t have, gnc_request *r) {
     return have >= r->bytes;
 }
 
-int gnc_parse(const char *at, uint32_t have, gnc_request *r) {
-    if (!have) return 0;
+static int parse(const char *at, uint32_t have, gnc_request *r) {
     memset(r, 0, sizeof *r);
+    loose.count = 0;
     switch (gnc_the_model.protocol) {
         case GNC_RESP: return resp(at, have, r);
         case GNC_MEMCACHED: return memcached(at, have, r);
-        case GNC_HTTP: return http(at, have, r);
-        case GNC_RAW: r->bytes = have; return 1; /* what one read brings */
-        default: return length_prefixed(at, have, r);
+        default: return http(at, have, r);
     }
+}
+
+/* Most requests have the form of an earlier one: but for keys and data they are the same, byte by byte. That is seen
+ * with few instructions, and few branches that change. */
+typedef struct form {
+    uint32_t bytes;     /* of the whole request; 0: none yet */
+    uint32_t last_seen; /* bytes of the last request that was of no known form */
+    uint32_t key_at;
+    uint32_t words, token_words;
+    gnc_request request;
+    struct word {
+        uint64_t value, mask;
+        uint64_t at;
+    } word[WORDS]; /* first those that are compared, then those of tokens; of both a multiple of four */
+} form;
+static _Thread_local form forms[FORMS];
+
+static uint64_t load(const char *at) {
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+/* Words that cover a part; none reaches beyond the request. */
+static int cover(form *f, const char *start, uint32_t at, uint32_t end, int is_token) {
+    for (; at < end; at += 8) {
+        uint32_t i = f->words + f->token_words, from = at < f->bytes - 8 ? at : f->bytes - 8;
+        if (i == WORDS) return 0;
+        uint64_t mask = 0;
+        unsigned char *bytes = (unsigned char *)&mask;
+        for (uint32_t k = at; k < at + 8 && k < end; k++) bytes[k - from] = 0xff;
+        f->word[i] = (struct word){load(start + from), mask, from};
+        if (is_token) f->token_words++;
+        else f->words++;
+    }
+    return 1;
+}
+
+/* Words without meaning: four are looked at together. */
+static int fill_up(form *f, uint32_t *count) {
+    for (; *count % 4; ++*count) {
+        uint32_t i = f->words + f->token_words;
+        if (i == WORDS) return 0;
+        f->word[i] = (struct word){0, 0, 0};
+    }
+    return 1;
+}
+
+static void learn(form *f, const char *start, const gnc_request *r) {
+    uint32_t at = 0, is_full = loose.count > FREE_PARTS || r->bytes < 8;
+    f->bytes = f->words = f->token_words = 0;
+    if (is_full) return;
+    f->bytes = r->bytes;
+    for (uint32_t i = 0; i < loose.count && !is_full; i++) {
+        is_full = !cover(f, start, at, loose.part[i].at, 0);
+        at = loose.part[i].at + loose.part[i].bytes;
+    }
+    is_full = is_full || !cover(f, start, at, r->bytes, 0) || !fill_up(f, &f->words);
+    for (uint32_t i = 0; i < loose.count && !is_full; i++)
+        if (loose.part[i].is_token)
+            is_full = !cover(f, start, loose.part[i].at, loose.part[i].at + loose.part[i].bytes, 1);
+    is_full = is_full || !fill_up(f, &f->token_words);
+    f->request = *r;
+    f->key_at = r->key ? (uint32_t)(r->key - start) : 0;
+    if (is_full) f->bytes = 0;
+}
+
+static uint64_t differs(const struct word *word, const char *start) {
+    return (load(start + word->at) ^ word->value) & word->mask;
+}
+
+/* One is below '!'. */
+static uint64_t is_broken(const struct word *word, const char *start) {
+    uint64_t letters = load(start + word->at) | ~word->mask;
+    return (letters - 0x2121212121212121u) & ~letters & 0x8080808080808080u;
+}
+
+static int is_of(const form *f, const char *start) {
+    const struct word *word = f->word, *last = word + f->words;
+    uint64_t off = 0;
+    for (; word < last; word += 4)
+        off |= differs(word, start) | differs(word + 1, start) | differs(word + 2, start) | differs(word + 3, start);
+    for (last += f->token_words; word < last; word += 4)
+        off |= is_broken(word, start) | is_broken(word + 1, start) | is_broken(word + 2, start) |
+               is_broken(word + 3, start);
+    return !off;
+}
+
+int gnc_parse(const char *at, uint32_t have, gnc_request *r) {
+    if (!have) return 0;
+    if (gnc_the_model.protocol >= GNC_LENGTH) {
+        memset(r, 0, sizeof *r);
+        if (gnc_the_model.protocol == GNC_LENGTH) return length_prefixed(at, have, r);
+        r->bytes = have; /* what one read brings */
+        return 1;
+    }
+    form *f = &forms[have * 0x9e3779b9u >> 28];
+    if (f->bytes == have && is_of(f, at)) {
+        *r = f->request;
+        if (f->key_at) r->key = at + f->key_at;
+        return 1;
+    }
+    int found = parse(at, have, r);
+    if (found == 1 && r->bytes == have) {
+        if (f->last_seen == have) learn(f, at, r);
+        f->last_seen = have;
+    }
+    return found;
 }

@@ -68,6 +68,7 @@ typedef struct gnc_connection {
 struct gnc_worker {
     uint32_t previous;           /* key of the last call */
     uint32_t connection;         /* descriptor of the last call on one */
+    uint32_t wakeup;             /* kind of the last wake-up, by how many events it had */
     uint32_t kind;               /* of the last request, */
     uint32_t kind_word, kind_bytes; /* and what it was told by */
     int fd[GNC_EVENT + 1];       /* by gnc_target, of what is being handled */
@@ -96,6 +97,8 @@ struct gnc_worker {
     int *ring;                   /* descriptors that the main thread hands over */
     _Atomic uint32_t ring_put, ring_got;
     void *memory;                /* of the edges */
+    unsigned char **memories;    /* in it, that requests take turns with, */
+    uint32_t turn, copy;         /* whose turn it is, and the first kind of the copy whose turn it is */
     gnc_connection *only;        /* where each connection has its thread, */
     gnc_worker *idle;            /* and the next in the list of those without one */
 };
@@ -113,8 +116,9 @@ void gnc_clocks(gnc_worker *w, uint32_t count);
 static inline void gnc_enter(gnc_worker *w, uint32_t key, uint32_t clocks) {
     if (clocks) gnc_clocks(w, clocks);
     gnc_edge edge = gnc_the_model.edges[w->previous * gnc_the_model.keys + key];
+    uint32_t kind = w->previous ? w->kind : w->wakeup; /* key 0 is the wait */
     w->previous = key;
-    if (edge) edge(w->kind, w->connection, (uint32_t)w->fd[GNC_CONNECTION]);
+    if (edge) edge(kind + w->copy, w->connection, (uint32_t)w->fd[GNC_CONNECTION]);
 }
 long gnc_do(gnc_worker *w, const gnc_step *s, void *at, size_t bytes);
 uint32_t gnc_steps(const gnc_script *script);
@@ -130,6 +134,11 @@ const gnc_variant *gnc_draw_variant(gnc_worker *w);
 uint32_t gnc_draw_size(gnc_worker *w, const gnc_variant *v);
 void gnc_tell_kind(gnc_worker *w, const gnc_request *r);
 
+/* turns.c: the memory of edges. */
+size_t gnc_data_bytes(void);
+void gnc_memory_begin(gnc_worker *w);
+void gnc_turn(gnc_worker *w);
+
 /* script.c: requests. */
 void gnc_ready(gnc_worker *w, gnc_connection *c);
 void gnc_phases(gnc_worker *w);
@@ -139,6 +148,10 @@ void gnc_hang_up(gnc_worker *w, gnc_connection *c);
 void gnc_watch(gnc_worker *w, int op, int fd, uint32_t events);
 void gnc_watch_connection(gnc_worker *w, gnc_connection *c, int op, uint32_t events);
 void gnc_loop(gnc_worker *w);
+
+/* background.c: threads that work by the clock, and not for requests. */
+void gnc_begin_background(void);
+extern _Atomic uint32_t gnc_served; /* counts requests, for them */
 
 /* accept.c: new connections. */
 void gnc_listen(gnc_worker *w);

@@ -1,11 +1,10 @@
 /* Request scripts: read, find the requests, carry out the steps, send the replies. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime.h"
+#include "system.h"
 
 static void make_room(char **buffer, uint32_t *room, size_t wanted) {
     if (wanted <= *room) return;
@@ -53,11 +52,13 @@ static long receive(gnc_worker *w, gnc_connection *c, const gnc_step *s) {
     }
     if (c->in_have > GNC_REQUEST_LIMIT) return drop(w, c), 0;
     make_room(&c->in, &c->in_room, (size_t)c->in_have + s->bytes);
-    long got = gnc_do(w, s, c->in + c->in_have, s->bytes);
+    gnc_enter(w, s->key, s->clocks);
+    w->connection = (uint32_t)c->fd;
+    long got = gnc_receive(s, c->fd, c->in + c->in_have, s->bytes);
     if (got > 0) c->in_have += (uint32_t)got;
     else if (got == 0 && s->bytes) c->ends = 1;
-    else if (errno == EAGAIN) c->drained = 1;
-    else if (errno != EINTR) drop(w, c);
+    else if (got == -EAGAIN) c->drained = 1;
+    else if (got != -EINTR) drop(w, c);
     return got;
 }
 
@@ -66,42 +67,58 @@ static void wait_for_room(gnc_worker *w, gnc_connection *c) {
     gnc_watch_connection(w, c, EPOLL_CTL_MOD, EPOLLOUT);
 }
 
-static void send_step(gnc_worker *w, gnc_connection *c, const gnc_step *s, int is_last) {
-    compose(w, c);
-    if (c->blocked || !c->open) return;
-    int was_kept = c->out_have > c->out_done;
-    gnc_step plain;
-    if (was_kept) {
-        w->from = c->out + c->out_done;
-        w->left = c->out_have - c->out_done;
-    }
-    if (!w->left) return;
-    if (s->call == GNC_SENDFILE && (was_kept || w->head || gnc_the_model.protocol != GNC_HTTP)) {
-        plain = *s; /* there is more to send than data */
-        plain.call = GNC_WRITE;
-        s = &plain;
-    }
-    uint32_t bytes = w->head ? w->head : s->bytes;
-    if (is_last || bytes > w->left) bytes = w->left;
-    w->head = 0; /* what follows it is the body */
-    long sent = gnc_do(w, s, (char *)w->from, bytes);
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) return drop(w, c);
+/* What was composed, and is not sent: behind what waits. */
+static void left_over(gnc_worker *w, gnc_connection *c, long sent, uint32_t bytes) {
+    if (sent < 0 && sent != -EAGAIN && sent != -EINTR) return drop(w, c);
     if (sent < 0) sent = 0;
     w->from += sent;
     w->left -= (uint32_t)sent;
-    if (was_kept) {
-        c->out_done = c->out_have - w->left;
-        w->left = 0;
-    }
     if ((uint32_t)sent == bytes) return;
-    if (!was_kept) keep(w, c);
+    keep(w, c);
     wait_for_room(w, c);
+}
+
+/* A file is sent as it was, unless more than data is to be sent. */
+static long send_file_or_data(gnc_worker *w, const gnc_step *s, int fd, const char *from, uint32_t bytes, int is_data) {
+    gnc_step plain = {.call = GNC_WRITE};
+    if (s->call != GNC_SENDFILE) return gnc_send(s, fd, (char *)from, bytes);
+    if (!is_data || gnc_the_model.protocol != GNC_HTTP) return gnc_send(&plain, fd, (char *)from, bytes);
+    off_t begin = 0;
+    return GNC_SYSTEM(SYS_sendfile, fd, w->fd[GNC_FILE], &begin, (size_t)bytes);
+}
+
+/* Behind a reply that was kept. */
+static void send_kept(gnc_worker *w, gnc_connection *c, const gnc_step *s, int is_last) {
+    uint32_t bytes = c->out_have - c->out_done;
+    if (!is_last && s->bytes < bytes) bytes = s->bytes;
+    gnc_enter(w, s->key, s->clocks);
+    w->connection = (uint32_t)c->fd;
+    long sent = send_file_or_data(w, s, c->fd, c->out + c->out_done, bytes, 0);
+    if (sent < 0 && sent != -EAGAIN && sent != -EINTR) return drop(w, c);
+    if (sent > 0) c->out_done += (uint32_t)sent;
+    if (sent != (long)bytes) wait_for_room(w, c);
+}
+
+static void send_step(gnc_worker *w, gnc_connection *c, const gnc_step *s, int is_last) {
+    compose(w, c);
+    if (c->blocked || !c->open) return;
+    if (c->out_have > c->out_done) return send_kept(w, c, s, is_last);
+    if (!w->left) return;
+    uint32_t bytes = w->head ? w->head : s->bytes;
+    int is_data = !w->head;
+    if (is_last || bytes > w->left) bytes = w->left;
+    w->head = 0; /* what follows it is the body */
+    gnc_enter(w, s->key, s->clocks);
+    w->connection = (uint32_t)c->fd;
+    long sent = send_file_or_data(w, s, c->fd, w->from, bytes, is_data);
+    if (__builtin_expect(sent == (long)w->left, 1)) w->left = 0;
+    else left_over(w, c, sent, bytes);
 }
 
 /* Sends what waits, outside any script: the original would have done so too, had its peer been as slow. */
 static void flush(gnc_worker *w, gnc_connection *c) {
-    long sent = syscall(SYS_write, c->fd, c->out + c->out_done, (size_t)(c->out_have - c->out_done));
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) return drop(w, c);
+    long sent = GNC_SYSTEM(SYS_write, c->fd, c->out + c->out_done, (size_t)(c->out_have - c->out_done));
+    if (sent < 0 && sent != -EAGAIN && sent != -EINTR) return drop(w, c);
     if (sent > 0) c->out_done += (uint32_t)sent;
     if (c->out_done < c->out_have) {
         if (!c->blocked) wait_for_room(w, c);
@@ -116,7 +133,7 @@ static void end_connection(gnc_worker *w, gnc_connection *c, const gnc_step *s) 
     w->freed = 1;
     gnc_watch(w, 0, c->fd, 0);
     if (s) gnc_do(w, s, NULL, 0);
-    else syscall(SYS_close, c->fd);
+    else GNC_SYSTEM(SYS_close, c->fd);
     w->fd[GNC_CONNECTION] = -1;
 }
 
@@ -151,7 +168,7 @@ static void work_again(gnc_worker *w, const gnc_script *script) {
     uint32_t key = script->steps[0].key;
     gnc_edge edge = gnc_the_model.edges[key * gnc_the_model.keys + key];
     if (!edge && gnc_steps(script) > 1) edge = gnc_the_model.edges[key * gnc_the_model.keys + script->steps[1].key];
-    if (edge) edge(w->kind, w->connection, w->connection);
+    if (edge) edge(w->kind + w->copy, w->connection, w->connection);
 }
 
 /* All complete requests in the buffer, without the step that read them. Replies of later phases gather. */
@@ -171,6 +188,10 @@ static void serve(gnc_worker *w, gnc_connection *c) {
             script = c->variant->script;
         }
         gnc_tell_kind(w, &c->request);
+        if (gnc_the_model.backgrounds) /* lost counts do not matter: it is seen that there are some */
+            atomic_store_explicit(&gnc_served, atomic_load_explicit(&gnc_served, memory_order_relaxed) + 1,
+                                  memory_order_relaxed);
+        if (gnc_the_model.turns) gnc_turn(w);
         c->request.ends |= c->variant->closes;
         is_last = c->request.ends;
         c->in_done += c->request.bytes;
@@ -216,7 +237,10 @@ void gnc_phases(gnc_worker *w) {
             if (!c->later || c->owner != w) continue; /* closed, and opened again, by this worker or another */
             const gnc_script *script = c->variant->script;
             w->fd[GNC_CONNECTION] = c->open ? c->fd : -1;
-            run(w, c, c->next, c->next + (uint32_t)script->counts[phase]);
+            if (script->counts[phase] == 1 && c->variant->kinds[c->next] == GNC_STEP_SEND_LAST)
+                send_step(w, c, script->steps + c->next, 1);
+            else
+                run(w, c, c->next, c->next + (uint32_t)script->counts[phase]);
             c->next = (uint16_t)(c->next + script->counts[phase]);
             if (phase + 1u < script->phases) {
                 left++;

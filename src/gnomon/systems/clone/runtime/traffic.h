@@ -22,9 +22,9 @@ typedef struct gnc_request_class {
     uint32_t reply_bytes;   /* likewise; what is read is filled in beforehand so that the original answers so */
 } gnc_request_class;
 
-/* A part of a cycle: the load generator goes through all of them, and begins anew. */
+/* A part of a cycle that began when 1970 did: by the clock, so that the clone has the same. */
 typedef struct gnc_load_phase {
-    double seconds;
+    uint64_t ns;
     double rate;          /* a factor of --rate */
     const double *weight; /* of the classes */
 } gnc_load_phase;

@@ -52,7 +52,7 @@ static char *printable(size_t bytes, uint64_t seed) {
 
 gnc_worker *gnc_worker_new(uint32_t index, enum gnc_wait wait) {
     gnc_worker *w = gnc_allocate(sizeof *w);
-    size_t step = 4096, reply = 4096, data = gnc_the_model.data_bytes ? gnc_the_model.data_bytes : 1;
+    size_t step = 4096, reply = 4096, data = gnc_data_bytes();
     find_sizes(&step, &reply);
     w->wait = (uint8_t)wait;
     w->random = 0x9e3779b97f4a7c15u * (index + 1);
@@ -94,5 +94,5 @@ void gnc_worker_begin(gnc_worker *w, int listener, int runs_timers) {
         for (uint32_t i = 0; i < model->timers; i++)
             w->due_ns[i] = w->now_ns + (uint64_t)(model->timer[i].period_s * 1e9);
     }
-    gnc_edges_begin(w->memory);
+    gnc_memory_begin(w);
 }
