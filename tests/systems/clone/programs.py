@@ -32,7 +32,7 @@ from gnomon.systems.clone.skeleton import (
     Path as Walk,
 )
 
-HARNESS = Path(__file__).parent / "models" / "paths.c"
+HARNESS, VISITS = (Path(__file__).parent / "models" / one for one in ("paths.c", "visits.c"))
 _LONG = 150  # blocks: a path that has more goes straight to its end
 
 
@@ -192,32 +192,82 @@ def check_returns(skeleton):
                 assert after in (block.target, block.next)
 
 
+class Machine:
+    """That code is built for and run on: what compiles it, what emulates it, its system calls."""
+
+    def __init__(self, compiler, emulator, before, after):
+        self.compiler, self.emulator, self.before, self.after = compiler, emulator, before, after
+
+    @property
+    def parts(self):
+        """Programs that tests of it need."""
+        return self.compiler, "nm", self.emulator
+
+
+MACHINES = {
+    "x86_64": Machine("cc", "qemu-x86_64", {110: 0, 121: 1}, {102: 0, 104: 1, 107: 2}),
+    "aarch64": Machine(
+        "aarch64-linux-gnu-gcc", "qemu-aarch64", {173: 0, 155: 1}, {174: 0, 176: 1, 175: 2}
+    ),
+}
+
+
 @cache
-def _harness(folder):
+def _harness(folder, compiler):
     made = folder / "harness.o"
-    subprocess.run(["cc", "-O1", "-fno-pie", "-c", HARNESS, "-o", made], check=True)
+    subprocess.run([compiler, "-O1", "-fno-pie", "-c", HARNESS, "-o", made], check=True)
     return made
 
 
-def build(code, folder):
+def build(code, folder, machine="x86_64"):
     """The program; block labels become symbols, so that they can be found."""
-    (folder / "edges.S").write_text(code.assembly.replace(".Lb", "Lb"))
+    text = code.assembly if machine == "x86_64" else code.aarch64
+    (folder / "edges.S").write_text(text.replace(".Lb", "Lb"))
+    compiler = MACHINES[machine].compiler
+    return _link(code, folder, compiler, [_harness(folder, compiler), "edges.S"])
+
+
+def build_portable(code, folder):
+    """In C, for this machine; blocks are counted when GNC_VISITS names a file."""
+    text = re.sub(r"^B(\d+):$", r"B\1: gnc_visit(\1);", code.portable, flags=re.M)
+    begin = r"\g<0> gnc_visit(-1); gnc_visit(\1); gnc_visit(kind);"
+    text = re.sub(r"^void gnc_edge_(\d+)\(.*\{$", begin, text, flags=re.M)
+    (folder / "edges.c").write_text(f"void gnc_visit(long);\n{text}")
+    return _link(code, folder, "cc", [_harness(folder, "cc"), "edges.c", VISITS])
+
+
+def _link(code, folder, compiler, sources):
     (folder / "memory.c").write_text(code.memory)
     program = folder / "paths"
-    done = subprocess.run(
-        ["cc", "-no-pie", "-fno-pie", "-O1", _harness(folder), "memory.c", "edges.S", "-o", program.name],
-        cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    options = ["-static", "-no-pie", "-fno-pie", "-O1"]
+    words = [compiler, *options, "memory.c", *sources, "-o", program.name]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return program
 
 
-def run(program, code, times, edges=2, kinds=2):
+def run(program, code, times, edges=2, kinds=2, machine=None):
+    """The exit code; `machine` is emulated, if there is one."""
     words = [program, code.data_bytes, edges, kinds, times]
+    words = [MACHINES[machine].emulator, *words] if machine else words
     return subprocess.run(list(map(str, words)), check=False, timeout=60).returncode
 
 
-def trace(program, code, times, edges=2, kinds=2):
+def visits(program, code, times, edges=2, kinds=2):
+    """By edge and kind: numbers of blocks that executions in C went through, in their order."""
+    words = [program, code.data_bytes, edges, kinds, times]
+    file = program.parent / "visits"
+    where = {"GNC_VISITS": str(file)}
+    done = subprocess.run(list(map(str, words)), check=False, timeout=60, env=where)
+    assert done.returncode == 7
+    seen, found = np.fromfile(file, np.int64), {}
+    for walk in np.split(seen, np.flatnonzero(seen == -1))[1:]:
+        _, edge, kind, *blocks = walk.tolist()
+        found.setdefault((edge, kind), []).append(blocks)
+    return found
+
+
+def trace(program, code, times, edges=2, kinds=2, machine="x86_64"):
     """By edge and kind: addresses of blocks that executions went through, in their order."""
     folder = program.parent
     control = folder / "control"
@@ -225,7 +275,8 @@ def trace(program, code, times, edges=2, kinds=2):
     for old in folder.glob("out.*"):
         old.unlink()
     plugin = Path(_core.__file__).parent / "lib" / "libgnomon_profile.so"
-    words = ["qemu-x86_64", "-plugin", f"{plugin},out={folder}/out,control={control}", program,
+    mine = MACHINES[machine]
+    words = [mine.emulator, "-plugin", f"{plugin},out={folder}/out,control={control}", program,
              code.data_bytes, edges, kinds, times, control]  # fmt: skip
     done = subprocess.run(list(map(str, words)), check=False, timeout=120)
     assert done.returncode == 7
@@ -235,10 +286,7 @@ def trace(program, code, times, edges=2, kinds=2):
     found = {}
     for sample in recording.samples:
         edge = recording.edges[sample.edge]
-        key = (
-            {102: 0, 104: 1, 107: 2}.get(edge.after.number),
-            {110: 0, 111: 1}.get(edge.before.number),
-        )
+        key = mine.after.get(edge.after.number), mine.before.get(edge.before.number)
         if None in key:
             continue
         seen = []
@@ -268,11 +316,11 @@ def symbols(program):
     return {int(name): int(at, 16) for at, name in re.findall(r"^(\w+) \w Lb(\d+)$", text, re.M)}
 
 
-def planned(skeleton, code, program):
+def planned(skeleton, code, program, machine="x86_64"):
     """By edge and kind: addresses of blocks that paths go through; blocks without code are nowhere."""
-    lines = code.assembly.splitlines()
+    lines = (code.assembly if machine == "x86_64" else code.aarch64).splitlines()
     empty = {int(m[1]) for i, line in enumerate(lines)
-             if (m := re.fullmatch(r"\.Lb(\d+):", line)) and re.match(r"\.Lb\d+:|    \.org", lines[i + 1])}  # fmt: skip
+             if (m := re.fullmatch(r"\.Lb(\d+):", line)) and re.match(r"\.L[bc]\d+:|    \.org", lines[i + 1])}  # fmt: skip
     at = symbols(program)
     found = {}
     for path in skeleton.paths:

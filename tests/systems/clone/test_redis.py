@@ -33,9 +33,9 @@ def free_port():
 
 
 @contextmanager
-def serving(program):
+def serving(*program):
     port = free_port()
-    words = [program, "--port", str(port)]
+    words = [*program, "--port", str(port)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert "ready" in server.stdout.readline()
@@ -140,9 +140,24 @@ def test_the_clone_makes_the_same_system_calls(tuned):
     assert often(seen) == often(original)
 
 
-def test_clients_of_redis_are_answered(tuned):
-    need("redis-cli")
-    with serving(tuned[2]) as port:
+ARM = ["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64", "-DCMAKE_EXE_LINKER_FLAGS=-static",
+       *(f"-DCMAKE_{what}_COMPILER=aarch64-linux-gnu-gcc" for what in ("C", "ASM"))]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "emulator", "edges"),
+    [([], [], "edges.S"), (ARM, ["qemu-aarch64"], "edges-aarch64.S"),
+     (["-DGNC_PORTABLE=ON"], [], "edges.c")],
+    ids=["x86-64", "aarch64", "portable"],
+)  # fmt: skip
+def test_clients_of_redis_are_answered(tuned, tmp_path, options, emulator, edges):
+    need("redis-cli", *(["aarch64-linux-gnu-gcc", *emulator] if emulator else []))
+    folder = tuned[2].parents[1]
+    for words in (["-S", folder, "-B", tmp_path, *options], ["--build", tmp_path]):
+        subprocess.run(["cmake", *words], check=True, capture_output=True)
+    built = (tmp_path / "CMakeFiles" / "clone.dir").glob("edges*.o")
+    assert [one.name for one in built] == [f"{edges}.o"]
+    with serving(*emulator, tmp_path / "clone") as port:
         done = subprocess.run(
             load(port).split(), capture_output=True, text=True, timeout=60, check=False
         )
@@ -209,22 +224,27 @@ def test_tuning_leaves_the_recipe_out_until_the_end(bundle, tmp_path):
 # --- models by hand ------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=["redis", "memcached", "nginx", "raw"])
+NAMES = ["redis", "memcached", "nginx", "raw"]
+
+
+@pytest.fixture(scope="module", params=[*NAMES, *(f"{one} on aarch64" for one in NAMES)])
 def model(request, tmp_path_factory):
     """A server by a model, and which."""
-    need("cmake", "cc")
-    folder = tmp_path_factory.mktemp(request.param)
+    name, _, machine = request.param.partition(" on ")
+    emulator = ["qemu-aarch64"] if machine else []
+    need("cmake", *(["aarch64-linux-gnu-gcc", *emulator] if machine else ["cc"]))
+    folder = tmp_path_factory.mktemp(name)
     runtime = Path(__file__).parents[3] / "src" / "gnomon" / "systems" / "clone" / "runtime"
     shutil.copytree(runtime, folder / "runtime")
     shutil.copy(runtime / "CMakeLists.txt", folder)
-    shutil.copy(MODELS / f"{request.param}.c", folder / "model.c")
+    shutil.copy(MODELS / f"{name}.c", folder / "model.c")
     for words in (
-        ["cmake", "-S", folder, "-B", folder / "build"],
+        ["cmake", "-S", folder, "-B", folder / "build", *(ARM if machine else [])],
         ["cmake", "--build", folder / "build"],
     ):
         subprocess.run(words, check=True, capture_output=True)
-    with serving(folder / "build" / "clone") as port:
-        yield request.param, port
+    with serving(*emulator, folder / "build" / "clone") as port:
+        yield name, port
 
 
 REQUESTS = {"redis": b"*2\r\n$3\r\nGET\r\n$1\r\nx\r\n", "memcached": b"get x\r\n",

@@ -1,13 +1,9 @@
-"""A skeleton as x86-64 assembly: the same paths through blocks of the same size, with other
+"""Planning the code of a skeleton: the same paths through blocks of the same size, with other
 instructions.
 
 A path is replayed: branches and indirect jumps that go different ways on different paths take
 their turns from a stream of bits and addresses; all others are constant. Returns find their way
-by the stack, as they did.
-
-While a path runs, `rbx` points into the worker's memory, `r13` and `r14` to the lines of the
-connections of the call before and the next, `rsi` to the stream, and `edi` holds the next bits of
-it; the stack pointer is in that memory, too.
+by the stack, as they did. What is planned here is written for each machine in `code`.
 """
 
 from __future__ import annotations
@@ -19,15 +15,21 @@ import msgspec
 import numpy as np
 from numpy.random import Generator
 
-from gnomon.systems.clone.encoding import (
+from gnomon.systems.clone.code import aarch64, portable, x86_64
+from gnomon.systems.clone.code.plan import (
     BASE,
+    BITS,
+    CONNECTIONS,
     FIRST_LINE,
     NEAR_SLOTS,
     OF_CONNECTION,
-    Encoder,
+    TABLE,
+    Group,
     Item,
-    sizes_of,
-)  # fmt: skip
+    Plan,
+    Record,
+    Turn,
+)
 from gnomon.systems.clone.instructions import CLASSES
 from gnomon.systems.clone.kinds import EVENT_KINDS
 from gnomon.systems.clone.recording import BUCKETS, distance_of
@@ -44,6 +46,7 @@ from gnomon.systems.clone.skeleton import (
     PAGE,
     POP,
     PUSH,
+    REPEAT,
     SAVE,
     STACK,
     Block,
@@ -52,14 +55,8 @@ from gnomon.systems.clone.skeleton import (
     Skeleton,
 )  # fmt: skip
 
-_BITS = 32
-_TABLE = 64  # paths of an edge, for each kind of request; 2^6
-_SLOTS = 128  # of the rings, from there down to the begin
-_KEPT = ("rbx", "rbp", "r12", "r13", "r14")
-_SAVED, _RANDOM = 0, 8  # the stack pointer of the caller; the state of the generator
 _MOST_RING = 1 << 16
 _RUNTIME = -(1 << 40)  # stands for a line of the runtime
-_CONNECTIONS = 1024  # with memory of their own; beyond, some share it
 _FILLERS = ("alu", "mov", "lea", "cmov", "mul", "div", "vector", "nop", "other")
 _LOADS, _STORES, _CHANGES = (
     ("load", "alu_load", "vector_load"),
@@ -69,13 +66,21 @@ _LOADS, _STORES, _CHANGES = (
 _MOVES = {"call": -8, "call_indirect": -8, "ret": 8}  # of the stack pointer, by ends of blocks
 #: Classes that can stand for one another: the others are given by the paths.
 EXCHANGEABLE = (_FILLERS, _LOADS, _STORES, _CHANGES)
-_FORCED = "{disp32} "
 
 
 class Code(msgspec.Struct):
-    """What is generated: assembly, and C code that sets up the memory it works on."""
+    """What is generated.
+
+    Attributes:
+        assembly: For x86-64.
+        aarch64: Assembly for AArch64.
+        portable: C code for any other machine.
+        memory: C code that sets up the memory on which all of them work.
+    """
 
     assembly: str
+    aarch64: str
+    portable: str
     memory: str
     data_bytes: int
     edges: list[int]  # that have paths: functions gnc_edge_0 and so on
@@ -103,15 +108,6 @@ class Quota(msgspec.Struct):
     runtime_lines: Mapping[int, float] = {}
 
 
-class _Group(msgspec.Struct):
-    """Paths of an edge that begin alike."""
-
-    entry: int
-    depth: int
-    returns: dict[int, int]
-    paths: set[int]
-
-
 def generate(
     skeleton: Skeleton, quota: Quota, dependencies: Sequence[float], rng: Generator, *,
     kinds: int = 1, connections: int = 1, waits: Collection[int] = (),
@@ -131,7 +127,7 @@ class _Generator:
         kinds: int, connections: int, waits: Collection[int],
     ) -> None:  # fmt: skip
         self._rng, self._quota, self._connections, self._waits = rng, quota, connections, waits
-        self._encoder = Encoder(dependencies, self._slot, self._take, rng)
+        self._dependencies = dependencies
         self._blocks = skeleton.blocks
         self._exits = {one.blocks[-1] for one in skeleton.paths}
         self._kinds = max([kinds, *(1 + one.kind for one in skeleton.paths
@@ -152,7 +148,7 @@ class _Generator:
         ]
         # An odd number of lines: connections do not meet in the same sets of a cache.
         self._own_lines = skeleton.connection_lines | 1
-        self._connections_at = self._take(_CONNECTIONS * self._own_lines)
+        self._connections_at = self._take(CONNECTIONS * self._own_lines)
         self._mid, self._ring_of, self._rings = self._plan_data()
         self._more_slots = self._take(-(-max(len(self._rings) - NEAR_SLOTS, 0) // 8))
         self._items = self._deal()
@@ -185,7 +181,7 @@ class _Generator:
                     since, used = at, 0
                 if block in bits:
                     used += 1
-                    if used > _BITS:
+                    if used > BITS:
                         candidates = path.blocks[max(since + 1, (since + at) // 2) : at + 1]
                         found.add(min(candidates, key=lambda b: (self._weights[b], b)))
                         at, used = since, 0
@@ -212,7 +208,7 @@ class _Generator:
 
     def _plan_data(self) -> tuple[dict[int, int], dict[int, int], list[tuple[int, int]]]:
         """Lines for operations of a middle distance, by id, and rings for far ones, by bucket."""
-        order = sorted(self._paths, key=lambda one: -one.weight)[:_TABLE]
+        order = sorted(self._paths, key=lambda one: -one.weight)[:TABLE]
         if not order:
             return {}, {}, []
         one_pass = np.average([one.lines for one in order], weights=[one.weight for one in order])
@@ -396,218 +392,63 @@ class _Generator:
         left[kind] -= weight
         return kind
 
-    # --- text
-    # ---------------------------------------------------------------------------------------
-
-    def _bodies(self, order: list[int]) -> dict[int, tuple[list[str], int]]:
-        """Of every block but its end: text, and bytes, as near to the original's as can be."""
-        found = {}
-        for number in order:
-            block = self._blocks[number]
-            items = self._items[number]
-            room = block.bytes - self._end_bytes(number, self._is_far(number))
-            pointer = 0
-            for item in items:
-                item.offset = item.op.value - pointer
-                pointer += {PUSH: -8, POP: 8, MOVE: item.op.value}.get(item.op.does, 0)
-            sizes = [sizes_of(one) for one in items]
-            chosen = [one[0] for one in sizes]
-            slack = room - sum(chosen) - (6 if number in self._refills else 0)
-            for i in self._rng.permutation(len(items)):
-                fits = [one for one in sizes[i] if one - chosen[i] <= slack]
-                if fits:
-                    slack -= fits[-1] - chosen[i]
-                    chosen[i] = fits[-1]
-            text = ["    mov (%rsi), %edi", "    add $4, %rsi"] if number in self._refills else []
-            for item, size in zip(items, chosen, strict=True):
-                text += self._encoder.write(item, size)
-            found[number] = text, sum(chosen) + (6 if number in self._refills else 0)
-        return found
-
-    def _is_far(self, number: int) -> bool:
-        block = self._blocks[number]
-        return (
-            block.target >= 0 and abs(self._blocks[block.target].at - block.at - block.bytes) > 120
-        )
-
-    def _end_bytes(self, number: int, is_long: bool) -> int:
-        block = self._blocks[number]
-        if number in self._exits:
-            return 5
-        match block.ends:
-            case "branch":
-                return 2 + (6 if is_long and self._is_taken(number) else 2)
-            case "jmp":
-                return 5 if is_long else 2
-            case "call":
-                return 5
-            case "ret":
-                return 1
-            case "call_indirect" | "jmp_indirect":
-                return 7 if self._varies(number) else 6
-        return 0
-
-    def _is_taken(self, number: int) -> bool:
-        """At least at times."""
-        block = self._blocks[number]
-        return (
-            block.target >= 0 and block.target != block.next and block.target in self._next[number]
-        )
-
-    def _place(
-        self, order: list[int], bodies: dict[int, tuple[list[str], int]], long: set[int]
-    ) -> dict[int, int]:
-        places, now = {}, 0
-        for k, number in enumerate(order):
-            block = self._blocks[number]
-            before = self._blocks[order[k - 1]] if k else None
-            if before is None or before.next != number:
-                now = max(now, block.at)
-            places[number] = now
-            now += bodies[number][1] + self._end_bytes(number, number in long)
-            if self._needs_jump(order, k):
-                now += 5
-        return places
-
-    def _needs_jump(self, order: list[int], k: int) -> bool:
-        """To what follows in the original, but not here."""
-        number = order[k]
-        after = self._blocks[number].next
-        goes_on = self._blocks[number].ends in ("fall", "branch", "call", "call_indirect")
-        follows = after >= 0 and after in self._weights and goes_on
-        return (
-            follows
-            and number not in self._exits
-            and (k + 1 == len(order) or order[k + 1] != after)
-        )
+    # --- the plan
+    # -----------------------------------------------------------------------------------
 
     def code(self) -> Code:
-        order = sorted(self._weights, key=lambda b: (self._blocks[b].at, b))
-        bodies = self._bodies(order)
-        long: set[int] = set()
-        while True:
-            places = self._place(order, bodies, long)
-            more = {b for b in order if b not in long and self._blocks[b].target in places and abs(
-                places[self._blocks[b].target] - places[b] - bodies[b][1]) > 110}  # fmt: skip
-            if not more:
-                break
-            long |= more
-        out = [
-            '    .section .text.paths, "ax", @progbits',
-            f"    .balign {16 * PAGE}",
-            "    .globl gnc_paths",
-            "gnc_paths:",
-        ]
-        for k, number in enumerate(order):
-            if k == 0 or self._blocks[order[k - 1]].next != number:
-                out.append(f"    .org {places[number]}")
-            out.append(f".Lb{number}:")
-            out += bodies[number][0] + self._end(number, number in long)
-            if self._needs_jump(order, k):
-                out.append(f"    {_FORCED}jmp .Lb{self._blocks[number].next}")
-        out += self._entries()
-        return Code("\n".join(out) + "\n", self._memory(), LINE * self._lines + 16 * PAGE,
+        plan = self._plan()
+        given = plan, self._dependencies, self._rng
+        # First x86-64: what it draws at random is then the same whatever others draw.
+        assembly, arm, portable_c = (one.write(*given) for one in (x86_64, aarch64, portable))
+        return Code(assembly, arm, portable_c, self._memory(plan), LINE * self._lines + 16 * PAGE,
                     sorted({one.edge for one in self._paths}), self._lines_by_edge())  # fmt: skip
 
-    def _end(self, number: int, is_long: bool) -> list[str]:
-        block = self._blocks[number]
-        if number in self._exits:
-            return [f"    {_FORCED}jmp gnc_leave"]
-        to = f"{_FORCED if is_long else ''}"
-        match block.ends:
-            case "branch" if self._varies(number):
-                return ["    add %edi, %edi", f"    {to}jc .Lb{block.target}"]
-            case "branch" if self._is_taken(number):
-                return ["    cmp %ebx, %ebx", f"    {to}je .Lb{block.target}"]
-            case "branch":
-                return ["1:", "    cmp %ebx, %ebx", "    jne 1b"]
-            case "jmp":
-                return [f"    {to}jmp .Lb{block.target}"]
-            case "call":
-                return [f"    call .Lb{block.target}"]
-            case "ret":
-                return ["    ret"]
-            case "call_indirect" | "jmp_indirect":
-                name = block.ends.removesuffix("_indirect")
-                if self._varies(number):
-                    return ["    add $8, %rsi", f"    {name} *-8(%rsi)"]
-                return [f"    {name} *.Lt{number}(%rip)"]
-        return []
-
-    def _slot(self, ring: int) -> int:
-        """Of its pointer, from rbx."""
-        return (
-            8 * ring - _SLOTS
-            if ring < NEAR_SLOTS
-            else LINE * self._more_slots + 8 * (ring - NEAR_SLOTS) - BASE
-        )
-
-    # --- data and entries
-    # ---------------------------------------------------------------------------
-
-    def _entries(self) -> list[str]:
-        out = ['    .section .data.rel.ro, "aw", @progbits', "    .balign 64"]
-        for number in sorted(self._weights):
-            if self._blocks[number].ends.endswith("_indirect") and not self._varies(number):
-                to = next(iter(self._next[number]), None)
-                out.append(f".Lt{number}: .quad {'gnc_leave' if to is None else f'.Lb{to}'}")
-        records: dict[str, int] = {}
-        tables: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    def _plan(self) -> Plan:
+        order = sorted(self._weights, key=lambda b: (self._blocks[b].at, b))
+        for number in order:
+            pointer = 0
+            for item in self._items[number]:
+                item.offset = item.op.value - pointer
+                pointer += {PUSH: -8, POP: 8, MOVE: item.op.value}.get(item.op.does, 0)
+                if item.op.does == REPEAT:
+                    item.line = self._take(item.op.value // LINE + 1)
         groups = {edge: self._groups(edge) for edge in sorted({one.edge for one in self._paths})}
+        records = [
+            Record(
+                path.edge,
+                next(k for k, one in enumerate(groups[path.edge]) if i in one.paths),
+                self._stream(path.blocks),
+            )
+            for i, path in enumerate(self._paths)
+        ]
+        return Plan(
+            self._blocks, order, self._items, self._weights, self._edges_of_blocks(), self._next,
+            {b for b in order if self._varies(b)}, self._refills, self._exits, records, groups,
+            self._tables(), self._stack_at, self._own_lines, self._connections_at,
+            self._more_slots,
+        )  # fmt: skip
+
+    def _tables(self) -> dict[int, list[list[int]]]:
+        tables: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         for i, path in enumerate(self._paths):
-            mine = groups[path.edge]
-            begins = next(k for k, one in enumerate(mine) if i in one.paths)
-            way = [f"    .quad .Lg{path.edge}_{begins}"] if len(mine) > 1 else []
-            text = "\n".join([*way, *self._stream(path.blocks)])
-            same = records.setdefault(f"{path.edge}\n{text}", i)
             tables[path.edge][path.kind].append(i)
-            if same == i:
-                out += ["    .balign 8", f".Lp{i}:", text]
-            else:
-                out.append(f"    .set .Lp{i}, .Lp{same}")
+        found: dict[int, list[list[int]]] = {}
         for edge, by_kind in tables.items():
             everything = [i for mine in by_kind.values() for i in mine]
-            out += ["    .balign 8", f".Le{edge}:"]
             is_wait = edge in self._waits
             count = max(self._kinds, EVENT_KINDS) if is_wait else self._kinds
+            found[edge] = []
             for kind in range(count if len(by_kind) > 1 else 1):
                 if is_wait:  # the nearest number of events that was seen
                     _, near = min((abs(one - kind), one) for one in by_kind)
-                    rows = self._table(by_kind[near])
+                    found[edge].append(self._table(by_kind[near]))
                 else:
-                    rows = self._table(by_kind.get(kind, everything))
-                out.append(f"    .quad {', '.join(f'.Lp{i}' for i in rows)}")
-        out += ["    .text", "    .balign 64"]
-        for edge, mine in groups.items():
-            name = f"gnc_edge_{edge}"
-            out += [f"    .globl {name}", f"    .type {name}, @function", f"{name}:",
-                    *(f"    push %{one}" for one in _KEPT),
-                    f"    lea .Le{edge}(%rip), %rax",
-                    f"    {'shl $6, %edi' if len(tables[edge]) > 1 else 'xor %edi, %edi'}",
-                    "    mov %esi, %r13d", "    mov %edx, %r14d", "    call gnc_draw",
-                    f"    mov %rsp, {_SAVED}(%rbx)"]  # fmt: skip
-            if len(mine) > 1:
-                out += ["    add $8, %rsi", "    jmp *-8(%rsi)"]
-            for k, group in enumerate(mine):
-                out += [
-                    f".Lg{edge}_{k}:",
-                    f"    lea {self._stack_at - group.depth - BASE}(%rbx), %rsp",
-                ]
-                for place, to in sorted(group.returns.items()):
-                    out += [f"    lea .Lb{to}(%rip), %rdx", f"    mov %rdx, {place}(%rsp)"]
-                out += [
-                    "    mov (%rsi), %edi",
-                    "    add $4, %rsi",
-                    f"    {_FORCED}jmp .Lb{group.entry}",
-                ]
-        out.append(_RUN.replace("@OWN@", str(LINE * self._own_lines)).replace(
-            "@FIRST@", str(LINE * self._connections_at)
-        ))  # fmt: skip
-        return out
+                    found[edge].append(self._table(by_kind.get(kind, everything)))
+        return found
 
-    def _groups(self, edge: int) -> list[_Group]:
+    def _groups(self, edge: int) -> list[Group]:
         """Paths that begin in the same block, with the same callers in the stack."""
-        found: list[_Group] = []
+        found: list[Group] = []
         for i, path in enumerate(self._paths):
             if path.edge != edge:
                 continue
@@ -620,68 +461,43 @@ class _Generator:
                     group.paths.add(i)
                     break
             else:
-                found.append(_Group(path.blocks[0], path.depth, mine, {i}))
+                found.append(Group(path.blocks[0], path.depth, mine, {i}))
         return found
 
     def _table(self, paths: list[int]) -> list[int]:
         """Paths as often as their weights say."""
         shares = np.array([self._paths[i].weight for i in paths])
-        ends = np.round(np.cumsum(shares) / shares.sum() * _TABLE).astype(int)
-        return [paths[int(np.searchsorted(ends, k, side="right"))] for k in range(_TABLE)]
+        ends = np.round(np.cumsum(shares) / shares.sum() * TABLE).astype(int)
+        return [paths[int(np.searchsorted(ends, k, side="right"))] for k in range(TABLE)]
 
-    def _stream(self, blocks: list[int]) -> list[str]:
+    def _stream(self, blocks: list[int]) -> tuple[Turn, ...]:
         """What the path takes its turns from, in the order in which it does."""
         words: list[list[int]] = [[]]
-        items: list[int | list[int]] = [words[0]]
+        turns: list[list[int] | Turn] = [words[0]]
         for k, number in enumerate(blocks):
             if number in self._refills:
                 words.append([])
-                items.append(words[-1])
+                turns.append(words[-1])
             if k + 1 < len(blocks) and self._varies(number):
-                if self._blocks[number].ends == "branch":
+                ends = self._blocks[number].ends
+                if ends == "branch":
                     words[-1].append(int(blocks[k + 1] == self._blocks[number].target))
                 else:
-                    items.append(blocks[k + 1])
-        return [
-            f"    .long {sum(bit << _BITS - 1 - i for i, bit in enumerate(one))}"
-            if isinstance(one, list) else f"    .quad .Lb{one}" for one in items
-        ]  # fmt: skip
+                    turns.append(Turn(to=blocks[k + 1], is_call=ends == "call_indirect"))
+        return tuple(
+            one if isinstance(one, Turn)
+            else Turn(sum(bit << BITS - 1 - i for i, bit in enumerate(one))) for one in turns
+        )  # fmt: skip
 
-    def _memory(self) -> str:
+    def _memory(self, plan: Plan) -> str:
         rings = ", ".join(
-            f"{{{self._slot(i) + BASE}, {at}, {lines}}}"
+            f"{{{plan.slot(i) + BASE}, {at}, {lines}}}"
             for i, (at, lines) in enumerate(self._rings)
         )
         return _MEMORY.replace("@RINGS@", rings or "{0, 0, 0}").replace(
             "@COUNT@", str(len(self._rings))
         )
 
-
-_RUN = f"""
-    .balign 64
-gnc_draw:
-    mov gnc_memory@gottpoff(%rip), %rcx
-    mov %fs:(%rcx), %rbx
-    imul $0x27bb2ee7, {_RANDOM}(%rbx), %rcx
-    add $0x3779b97f, %rcx
-    mov %rcx, {_RANDOM}(%rbx)
-    ror $37, %rcx
-    and ${_TABLE - 1}, %ecx
-    add %edi, %ecx
-    mov (%rax,%rcx,8), %rsi
-    and ${_CONNECTIONS - 1}, %r13d
-    and ${_CONNECTIONS - 1}, %r14d
-    imul $@OWN@, %r13d, %r13d
-    imul $@OWN@, %r14d, %r14d
-    lea @FIRST@(%rbx,%r13), %r13
-    lea @FIRST@(%rbx,%r14), %r14
-    ret
-gnc_leave:
-    mov {_SAVED}(%rbx), %rsp
-{chr(10).join(f"    pop %{one}" for one in reversed(_KEPT))}
-    ret
-    .section .note.GNU-stack, "", @progbits
-"""
 
 _MEMORY = """#include <stddef.h>
 #include <stdint.h>

@@ -83,6 +83,8 @@ def write_project(
     morph = bundle.morphed or Morph()
     parts = parts_of(morph)
     (folder / "edges.S").write_text(code.assembly)
+    (folder / "edges-aarch64.S").write_text(code.aarch64)
+    (folder / "edges.c").write_text(code.portable)
     (folder / "memory.c").write_text(code.memory)
     (folder / "model.c").write_text(_Model(bundle, code, parts).text())
     (folder / "traffic.c").write_text(traffic_c(morphed_traffic(bundle.traffic, morph)))
@@ -270,6 +272,8 @@ as much as the original did.
 
     cmake -B build && cmake --build build
     build/clone --port 7000
+
+On x86-64 and AArch64 the code is assembly, elsewhere C; -DGNC_PORTABLE=ON takes C anywhere.
 """
 
 

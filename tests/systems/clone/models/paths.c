@@ -16,6 +16,7 @@ void gnc_edges_begin(void *memory);
 #define EDGE(i) extern void gnc_edge_##i(uint32_t, uint32_t, uint32_t) __attribute__((weak));
 EDGE(0) EDGE(1) EDGE(2)
 static const edge edges[] = {gnc_edge_0, gnc_edge_1, gnc_edge_2};
+static const long before[] = {SYS_getppid, SYS_getpgid}; /* by kind */
 static const long after[] = {SYS_getuid, SYS_getgid, SYS_geteuid};
 
 int main(int count, char **a) {
@@ -33,7 +34,7 @@ int main(int count, char **a) {
         for (int e = 0; e < atoi(a[2]); e++)
             for (uint32_t kind = 0; kind < (uint32_t)atol(a[3]); kind++) {
                 if (!edges[e]) continue;
-                syscall(kind % 2 ? SYS_getpgrp : SYS_getppid);
+                syscall(before[kind % 2], 0L);
                 edges[e](kind, (uint32_t)i % 40, (uint32_t)(i + 1) % 40);
                 syscall(after[e]);
             }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -43,7 +44,9 @@ _MANIFEST = "manifest.json"
 #: Of a build folder these are handed over; the rest is of this machine.
 _PROGRAMS = ("build/clone", "build/load")
 #: Sources whose code and data are generated.
-_GENERATED = ("edges.S", "edges.c", "memory.c", "model.c", "traffic.c")
+_GENERATED = ("edges.S", "edges-aarch64.S", "edges.c", "memory.c", "model.c", "traffic.c")
+#: Of these, the ones for one kind of machine only.
+_MACHINES = {"edges.S": "x86_64", "edges-aarch64.S": "aarch64"}
 _MOST_WORDS = 20
 _NONE = np.zeros(0, np.uint64)
 
@@ -294,7 +297,7 @@ def _compare_code(
         notes.append("None of the originals is a program: code and numbers were not compared.")
         return None, []
     found: list[Finding] = []
-    mine = list(_compiled(files, found))
+    mine = list(_compiled(files, found, notes))
     ordinary, usual = _ordinary()
     known = {*ordinary.immediates, *literals_of(own_sources())}
     most: Overlap | None = None
@@ -315,8 +318,11 @@ def _compare_code(
     return most, found
 
 
-def _compiled(files: Sequence[_File], failed: list[Finding]) -> Iterator[_Object]:
+def _compiled(
+    files: Sequence[_File], failed: list[Finding], notes: list[str]
+) -> Iterator[_Object]:
     """The generated sources as objects: what is in them is what is executed."""
+    here = platform.machine()
     compiler = shutil.which("cc")
     if compiler is None:
         raise InputError("there is no C compiler, which comparing code needs",
@@ -327,6 +333,9 @@ def _compiled(files: Sequence[_File], failed: list[Finding]) -> Iterator[_Object
             (folder / file).write_bytes(content)
         for one in files:
             if one.name not in _GENERATED:
+                continue
+            if _MACHINES.get(one.name, here) != here:
+                notes.append(f"{one.name} is for another machine: its code was not compared.")
                 continue
             source, made = folder / one.name, folder / f"{one.name}.o"
             source.write_bytes(one.content)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import msgspec
-import numpy as np
 from numpy.random import Generator
 
-from gnomon.systems.clone.recording import DEPENDENCY_BINS
+from gnomon.systems.clone.code.plan import BASE, FIRST_LINE, Item
+from gnomon.systems.clone.code.registers import Registers
 from gnomon.systems.clone.skeleton import (
     CLOSE,
     CONNECTION,
@@ -20,14 +19,10 @@ from gnomon.systems.clone.skeleton import (
     PUSH,
     REPEAT,
     STACK,
-    Op,
 )
 
-BASE = 128  # of rbx in a worker's memory: four lines are reached with one byte
-FIRST_LINE = 4  # of that memory, that paths may use
-NEAR_SLOTS = 16  # of rings, in the first two lines
 _POOL = ("ax", "cx", "dx", "bp", "8", "9", "10", "11", "12")
-OF_CONNECTION = {CONNECTION: "r13", NEXT: "r14"}  # where its lines are
+_OF_CONNECTION = {CONNECTION: "r13", NEXT: "r14"}  # where its lines are
 _PLAIN = 4  # of them need no prefix
 _FORCED = "{disp32} "
 _SIZES = {
@@ -37,29 +32,17 @@ _SIZES = {
 _OTHER = [1, 3, 4, 7]
 
 
-class Item(msgspec.Struct, eq=False):
-    """An instruction to be written."""
-
-    kind: str
-    op: Op
-    line: int = -1  # of the worker's memory
-    ring: int = -1
-    offset: int = 0  # from the stack pointer
-
-
 class Encoder:
     """Writes instructions; registers are chosen by the dependencies of the original.
 
     Args:
         slot: Where the pointer of a ring is, from rbx.
-        take: Lines of memory that nobody else uses: returns the first.
     """
 
     def __init__(
-        self, dependencies: Sequence[float], slot: Callable[[int], int],
-        take: Callable[[int], int], rng: Generator,
-    ) -> None:  # fmt: skip
-        self._registers, self._slot, self._take = _Registers(dependencies, rng), slot, take
+        self, dependencies: Sequence[float], slot: Callable[[int], int], rng: Generator
+    ) -> None:
+        self._registers, self._slot = _Registers(dependencies, rng), slot
         self._rng = rng
 
     def write(self, item: Item, size: int) -> list[str]:
@@ -71,8 +54,7 @@ class Encoder:
         if op.does == MOVE:
             return [f"    add ${op.value}, %rsp"]
         if op.does == REPEAT:
-            lines = op.value // LINE + 1
-            at = LINE * self._take(lines) - BASE
+            at = LINE * item.line - BASE
             return ["    mov %edi, %r11d", f"    lea {at}(%rbx), %rdi",
                     f"    mov ${op.value}, %ecx",
                     "    rep stosb", "    mov %r11d, %edi"]  # fmt: skip
@@ -129,8 +111,8 @@ class Encoder:
             before = [f"    mov {slot}, %rax", "    mov (%rax), %rax", f"    mov %rax, {slot}"]
             size -= 3 + 2 * (7 if self._slot(item.ring) > 127 else 4)
             where = f"{max(inside, 16)}(%rax)"
-        elif op.place in OF_CONNECTION:
-            where = f"{LINE * op.value + inside - BASE}(%{OF_CONNECTION[op.place]})"
+        elif op.place in _OF_CONNECTION:
+            where = f"{LINE * op.value + inside - BASE}(%{_OF_CONNECTION[op.place]})"
         elif item.line >= 0:
             where = f"{LINE * item.line + inside - BASE}(%rbx)"
         elif op.place == STACK:
@@ -166,7 +148,7 @@ def _is_in_reach(item: Item) -> bool:
     """Whether one byte is enough to say where its operand is."""
     if item.ring >= 0:
         return True
-    if item.op.place in OF_CONNECTION:
+    if item.op.place in _OF_CONNECTION:
         return item.op.value < BASE * 2 // LINE
     if item.line >= 0:
         return item.line < FIRST_LINE
@@ -174,27 +156,18 @@ def _is_in_reach(item: Item) -> bool:
 
 
 class _Registers:
-    """Which register is read: one that was written as long ago as dependencies want."""
+    """By name; plain ones need no prefix."""
 
     def __init__(self, dependencies: Sequence[float], rng: Generator) -> None:
-        self._shares, self._rng = np.cumsum(dependencies), rng
-        self._written = [-i for i in range(len(_POOL))]
-        self._now = 1
+        self._all = Registers(dependencies, rng, len(_POOL))
 
     def read(self, bytes_: int, is_plain: bool) -> str:
-        bin_ = int(np.searchsorted(self._shares, self._rng.random()))
-        want = 1 << min(bin_, DEPENDENCY_BINS - 1)
-        count = _PLAIN if is_plain else len(_POOL)
-        found = min(range(count), key=lambda i: abs(self._now - self._written[i] - want))
-        return _register(found, bytes_)
+        return _register(self._all.read(_PLAIN if is_plain else None), bytes_)
 
     def write(self, bytes_: int, is_plain: bool, not_first: bool = False) -> str:
-        self._now += 1
-        count = _PLAIN if is_plain else len(_POOL)
-        first = 1 if not_first else 0
-        found = first + self._now % (count - first)
-        self._written[found] = self._now
-        return _register(found, bytes_)
+        return _register(
+            self._all.write(_PLAIN if is_plain else None, 1 if not_first else 0), bytes_
+        )
 
 
 def _register(number: int, bytes_: int) -> str:
@@ -217,7 +190,7 @@ def sizes_of(item: Item) -> list[int]:
         return _SIZES.get(item.kind, _OTHER)
     is_near = _is_in_reach(item)
     least = _least(item, is_near)
-    has_prefix = item.kind.startswith("vector") or op.place in OF_CONNECTION
+    has_prefix = item.kind.startswith("vector") or op.place in _OF_CONNECTION
     sizes = [least] if has_prefix else [least, least + 1]
     return sizes + ([one + 3 for one in sizes] if is_near else [])
 
@@ -227,7 +200,7 @@ def _least(item: Item, is_near: bool) -> int:
     opcode = 2 if item.kind.startswith("vector") or item.kind == "atomic" else 1
     if item.ring >= 0:
         return opcode + 2 + 3 + (8 if item.ring < 16 else 14)
-    if item.op.place in OF_CONNECTION:  # the register needs a prefix
+    if item.op.place in _OF_CONNECTION:  # the register needs a prefix
         return opcode + 1 + (2 if is_near else 5)
     on_stack = item.line < 0
     return opcode + (2 if is_near else 5) + (1 if on_stack else 0)
