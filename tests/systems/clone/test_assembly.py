@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnomon.systems.clone.assembly import Quota, generate
+from gnomon.systems.clone.assembly import Less, Quota, generate
 from gnomon.systems.clone.instructions import CLASSES, INDEX
 from gnomon.systems.clone.recording import bucket_of
 from gnomon.systems.clone.skeleton import (
@@ -54,7 +54,7 @@ def test_prop_paths_assemble_and_return(seed, less):
     skeleton = programs.make_program(np.random.default_rng(seed))
     programs.check_returns(skeleton)
     with tempfile.TemporaryDirectory() as name:
-        code = code_of(skeleton, seed, less=less, less_loads=less / 4, less_stores=less / 4)
+        code = code_of(skeleton, seed, less={0: Less(less, less / 4, -less / 4), 1: Less(less)})
         program = programs.build(code, Path(name))
         assert programs.run(program, code, 300) == 7
 
@@ -65,7 +65,7 @@ def test_prop_blocks_are_executed_in_the_order_of_a_path(seed, less):
     need("cc", "nm", "qemu-x86_64")
     skeleton = programs.make_program(np.random.default_rng(seed))
     with tempfile.TemporaryDirectory() as name:
-        code = code_of(skeleton, seed, less=less)
+        code = code_of(skeleton, seed, less={0: Less(less)})
         program = programs.build(code, Path(name))
         seen = programs.trace(program, code, 20)
         wanted = programs.planned(skeleton, code, program)

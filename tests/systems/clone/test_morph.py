@@ -19,6 +19,7 @@ from gnomon.errors import InputError
 from gnomon.systems.clone.assembly import EXCHANGEABLE, Quota, generate
 from gnomon.systems.clone.bundle import VERSION, Bundle, EdgeProfile, read_bundle, write_bundle
 from gnomon.systems.clone.instructions import CLASSES, INDEX
+from gnomon.systems.clone.kinds import EVENT_KINDS
 from gnomon.systems.clone.morph import (
     Morph,
     Parts,
@@ -290,8 +291,9 @@ def test_requests_take_turns_and_the_memories_follow_the_clock(turning):
                 one.sendall(b"x" * (1 + 999 * (len(kinds) % 2)))
                 assert one.recv(1)
                 kind, memory = map(int, server.stdout.readline().split())
-                assert kind % 2 == len(kinds) % 2
-                kinds.append(kind // 2)
+                copy, kind = divmod(kind, EVENT_KINDS)  # there are at least as many, of wake-ups
+                assert kind == len(kinds) % 2
+                kinds.append(copy)
                 place = time.time() % 1.0
                 if place % 0.5 > 0.25:  # the thread that follows the clock may be late
                     seen[int(place > 0.5)].append(memory)

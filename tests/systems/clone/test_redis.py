@@ -106,7 +106,10 @@ def test_the_paths_of_redis_stand_for_what_it_executed(bundle):
         length = sum(one.weight * sum(len(blocks[b].ops) + (blocks[b].ends != "fall") for b in one.blocks)
                      for one in mine)  # fmt: skip
         assert length == pytest.approx(edge.per_request * edge.instructions, rel=0.15)
-    assert {one.kind for one in found.skeleton.paths} == {0, 1}
+    waits = {i for i, one in enumerate(found.edges) if one.before == found.server.wait}
+    kinds = {one.kind for one in found.skeleton.paths if one.edge not in waits}
+    assert kinds == {0, 1}  # of requests
+    assert len({one.kind for one in found.skeleton.paths if one.edge in waits}) > 2  # of wake-ups
 
 
 def test_a_bundle_names_neither_service_nor_files(bundle):

@@ -38,7 +38,7 @@ from gnomon.systems.clone.skeleton import (
     Skeleton,
     make_skeleton,
 )  # fmt: skip
-from gnomon.systems.clone.trim import trim
+from gnomon.systems.clone.trim import Excess, trim
 from tests.systems.clone import programs
 
 #: Address and bytes. A calls B, loops, and returns to its caller, which clears memory and enters the kernel.
@@ -90,7 +90,7 @@ def execution(loops, clears, sp=TOP, bucket=0, thread=0):
     entries += [enter(BACK), access(0, sp - 8), access(1, sp)]
     for i in range(clears):
         entries += [enter(CLEAR), access(0, HEAP + i, stores=True)]
-    return Sample(0, thread, -1, -1, -1, [*entries, enter(ENTER)])
+    return Sample(0, thread, -1, -1, -1, 0, [*entries, enter(ENTER)])
 
 
 def skeleton_of(*samples, weights=None, blocks=None):
@@ -193,8 +193,10 @@ def pushes(number, count):
 
 
 def test_code_that_is_entered_in_the_middle_is_cut_there():
-    whole = Sample(0, 0, -1, -1, -1, [BLOCK | 0, *pushes(0, 2)])
-    made = skeleton_of(whole, Sample(0, 0, -1, -1, -1, [BLOCK | 1, *pushes(0, 1)]), blocks=TWICE)
+    whole = Sample(0, 0, -1, -1, -1, 0, [BLOCK | 0, *pushes(0, 2)])
+    made = skeleton_of(
+        whole, Sample(0, 0, -1, -1, -1, 0, [BLOCK | 1, *pushes(0, 1)]), blocks=TWICE
+    )
     assert [(one.bytes, one.ends, one.next) for one in made.blocks] == [
         (2, "fall", 1),
         (4, "fall", -1),
@@ -209,15 +211,15 @@ def test_code_that_is_entered_in_the_middle_is_cut_there():
 def test_a_path_that_never_touches_the_stack_is_left_out_or_begins_in_it():
     """Where its stack pointer is cannot be known: it must not be taken for 0."""
     blocks = TWICE | {0x2000: bytes.fromhex("900f05")}
-    whole = Sample(0, 0, -1, -1, -1, [BLOCK | 0, *pushes(0, 2)])
-    made = skeleton_of(whole, Sample(0, 0, -1, -1, -1, [BLOCK | 2]), blocks=blocks)
+    whole = Sample(0, 0, -1, -1, -1, 0, [BLOCK | 0, *pushes(0, 2)])
+    made = skeleton_of(whole, Sample(0, 0, -1, -1, -1, 0, [BLOCK | 2]), blocks=blocks)
     assert all(0 <= one.depth <= PAGE for one in made.paths)
 
 
 def test_a_path_that_only_returns_knows_its_stack_pointer():
     blocks = TWICE | {0x3000: bytes.fromhex("c3"), 0x4000: bytes.fromhex("900f05")}
-    whole = Sample(0, 0, -1, -1, -1, [BLOCK | 0, *pushes(0, 2)])
-    back = Sample(0, 0, -1, -1, -1, [BLOCK | 2, access(0, TOP - 24), BLOCK | 3])
+    whole = Sample(0, 0, -1, -1, -1, 0, [BLOCK | 0, *pushes(0, 2)])
+    back = Sample(0, 0, -1, -1, -1, 0, [BLOCK | 2, access(0, TOP - 24), BLOCK | 3])
     made = skeleton_of(whole, back, blocks=blocks)
     assert [(one.depth, one.returns) for one in made.paths] == [(0, []), (24, [(0, 2)])]
 
@@ -240,7 +242,7 @@ def test_an_instruction_across_two_pages_counts_once():
         (0x1FFF, bytes.fromhex("48")),
         (0x1FFF, bytes.fromhex("488d43080f05")),
     ]
-    twice = Sample(0, 0, -1, -1, -1, [BLOCK | 0, *pushes(0, 1), BLOCK | 1, BLOCK | 2])
+    twice = Sample(0, 0, -1, -1, -1, 0, [BLOCK | 0, *pushes(0, 1), BLOCK | 1, BLOCK | 2])
     made = skeleton_of(twice, blocks=blocks)
     assert made.paths[0].blocks == [0, 1]
     assert [len(one.ops) for one in made.blocks] == [2, 2]
@@ -249,7 +251,8 @@ def test_an_instruction_across_two_pages_counts_once():
 def test_processes_with_other_code_at_the_same_place_are_kept_apart():
     def one(code):
         return recording(
-            {0x1000: bytes.fromhex(code)}, [Sample(0, 0, -1, -1, -1, [BLOCK | 0, *pushes(0, 1)])]
+            {0x1000: bytes.fromhex(code)},
+            [Sample(0, 0, -1, -1, -1, 0, [BLOCK | 0, *pushes(0, 1)])],
         )
 
     different = [one("535b0f05"), one("535b900f05"), one("535b0f05")]
@@ -288,7 +291,7 @@ def caller(callees):
 @pytest.mark.parametrize(("excess", "gone"), [(0, 0), (50, 48), (130, 130), (1000, 258), (8, 0)])
 def test_calls_are_left_out_up_to_what_is_asked(excess, gone):
     whole = caller([20, 30, 80, 130])
-    less = trim(whole, {0: excess})
+    less = trim(whole, {0: Excess(excess)})
     # A call that is left out leaves an instruction in its place: as many are gone as its function had.
     assert length(whole, 0) - length(less, 0) == pytest.approx(
         gone, abs=0.15 * max(gone, excess) if excess < 999 else 2
@@ -300,23 +303,23 @@ def test_calls_are_left_out_up_to_what_is_asked(excess, gone):
 def test_edges_without_excess_keep_their_calls():
     whole = caller([40, 60])
     whole.paths.append(msgspec.structs.replace(whole.paths[0], edge=1))
-    assert trim(whole, {0: 50.0}).paths == whole.paths  # both edges would lose the call
-    assert trim(whole, {0: 50.0, 1: 50.0}).paths != whole.paths
-    assert trim(whole, {7: 50.0}).paths == whole.paths
+    assert trim(whole, {0: Excess(50.0)}).paths == whole.paths  # both edges would lose the call
+    assert trim(whole, {0: Excess(50.0), 1: Excess(50.0)}).paths != whole.paths
+    assert trim(whole, {7: Excess(50.0)}).paths == whole.paths
 
 
 def test_a_call_whose_return_is_not_seen_stays():
     whole = caller([100])
     whole.paths[0].blocks = [0, 2]
     whole.blocks[2].ends = "fall"
-    assert trim(whole, {0: 90.0}).paths == whole.paths
+    assert trim(whole, {0: Excess(90.0)}).paths == whole.paths
 
 
 @settings(max_examples=60)
 @given(st.integers(0, 2**31), st.floats(0, 400))
 def test_prop_what_is_trimmed_still_returns(seed, excess):
     whole = programs.make_program(np.random.default_rng(seed))
-    less = trim(whole, {0: excess, 1: excess / 3})
+    less = trim(whole, {0: Excess(excess), 1: Excess(excess / 3)})
     programs.check_returns(less)
     for edge, most in ((0, excess), (1, excess / 3)):
         gone = length(whole, edge) - length(less, edge)

@@ -88,6 +88,61 @@ def test_the_size_of_memcached_requests():
     assert wire_size("memcached", b"set key 0 0 10") is None
 
 
+# --- requests of a known form --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def parsers(tmp_path_factory):
+    """The runtime's parser of each protocol, with and without what it knows of earlier requests."""
+    need("cc")
+    folder, found = tmp_path_factory.mktemp("forms"), {}
+    for protocol in ("resp", "memcached", "http"):
+        found[protocol] = folder / protocol
+        subprocess.run(
+            ["cc", "-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", f"-I{RUNTIME}",
+             f"-DPROTOCOL=GNC_{protocol.upper()}", MODELS / "forms.c", "-o", found[protocol]],
+            check=True,
+        )  # fmt: skip
+    return found
+
+
+def some_request(protocol, rng):
+    """Of few sizes, so that most have the form of an earlier one."""
+    key = bytes(rng.choice([*b"abcdefgh:"], rng.choice([3, 9, 16])).tolist())
+    data = bytes(rng.choice([*b"xy \r\n$*3"], rng.choice([0, 5, 30])).tolist())
+    if protocol == "resp":
+        return resp(rng.choice([b"GET", b"SET"]), key, *([data] if rng.random() < 0.5 else []))
+    if protocol == "memcached":
+        if rng.random() < 0.5:
+            return rng.choice([b"get ", b"gets "]) + key + b"\r\n"
+        return b"set %s 0 0 %d\r\n%s\r\n" % (key, len(data), data)
+    body = b"Content-Length: %d\r\n\r\n%s" % (len(data), data)
+    return b"GET /%s HTTP/1.1\r\nHost: a\r\n%s" % (key, body)
+
+
+@settings(max_examples=25)
+@given(st.sampled_from(["resp", "memcached", "http"]), st.integers(0, 2**31))
+def test_prop_a_request_of_a_known_form_is_read_as_any_other(parsers, protocol, seed):
+    rng = np.random.default_rng(seed)
+    messages = []
+    for _ in range(300):
+        one = bytearray(
+            b"".join(some_request(protocol, rng) for _ in range(rng.choice([1, 1, 2])))
+        )
+        for _ in range(
+            rng.choice([0, 0, 0, 1, 3])
+        ):  # broken, or of another form with as many bytes
+            one[rng.integers(len(one))] = rng.choice([*b"\r\n $*019az\0\xff"])
+        messages.append(bytes(one[: rng.integers(1, len(one) + 1)] if rng.random() < 0.1 else one))
+    data = b"".join(len(one).to_bytes(4, "little") + one for one in messages)
+    done = subprocess.run([parsers[protocol]], input=data, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    rows = [line.split("|") for line in done.stdout.decode().splitlines()]
+    assert len(rows) == len(messages)
+    for message, (fast, slow) in zip(messages, rows, strict=True):
+        assert fast == slow, message
+
+
 # --- many of them --------------------------------------------------------------------------------
 
 

@@ -30,6 +30,8 @@ PAGE_COLOURS = 16
 _SAME = 0.8
 #: Connections, and accesses a connection, from which on lines are told to belong to one.
 _FEWEST_CONNECTIONS, _OFTEN = 3, 1.7
+#: Of the connections, so many have a line of their own: what they take in turns is not theirs.
+_DIFFER = 0.7
 #: Lines: nearer ones are in every cache.
 NEAR = 16
 _MOST_STACK = 1024  # lines below the highest stack pointer
@@ -441,7 +443,7 @@ def _find_connection_lines(
             same = sum(by_connection[fd][line] for fd, line in usual.items()) / seen
             if (
                 min(usual.values(), default=-1) >= 0
-                and len(set(usual.values())) >= _FEWEST_CONNECTIONS
+                and len(set(usual.values())) >= max(_FEWEST_CONNECTIONS, _DIFFER * len(usual))
                 and seen >= _OFTEN * len(usual)
             ):
                 best = max(best, (same, place, usual), key=lambda one: one[0])

@@ -13,6 +13,7 @@ import numpy as np
 from gnomon.errors import GnomonError, InputError
 from gnomon.systems.clone.assembly import Code, Less, Quota
 from gnomon.systems.clone.bundle import Bundle, EdgeProfile, make_bundle, per_request
+from gnomon.systems.clone.judge import machine_caches
 from gnomon.systems.clone.launch import fill, free_port
 from gnomon.systems.clone.profile import Progress, record
 from gnomon.systems.clone.project import Asked, as_it_is, total_variation, write_project
@@ -194,21 +195,19 @@ def correct(
         return Asked(
             trimmed,
             Quota(mix, runtime_lines=runtime),
-            _pack(trimmed, asked, both, share, is_first=True),
+            _pack(trimmed, asked, both, is_first=True),
         )
     less = {
         i: _more(asked.quota.less.get(i, Less()), want, one) for i, (want, one) in both.items()
     }
     lines = {i: one.lines - want.lines for i, (want, one) in both.items()}
     fitted = refit(asked.skeleton, {LOAD: over["load"], SAVE: over["store"]}, lines, rng, share)
-    return Asked(
-        fitted, Quota(mix, less, runtime), _pack(fitted, asked, both, share, is_first=False)
-    )
+    return Asked(fitted, Quota(mix, less, runtime), _pack(fitted, asked, both, is_first=False))
 
 
 def _pack(
     skeleton: Skeleton, asked: Asked, both: Mapping[int, tuple[EdgeProfile, EdgeProfile]],
-    part: float, *, is_first: bool,
+    *, is_first: bool,
 ) -> float:  # fmt: skip
     """The share of its lines of code that leaves room for the runtime's; then what brings misses
     of a cache with sets, which blocks that lie together share evenly, to the original's."""
@@ -221,7 +220,7 @@ def _pack(
         wanted, seen = both_sides("code_misses")
         slight = _SLIGHT * sum(one.per_request * one.instructions for one, _ in both.values())
         ratio = (seen + slight) / (wanted + slight)
-        return float(np.clip(asked.pack * ratio ** (_BY_MISSES * part), _LEAST_CODE, 1.0))
+        return float(np.clip(asked.pack * ratio**_BY_MISSES, _LEAST_CODE, 1.0))
     wanted, seen = both_sides("code_lines")
     of_runtime = max(seen - code_lines(asked.packed), 0.0)
     share = (wanted - of_runtime) / max(code_lines(skeleton), 1.0)
@@ -272,10 +271,15 @@ def compare(
                              float(per_request(clone, what).sum())))  # fmt: skip
     data = [per_request(one, "load") + per_request(one, "store") for one in (original, clone)]
     code = [per_request(one, "code") for one in (original, clone)]
+    here = machine_caches()
     for lines in _CACHES:
         at, size = bucket_of(lines), f"beyond {lines * 64 // 1024} KiB"
-        for name, seen, of in (("code", code, original.instructions),
-                               ("data", data, float(data[0].sum()))):  # fmt: skip
+        for name, seen, of, cache in (
+            ("code", code, original.instructions, here.code),
+            ("data", data, float(data[0].sum()), here.data),
+        ):
+            if lines == cache.lines:  # a cache with sets tells more
+                continue
             rows.append(Compared(f"{name} lines {size}", float(seen[0][at:].sum()),
                                  float(seen[1][at:].sum()), _SLIGHT * of))  # fmt: skip
     for name, what, of in (("code", "code_misses", original.instructions),
