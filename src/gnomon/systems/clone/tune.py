@@ -29,8 +29,8 @@ ROUNDS = 8
 _RARE = 0.01
 #: Share of the lines of code that blocks can be moved to.
 _LEAST_CODE = 0.6
-#: The share to take, by what misses are off.
-_BY_MISSES = -0.15
+#: The share to take, by what misses are off; and a line beyond the smallest cache, in misses.
+_BY_MISSES, _PER_LINE = -0.15, 0.2
 #: Of what is off, so much is corrected at once; less after a round that made it worse.
 _FIRST_SHARE, _SMALLER, _LEAST_SHARE = 0.8, 0.6, 0.15
 #: Lines of caches whose misses are compared, and a share of accesses that does not matter.
@@ -217,7 +217,12 @@ def _pack(
                 for side in (0, 1)]  # fmt: skip
 
     if not is_first:
-        wanted, seen = both_sides("code_misses")
+        wanted, seen = (
+            misses + _PER_LINE * sum(
+                pair[side].per_request * sum(pair[side].code[bucket_of(_CACHES[0]) :])
+                for pair in both.values())
+            for side, misses in enumerate(both_sides("code_misses"))
+        )  # fmt: skip
         slight = _SLIGHT * sum(one.per_request * one.instructions for one, _ in both.values())
         ratio = (seen + slight) / (wanted + slight)
         return float(np.clip(asked.pack * ratio**_BY_MISSES, _LEAST_CODE, 1.0))

@@ -20,7 +20,6 @@ from gnomon.systems.clone.code.plan import (
     FACTOR,
     RANDOM,
     SAVED,
-    TABLE,
     Plan,
     Turn,
 )
@@ -38,6 +37,9 @@ def write(plan: Plan, dependencies: Sequence[float], rng: Generator) -> str:
 class _Writer:
     def __init__(self, plan: Plan, encoder: Encoder, rng: Generator) -> None:
         self._plan, self._blocks, self._encoder, self._rng = plan, plan.blocks, encoder, rng
+        same = dict(plan.unique())
+        self._tables = {edge: _short([[same[i] for i in row] for row in rows])
+                        for edge, rows in plan.tables.items()}  # fmt: skip
 
     def text(self) -> str:
         plan = self._plan
@@ -171,10 +173,17 @@ class _Writer:
             if len(plan.groups[record.edge]) > 1:
                 out.append(f"    .quad .Lg{record.edge}_{record.group}")
             out += map(_turn, record.stream)
-        for edge, rows in plan.tables.items():
-            out += ["    .balign 8", f".Le{edge}:"]
+        for edge, rows in self._tables.items():
+            out += ["    .balign 64", f".Le{edge}:"]
             out += [f"    .quad {', '.join(f'.Lp{i}' for i in row)}" for row in rows]
         return out
+
+    def _row(self, edge: int) -> str:
+        """From the kind of the request to its part of the table."""
+        rows = self._tables[edge]
+        if len(rows) == 1:
+            return "xor %edi, %edi"
+        return f"shl ${len(rows[0]).bit_length() - 1}, %edi" if len(rows[0]) > 1 else "nop"
 
     def _functions(self) -> list[str]:
         plan = self._plan
@@ -184,7 +193,7 @@ class _Writer:
             out += [f"    .globl {name}", f"    .type {name}, @function", f"{name}:",
                     *(f"    push %{one}" for one in _KEPT),
                     f"    lea .Le{edge}(%rip), %rax",
-                    f"    {'shl $6, %edi' if plan.has_kinds(edge) else 'xor %edi, %edi'}",
+                    f"    {self._row(edge)}", f"    mov ${len(self._tables[edge][0]) - 1}, %r8d",
                     "    mov %esi, %r13d", "    mov %edx, %r14d", "    call gnc_draw",
                     f"    mov %rsp, {SAVED}(%rbx)"]  # fmt: skip
             if len(mine) > 1:
@@ -209,9 +218,27 @@ class _Writer:
         )
 
 
+def _short(rows: list[list[int]]) -> list[list[int]]:
+    """The same paths, about as often, in as little room as can be: each entry is data that the
+    original did not touch.
+
+    >>> [len(_short([row])[0]) for row in ([4] * 64, [4] * 40 + [5] * 24, list(range(64)))]
+    [1, 16, 64]
+    """
+    if all(set(row) == set(rows[0]) and len(set(row)) == 1 for row in rows):
+        return [rows[0][:1]]
+    if all(len(set(row)) == 1 for row in rows):
+        return [row[:1] for row in rows]
+    if all(min(row.count(one) for one in set(row)) >= _SHORT for row in rows):
+        return [row[_SHORT // 2 :: _SHORT] for row in rows]
+    return rows
+
+
 def _turn(one: Turn) -> str:
     return f"    .long {one.bits}" if one.to < 0 else f"    .quad .Lb{one.to}"
 
+
+_SHORT = 4  # in a table of a quarter: paths that are seldom drawn would be lost
 
 _RUN = f"""
     .balign 64
@@ -222,7 +249,7 @@ gnc_draw:
     add $0x{ADDEND:x}, %rcx
     mov %rcx, {RANDOM}(%rbx)
     ror ${DRAWN}, %rcx
-    and ${TABLE - 1}, %ecx
+    and %r8d, %ecx
     add %edi, %ecx
     mov (%rax,%rcx,8), %rsi
     and ${CONNECTIONS - 1}, %r13d
