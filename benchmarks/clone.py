@@ -1,100 +1,152 @@
 """A service beside its clone, on settings that the clone was tuned to and on others.
 
-    python benchmarks/clone.py [redis|memcached|nginx] [--runs 5]
+    python benchmarks/clone.py [redis|memcached|nginx|lighttpd|python] [--runs 5] [--json FILE]
 
-A server of the distribution is profiled, its clone generated, tuned and validated: natively in turns, under the profiler,
-and in simulated caches. Needs qemu-user, valgrind, strace, CMake, a C compiler, and the server with its client; takes some
-six minutes. Exit code 3: a metric is beyond its limit.
+A server of the distribution is profiled, its clone generated, tuned, validated and audited: natively in turns, under the
+profiler, and in simulated caches. lighttpd and Python's http.server were not used while the cloner was built. Needs
+qemu-user, valgrind, strace, CMake, a C compiler, the server and its client (wrk for HTTP); takes some eight minutes. Exit
+code 3: a metric is beyond its limit.
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-PORT = 7101
+import msgspec
+
 REDIS_LOAD = (
     "redis-benchmark -p {port} -t set,get -n {requests} -r 1000 -d 256 -c {connections} -q"
 )
 WRK = "wrk -t1 -c{connections} -d{seconds}s --latency http://127.0.0.1:{port}/index.html"
+FILE_BYTES = 612
 
 
-def nginx(folder: Path, port: int) -> list[str]:
-    (folder / "html").mkdir(exist_ok=True)
-    (folder / "html" / "index.html").write_text("x" * 612)
-    folder.chmod(0o755)
-    settings = folder / f"{port}.conf"
-    settings.write_text(f"""daemon off; worker_processes 1; pid {folder}/{port}.pid; error_log {folder}/error.log;
-events {{ worker_connections 512; }}
+class Service(msgspec.Struct, frozen=True):
+    """Commands with places left open, and how much to send while it is profiled."""
+
+    command: str
+    load: str
+    requests: int
+    program: str
+
+
+def redis(_: Path) -> Service:
+    return Service("redis-server --port {port} --save ''", REDIS_LOAD, 8000, "redis-server")
+
+
+def memcached(folder: Path) -> Service:
+    from gnomon.systems.clone.generator import build_load
+    from gnomon.systems.clone.traffic import RequestClass, Traffic
+
+    classes = (RequestClass(0.9, "get", 30, 1080), RequestClass(0.1, "set", 1070, 8))
+    program = build_load(Traffic("memcached", classes, keys=1000, connections=16), folder / "load")
+    load = f"{program} --port {{port}} --connections {{connections}} --requests {{requests}} --fill no --json"
+    return Service("memcached -p {port} -l 127.0.0.1 -U 0 -u nobody -t 2", load, 6000, "memcached")
+
+
+def nginx(folder: Path) -> Service:
+    return _http(folder, "nginx", f"nginx -p {folder} -c", f"""daemon off; worker_processes 1;
+pid {folder}/{{port}}.pid; error_log {folder}/error.log; events {{ worker_connections 512; }}
 http {{ access_log {folder}/access.log; keepalive_requests 1000000;
-  server {{ listen 127.0.0.1:{port}; root {folder}/html; }} }}
-""")
-    return ["nginx", "-p", str(folder), "-c", str(settings)]
+  server {{ listen 127.0.0.1:{{port}}; root {folder}/html; }} }}
+""")  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument(
-        "service", nargs="?", default="redis", choices=["redis", "memcached", "nginx"]
+def lighttpd(folder: Path) -> Service:
+    return _http(folder, "lighttpd", "lighttpd -D -f", f"""server.document-root = "{folder}/html"
+server.port = {{port}}
+server.bind = "127.0.0.1"
+server.max-keep-alive-requests = 100000
+server.modules = ("mod_accesslog")
+accesslog.filename = "{folder}/access.log"
+""")  # fmt: skip
+
+
+def python(folder: Path) -> Service:
+    folder = _site(folder)
+    program = (
+        "import functools, http.server as s, sys; "
+        "s.SimpleHTTPRequestHandler.protocol_version = 'HTTP/1.1'; "
+        "s.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), functools.partial("
+        f"s.SimpleHTTPRequestHandler, directory='{folder}')).serve_forever()"
     )
+    return Service(f'{sys.executable} -c "{program}" {{port}}', WRK, 0, sys.executable)
+
+
+def _site(folder: Path) -> Path:
+    folder.chmod(0o755)
+    (folder / "html").mkdir(exist_ok=True)
+    (folder / "html" / "index.html").write_text("x" * FILE_BYTES)
+    return folder / "html"
+
+
+def _http(folder: Path, program: str, start: str, settings: str) -> Service:
+    """A server whose port is in a file: a shell writes it, and becomes the server."""
+    _site(folder)
+    script = folder / f"{program}.sh"
+    text = settings.replace("{port}", "$1")
+    script.write_text(
+        f"#!/bin/sh\ncat > {folder}/$1.conf <<END\n{text}END\nexec {start} {folder}/$1.conf\n"
+    )
+    script.chmod(0o755)
+    return Service(f"sh {script} {{port}}", WRK, 0, program)
+
+
+SERVICES = {one.__name__: one for one in (redis, memcached, nginx, lighttpd, python)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("service", nargs="?", default="redis", choices=SERVICES)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--json", type=Path, help="write the figures of validate there, too")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        gnomon = [sys.executable, "-m", "gnomon.cli"]
-        bundle, clone = str(folder / "bundle"), str(folder / "clone")
-        command, original, load, later = of(given.service, folder)
-        began = time.monotonic()
-        profile = [*gnomon, "clone", "profile", "-o", bundle, "--load", load, "--", *command]
-        subprocess.run(profile, check=True, stdout=subprocess.DEVNULL)
-        subprocess.run([*gnomon, "clone", "generate", bundle, "-o", clone], check=True)
-        print(f"profile, bundle and project: {time.monotonic() - began:.0f} s")
-        tuning = ["--load", load.replace(str(PORT), "{port}")]
-        subprocess.run([*gnomon, "clone", "tune", clone, "--against", bundle, *tuning], check=True)
-        validate = [
-            *gnomon,
-            "clone",
-            "validate",
-            clone,
-            "--original",
-            original,
-            "--runs",
-            str(given.runs),
-        ]
-        done = subprocess.run([*validate, *(["--load", later] if later else [])], check=False)
-    sys.exit(done.returncode)
+        return measure(Path(name), given.service, given.runs, given.json)
 
 
-def of(service: str, folder: Path) -> tuple[list[str], str, str, str]:
-    """The command to profile, the same with a free port, the load to profile with, and the load to validate with."""
-    if service == "redis":
-        command = ["redis-server", "--port", str(PORT), "--save", ""]
-        load = REDIS_LOAD.format(port=PORT, requests=8000, connections=16)
-        return command, "redis-server --port {port} --save ''", load, REDIS_LOAD
-    if service == "memcached":
-        from gnomon.systems.clone.generator import build_load
-        from gnomon.systems.clone.traffic import RequestClass, Traffic
+def measure(folder: Path, name: str, runs: int, json: Path | None) -> int:
+    from gnomon.systems.clone.launch import fill, free_port
 
-        classes = (RequestClass(0.9, "get", 30, 1080), RequestClass(0.1, "set", 1070, 8))
-        program = build_load(
-            Traffic("memcached", classes, keys=1000, connections=16), folder / "load"
-        )
-        options = "-l 127.0.0.1 -U 0 -u nobody -t 2"
-        load = f"{program} --port {PORT} --connections 16 --requests 6000 --fill no"
-        later = f"{program} --port {{port}} --connections {{connections}} --requests {{requests}} --json"
-        return (
-            ["memcached", "-p", str(PORT), *options.split()],
-            f"memcached -p {{port}} {options}",
-            load,
-            later,
-        )
-    load = WRK.format(port=PORT, connections=16, seconds=2)
-    return nginx(folder, PORT), " ".join(nginx(folder, PORT + 1)), load, WRK
+    service = SERVICES[name](folder)
+    bundle, clone, port = str(folder / "bundle"), str(folder / "clone"), free_port()
+    load = fill(service.load, connections=16, requests=service.requests, seconds=2)
+
+    def clone_verb(*words: str, into: Path | None = None) -> int:
+        command = [sys.executable, "-m", "gnomon.cli", "clone", *words]
+        if into is None:
+            return subprocess.run(command, check=False).returncode
+        with into.open("wb") as file:
+            return subprocess.run(command, check=False, stdout=file).returncode
+
+    began = time.monotonic()
+    profiled = [
+        "--load",
+        fill(load, port=port),
+        "--",
+        *shlex.split(fill(service.command, port=port)),
+    ]
+    if clone_verb("profile", "-o", bundle, *profiled, into=folder / "profile"):
+        return 1
+    if clone_verb("generate", bundle, "-o", clone):
+        return 1
+    print(f"profile, bundle and project: {time.monotonic() - began:.0f} s", flush=True)
+    if clone_verb("tune", clone, "--against", bundle, "--load", load):
+        return 1
+    print(f"with tuning: {time.monotonic() - began:.0f} s", flush=True)
+    both = [clone, "--original", service.command, "--load", service.load, "--runs", str(runs)]
+    path = subprocess.run(["which", service.program], capture_output=True, text=True, check=True)
+    audited = clone_verb("audit", clone, "--against", path.stdout.strip())
+    if json is None:
+        return max(clone_verb("validate", *both), audited)
+    return max(clone_verb("validate", *both, "--json", into=json), audited)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -157,7 +157,10 @@ def _least(block: Block) -> int:
 
 
 def _pieces(skeleton: Skeleton) -> list[list[int]]:
-    """Blocks that have to stay together, those first that most requests execute."""
+    """Blocks that have to stay together, those first that most requests execute.
+
+    Last those with indirect jumps: predictors know them by where they are.
+    """
     heat = defaultdict[int, float](float)
     for path in skeleton.paths:
         for b in set(path.blocks):
@@ -172,9 +175,10 @@ def _pieces(skeleton: Skeleton) -> list[list[int]]:
         else:
             pieces.append([b])
 
-    def rank(piece: list[int]) -> tuple[int, int]:
+    def rank(piece: list[int]) -> tuple[bool, int, int]:
         hottest = max(heat[b] for b in piece)
-        return -round(2 * math.log2(max(hottest, 1e-9))), skeleton.blocks[piece[0]].at
+        jumps = any(skeleton.blocks[b].ends.endswith("_indirect") for b in piece)
+        return jumps, -round(2 * math.log2(max(hottest, 1e-9))), skeleton.blocks[piece[0]].at
 
     return sorted(pieces, key=rank)
 

@@ -21,8 +21,9 @@ from gnomon.systems.clone.skeleton import LINE, Block, Op, Path, Skeleton
 _OVER = 0.1
 #: Instructions of one execution: less is not worth a cut.
 _LEAST = 12.0
-#: Instructions that a line of code counts for, and a jump that does not always go the same way.
-_PER_LINE, _PER_TURN = 20.0, 20.0
+#: Instructions that a line of code counts for, and a jump that does not always go the same way. An
+#: indirect one is mispredicted whenever it does not.
+_PER_LINE, _PER_TURN, _PER_INDIRECT = 20.0, 20.0, 150.0
 
 
 class Excess(msgspec.Struct, frozen=True):
@@ -41,12 +42,13 @@ class _Cut(msgspec.Struct):
     Attributes:
         cost: Instructions, by group.
         lines: Of code, that nothing else on the path touches.
-        turns: Executions of jumps that do not always go the same way.
+        turns, indirect: Executions of branches and of indirect jumps that go different ways.
     """
 
     cost: dict[Group, float]
     lines: float = 0.0
     turns: float = 0.0
+    indirect: float = 0.0
 
     @property
     def instructions(self) -> float:
@@ -63,17 +65,19 @@ def trim(skeleton: Skeleton, excess: Mapping[int, Excess]) -> Skeleton:
             if group[0] in excess and excess[group[0]].instructions > 0}  # fmt: skip
     lines_left = sum(excess[edge].lines * rate[edge, kind] for edge, kind in left)
     turning = _turning(paths)
-    all_turns = sum(path.weight for path in paths for b in path.blocks if b in turning)
-    turns = all_turns / max(
-        sum(path.weight * _length(blocks[b]) for path in paths for b in path.blocks), 1e-9
-    )
+    whole = _Cut({})
+    for path in paths:
+        for b in path.blocks:
+            _count(whole, blocks[b], path.weight * (b in turning))
+    size = sum(path.weight * _length(blocks[b]) for path in paths for b in path.blocks)
+    turns, indirect = whole.turns / max(size, 1e-9), whole.indirect / max(size, 1e-9)
     while left:
         cuts, barred = _cuts(blocks, paths, turning)
         dense = max(lines_left, 0.0) / max(sum(left.values()), 1e-9)
         found = max(
             (call for call, one in cuts.items()
              if call not in barred and _fits(one.cost, left, rate)),
-            key=lambda call: (_worth(cuts[call], dense, turns), call), default=None,
+            key=lambda call: (_worth(cuts[call], dense, turns, indirect), call), default=None,
         )  # fmt: skip
         if found is None:
             break
@@ -98,12 +102,22 @@ def _turning(paths: list[Path]) -> set[int]:
     return found
 
 
-def _worth(cut: _Cut, lines: float, turns: float) -> float:
+def _worth(cut: _Cut, lines: float, turns: float, indirect: float) -> float:
     """Much at once, with as many lines to an instruction as there are too many, and as many turns
     as there are elsewhere."""
     size = cut.instructions
-    off = _PER_LINE * abs(cut.lines - lines * size) + _PER_TURN * abs(cut.turns - turns * size)
-    return size - off
+    return (
+        size - _PER_LINE * abs(cut.lines - lines * size)
+        - _PER_TURN * abs(cut.turns - turns * size)
+        - _PER_INDIRECT * abs(cut.indirect - indirect * size)
+    )  # fmt: skip
+
+
+def _count(cut: _Cut, block: Block, weight: float) -> None:
+    if block.ends == "branch":
+        cut.turns += weight
+    else:
+        cut.indirect += weight
 
 
 def _fits(
@@ -144,13 +158,12 @@ def _cuts(
     cuts: dict[int, _Cut] = defaultdict(lambda: _Cut(defaultdict(float)))
     barred = set()
     for path in paths:
-        ends, turns = [0], [0]
+        ends = [0]
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for i, number in enumerate(path.blocks):
             block = blocks[number]
             ends.append(ends[-1] + _length(block))
-            turns.append(turns[-1] + (number in turning))
             for line in range(block.at // LINE, (block.at + block.bytes - 1) // LINE + 1):
                 first.setdefault(line, i)
                 last[line] = i
@@ -162,7 +175,9 @@ def _cuts(
                 continue
             cut = cuts[number]
             cut.cost[path.edge, path.kind] += path.weight * (ends[back + 1] - ends[call + 1])
-            cut.turns += path.weight * (turns[back + 1] - turns[call + 1])
+            for b in path.blocks[call + 1 : back + 1]:
+                if b in turning:
+                    _count(cut, blocks[b], path.weight)
             cut.lines += path.weight * int(((begins > call) & (stops <= back)).sum())
     return cuts, barred
 
