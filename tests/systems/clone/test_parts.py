@@ -25,7 +25,7 @@ from gnomon.systems.clone.recording import (
     distance_of,
     read_recording,
 )  # fmt: skip
-from gnomon.systems.clone.server import infer_server
+from gnomon.systems.clone.server import Background, infer_server
 from gnomon.systems.clone.skeleton import (
     FILLER,
     Block,
@@ -264,6 +264,20 @@ def test_a_thread_that_waits_in_its_reads_may_wait_elsewhere_now_and_then():
         "read:connection",
         "write:connection",
     ]
+
+
+def test_a_thread_that_sleeps_in_between_works_in_the_background():
+    """It asks for a millisecond while requests come, and for twenty while none do."""
+    sleep, ms = 230, 1_000_000
+    turn = [(0, WAIT, 5, 0, 10, 1), (0, READ | CONNECTION, 7, 0, 100, 20),
+            (1, sleep, ms, 0, 0, 0), (0, WRITE | CONNECTION, 7, 0, 50, 50)]  # fmt: skip
+    none = np.zeros(0, np.int64)
+    mine = np.array([*(20 * turn), *(10 * [(1, sleep, 20 * ms, 0, 0, 0)])], np.int64)
+    server = infer_server([Recording(
+        (), mine, 0, Branches(none, none, none), (), none.reshape(-1, 4), b"", none, (), ()
+    )])  # fmt: skip
+    assert server.background == (Background("clock_nanosleep", 1.0, 20.0),)
+    assert server.threads == 1
 
 
 def test_nobody_served_is_a_clear_line():

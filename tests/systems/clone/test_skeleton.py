@@ -21,6 +21,7 @@ from gnomon.systems.clone.recording import (
 from gnomon.systems.clone.skeleton import (
     AWAY,
     CLOSE,
+    CONNECTION,
     CONSTANT,
     FILLER,
     LOAD,
@@ -169,6 +170,32 @@ def test_loads_of_many_lines_go_as_far_as_they_did():
     op = skeleton_of(*moved).blocks[1].ops[1]
     assert op == Op(LOAD, AWAY, far)
     assert far > near
+
+
+def of_connections(line_of):
+    """Executions for four connections, three times each; the load in the loop goes to a line."""
+    number, found = list(CODE).index(LOOP), []
+    for i in range(12):
+        sample = execution(2, 4)
+        entries = list(sample.entries)
+        for k in range(1, len(entries)):
+            if entries[k - 1] == BLOCK | number:
+                entries[k] = access(1, GLOBAL + 64 * line_of(i % 4), bucket=bucket_of(200))
+        found.append(msgspec.structs.replace(sample, entries=entries, connection=i % 4, next=-1))
+    return skeleton_of(*found)
+
+
+def test_lines_that_each_connection_has_of_its_own():
+    made = of_connections(lambda connection: 100 * connection)
+    assert made.blocks[1].ops[1] == Op(LOAD, CONNECTION, 0)
+    assert made.connection_lines == 1
+
+
+def test_lines_that_connections_take_in_turns_are_not_theirs():
+    """A pool of requests: two lines for four connections, always in the same order."""
+    made = of_connections(lambda connection: 100 * (connection % 2))
+    assert made.blocks[1].ops[1].place != CONNECTION
+    assert made.connection_lines == 0
 
 
 def test_a_store_to_the_callers_frame_is_kept_off_the_return_address():

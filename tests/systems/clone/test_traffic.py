@@ -693,3 +693,22 @@ def test_a_project_builds_it_beside_the_clone(tmp_path):
         done = run_load(load_command(tmp_path / "build" / "load", port, requests=5000))
     assert (done.requests, done.errors) == (5000, 0)
     assert done.reply_bytes == pytest.approx(264, rel=0.1)
+
+
+def test_a_thread_works_in_the_background_while_requests_are_answered(tmp_path):
+    need("cmake", "cc")
+    shutil.copytree(RUNTIME, tmp_path / "runtime")
+    shutil.copy(RUNTIME / "CMakeLists.txt", tmp_path)
+    shutil.copy(MODELS / "background.c", tmp_path / "model.c")
+    for words in (["-S", tmp_path, "-B", tmp_path / "build"], ["--build", tmp_path / "build"]):
+        subprocess.run(["cmake", *words], check=True, capture_output=True)
+    program = tmp_path / "build" / "clone"
+    with subprocess.Popen([program, "--port", "0"], stdout=subprocess.PIPE, text=True) as child:
+        lines = [child.stdout.readline() for _ in range(20)]
+        port = int(next(one for one in lines if "ready" in one).rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), 60) as one:
+            one.sendall(b"hello")
+            assert len(one.recv(100)) == 5
+        lines = [child.stdout.readline() for _ in range(20)]
+        child.terminate()
+    assert lines == ["cleaned up\n"] * 20

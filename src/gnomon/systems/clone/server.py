@@ -172,20 +172,18 @@ def _background(rows: Ints) -> list[Background]:
     calls, threads = _in_order(rows), rows[:, 0].tolist()
     reading = [i for i, one in enumerate(calls) if _is_request(one)]
     serving = {threads[i] for i in reading}
+    sleeps: dict[tuple[int, str], list[tuple[int, float]]] = defaultdict(list)
+    for i, one in enumerate(calls):
+        # What it asks for stands in place of the first argument; 0 where that is not known.
+        if one.call in SLEEPS and 0 < one.descriptor < _LONGEST_SLEEP_NS:
+            sleeps[threads[i], one.call].append((i, one.descriptor / 1e6))
     found = []
-    for thread in dict.fromkeys(threads):
-        for name in sorted(SLEEPS):
-            mine = [
-                (i, one.descriptor / 1e6)
-                for i, one in enumerate(calls)
-                if threads[i] == thread and one.call == name
-                if 0 < one.descriptor < _LONGEST_SLEEP_NS
-            ]
-            if thread in serving or len(mine) < _FEWEST or not reading:
-                continue
-            busy = [ms for i, ms in mine if reading[0] < i < reading[-1]] or [ms for _, ms in mine]
-            idle = [ms for i, ms in mine if i > reading[-1]] or busy
-            found.append(Background(name, _middle(busy), _middle(idle)))
+    for (thread, name), mine in sleeps.items():
+        if thread in serving or len(mine) < _FEWEST or not reading:
+            continue
+        busy = [ms for i, ms in mine if reading[0] < i < reading[-1]] or [ms for _, ms in mine]
+        idle = [ms for i, ms in mine if i > reading[-1]] or busy
+        found.append(Background(name, _middle(busy), _middle(idle)))
     return found
 
 
