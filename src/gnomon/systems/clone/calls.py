@@ -28,6 +28,8 @@ _SENDS = frozenset(("write", "writev", "sendto", "sendmsg", "sendfile"))
 _RECEIVED, _SENT = "received bytes", "sent bytes"
 _LINE = re.compile(r"(\d+) +([\d.]+) (?:<\.\.\. (\w+) resumed>|(\w+)\((?:\d+<(socket|TCP))?)")
 _RETURNED = re.compile(r"= (\d+)[^=]*$")
+#: Times as many requests to warm up.
+_WARM = 4
 #: Seconds: until a load's connections are closed, until all is written.
 _SETTLED_S, _WRITTEN_S = 0.2, 30.0
 
@@ -69,7 +71,7 @@ def count_calls(command: str, load: Load, *, connections: int, requests: int = 2
         ]
         with serving(command, prefix=tracer) as (service, port):
             send = partial(load.send, service, port=port, connections=connections)
-            send(requests=requests, seconds=SHORT_S)
+            send(requests=_WARM * requests, seconds=SHORT_S)  # whatever is read has been written
             few = max(requests // 4, 1)
             time.sleep(_SETTLED_S)
             began = time.time()
