@@ -3,10 +3,9 @@
 //     qemu-x86_64 -plugin libgnomon_profile.so,out=/tmp/x,control=/tmp/y PROGRAM ...
 //
 // The control file's first word is 1 while things are to be recorded. When it is 2, or at the end, each process writes
-// OUT.PID: named
-// arrays. A thread logs the blocks and the memory accesses that it executes; at its next system call the log is folded
-// into the *edge* from the call before to this one. This separates the costs of a request, a wake-up, a timer and a
-// connection: they are on different edges. Of each edge some executions, drawn at random, are kept whole.
+// OUT.PID: named arrays. A thread logs the blocks and the memory accesses that it executes; at its next system call the
+// log is folded into the *edge* from the call before to this one. This separates the costs of a request, a wake-up, a
+// timer and a connection: they are on different edges. Of each edge some executions, drawn at random, are kept whole.
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -324,7 +323,10 @@ void note_descriptor(std::int64_t number, std::int64_t first, std::int64_t resul
         if (result >= 0 && result < static_cast<std::int64_t>(most_descriptors))
             ++all.openings[static_cast<std::size_t>(result)];
     } else if (is_one_of(all.numbers->opens, number)) set(result, is_recording() ? file : log);  // stays open: a log
-    else if (is_one_of(all.numbers->events, number)) set(result, event);
+    else if (int both[2]; result == 0 && is_one_of(all.numbers->events, number) &&
+                          copy_from_program(both, static_cast<std::uint64_t>(first), sizeof both)) {
+        for (const int one : both) set(one, event);  // a pipe
+    } else if (is_one_of(all.numbers->events, number)) set(result, event);
     else if (is_one_of(all.numbers->closes, number)) set(first, other);
 }
 
@@ -336,7 +338,8 @@ void note_sleep(ThreadLog& log, std::int64_t number) {
         if (number != sleep) continue;
         const bool is_known =
             !is_absolute && copy_from_program(time, static_cast<std::uint64_t>(log.arguments[argument]), sizeof time);
-        log.arguments[0] = is_known ? time[0] * 1'000'000'000 + time[1] : 0;
+        constexpr std::int64_t longest_s = 86400;  // whoever sleeps longer waits for something else
+        log.arguments[0] = is_known ? std::min(time[0], longest_s) * 1'000'000'000 + time[1] : 0;
     }
 }
 
@@ -520,7 +523,6 @@ void* watch(void*) {
     return nullptr;
 }
 
-/// Signals are for the program's own threads.
 /// Such as 512:8, lines and ways.
 SetCache cache_of(std::string_view given) {
     const std::string text(given);
@@ -530,6 +532,7 @@ SetCache cache_of(std::string_view given) {
     return ways > 0 && lines >= ways ? SetCache{lines, ways} : SetCache{512, 8};
 }
 
+/// Signals are for the program's own threads.
 void start_watch() {
     sigset_t all, before;
     sigfillset(&all);
@@ -539,9 +542,21 @@ void start_watch() {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-void after_fork() {
+void before_fork() { pthread_mutex_lock(&profile().lock); }
+
+void after_fork_in_parent() { pthread_mutex_unlock(&profile().lock); }
+
+/// What its parent did is the parent's to write.
+void after_fork_in_child() {
     Profile& all = profile();
-    all.lock = PTHREAD_MUTEX_INITIALIZER;  // whoever held it does not exist here
+    all.lock = PTHREAD_MUTEX_INITIALIZER;
+    all.edges.clear();
+    all.samples.clear();
+    all.calls.clear();
+    all.heads.clear();
+    std::fill(all.outcomes.begin(), all.outcomes.end(), Outcomes{});
+    std::fill(all.repeats.begin(), all.repeats.end(), 0);
+    all.calls_left_out = 0;
     start_watch();
 }
 
@@ -574,7 +589,7 @@ extern "C" {
     close(file);
     if (page == MAP_FAILED) return 1;
     all.control = static_cast<const std::atomic<std::uint32_t>*>(page);
-    pthread_atfork(nullptr, nullptr, &after_fork);
+    pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
     start_watch();
     qemu_plugin_register_vcpu_tb_trans_cb(id, &on_translation);
     qemu_plugin_register_vcpu_syscall_cb(id, &on_call);

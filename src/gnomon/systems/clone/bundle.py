@@ -13,6 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from gnomon.errors import InputError
+from gnomon.systems.clone.judge import Caches, machine_caches
 from gnomon.systems.clone.kinds import events_kind, kinds_of, nearest_kind
 from gnomon.systems.clone.morph import Morph
 from gnomon.systems.clone.recording import Edge, Floats, Key, Recording, Sample
@@ -21,7 +22,6 @@ from gnomon.systems.clone.server import (
     READS,
     SENDS,
     TARGETS,
-    WAITS,
     Server,
     infer_server,
     name_of,
@@ -37,14 +37,14 @@ from gnomon.systems.clone.skeleton import (
 )  # fmt: skip
 from gnomon.systems.clone.traffic import OTHER, Traffic, infer_traffic, verb_of
 
-VERSION = 4
+VERSION = 5
 #: What was seen less often tells about single events, not about the service.
 FEWEST = 5
 #: Paths of an edge; of edges that hardly matter; and instructions of all paths of one.
 _MOST_PATHS, _FEW_PATHS, _MATTERS, _MOST_INSTRUCTIONS = 48, 6, 0.01, 400_000
 #: The emulator slows requests down, and not the clock: what a thread does by the clock is done so
 #: many times as often for a request.
-_SLOWER = 60.0
+SLOWER = 60.0
 _MANIFEST = "manifest.json"
 
 
@@ -53,7 +53,7 @@ class EdgeProfile(msgspec.Struct, frozen=True):
 
     Attributes:
         lines, code_lines: Different lines of data and of code that it touches.
-        code_misses, data_misses: Of first-level caches like this machine's.
+        code_misses, data_misses: Of the bundle's first-level caches.
     """
 
     before: str
@@ -82,8 +82,9 @@ class Bundle(msgspec.Struct, frozen=True):
         taken, changed: Of conditional branches: how often they were, and went another way than
             the time before.
         left_out: Instructions per request on edges that were seen too rarely to be handed over, or
-            of threads that serve nobody.
+            of threads that neither serve anybody nor sleep in between.
         morphed: What the clone is to do otherwise. All other figures are those of the original.
+        caches: Whose misses were counted: those of the machine that it was profiled on.
     """
 
     version: int
@@ -98,6 +99,12 @@ class Bundle(msgspec.Struct, frozen=True):
     skeleton: Skeleton
     left_out: float = 0.0
     morphed: Morph | None = None
+    caches: Caches = Caches.of_kib(32, 32, 1024)
+
+    def is_background(self, edge: EdgeProfile) -> bool:
+        """Of a thread that works by the clock: counted a sixtieth."""
+        calls = {one.call for one in self.server.background}
+        return edge.before == edge.after and edge.before in calls
 
     @property
     def instructions(self) -> float:
@@ -107,7 +114,7 @@ class Bundle(msgspec.Struct, frozen=True):
 
 def make_bundle(
     recordings: Sequence[Recording], *, protocol: str | None = None, seconds: float, seed: int = 0,
-    with_paths: bool = True,
+    with_paths: bool = True, caches: Caches | None = None,
 ) -> Bundle:  # fmt: skip
     """From all processes of a service; those that served nobody are left out."""
     if any(one.calls_left_out for one in recordings):
@@ -135,9 +142,9 @@ def make_bundle(
         if not (before in busy or is_background) or count < FEWEST:
             left_out += sum(one.instructions for one in same) / requests
             continue
-        rate = count / requests / (_SLOWER if is_background else 1.0)
+        rate = count / requests / (SLOWER if is_background else 1.0)
         if with_paths:
-            found += _choose(len(edges), where, rate, traffic, rng)
+            found += _choose(len(edges), where, rate, traffic, rng, is_wait=before == server.wait)
         lines, code_lines = _mean_lines(where)
         edges.append(EdgeProfile(
             before, after, rate,
@@ -160,20 +167,24 @@ def make_bundle(
         taken / max(executed, 1), changed / max(executed, 1), tuple(dependencies.tolist()),
         seconds,
         make_skeleton(found) if with_paths else Skeleton([], [], []), left_out,
+        caches=caches or machine_caches(),
     )  # fmt: skip
 
 
 def _choose(
     edge: int, where: list[tuple[Recording, int]], rate: float, traffic: Traffic,
-    rng: Generator,
+    rng: Generator, *, is_wait: bool,
 ) -> list[Chosen]:  # fmt: skip
-    """Executions that stand for all of an edge: equally many short and long ones of each kind."""
+    """Executions that stand for all of an edge: equally many short and long ones of each kind.
+
+    Args:
+        is_wait: Its kinds are those of wake-ups.
+    """
     groups: dict[int, list[tuple[Recording, Sample, float]]] = {}
     for recording, number in where:
         samples = [one for one in recording.samples if one.edge == number]
-        usual = [one for one in samples if _is_usual(recording, one)] or samples
+        usual = [one for one in samples if _is_usual(recording, one)]
         heads = dict(recording.heads)
-        is_wait = name_of(recording.edges[number].before).rstrip("!") in WAITS
         for one in usual:
             kind = events_kind(one.result) if is_wait else _kind_of(recording, one, heads, traffic)
             weight = recording.edges[number].count / len(usual)

@@ -60,7 +60,7 @@ def profile_to_result(bundle: Bundle, *, command: str) -> Result:
     if bundle.left_out > 0:
         notes.append(
             f"{bundle.left_out:.0f} instructions a request are left out: on paths seen fewer than "
-            "five times, or of threads that serve nobody."
+            "five times, or of threads that neither serve nor sleep."
         )
     return Result(
         "clone", "profile", f"a service that speaks {bundle.protocol}",

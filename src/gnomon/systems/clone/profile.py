@@ -19,7 +19,7 @@ from gnomon import _core
 from gnomon.errors import GnomonError, InputError
 from gnomon.systems.clone import procfs
 from gnomon.systems.clone.bundle import Bundle, make_bundle
-from gnomon.systems.clone.judge import machine_caches
+from gnomon.systems.clone.judge import Caches, machine_caches
 from gnomon.systems.clone.launch import Service
 from gnomon.systems.clone.project import PROTOCOLS
 from gnomon.systems.clone.recording import Recording, read_recording
@@ -70,9 +70,14 @@ def profile(
 
 
 def record(
-    command: Sequence[str], load: str, *, progress: Progress = lambda _: None
-) -> tuple[list[Recording], float]:
-    """What each process of a service did, and for how long it was watched."""
+    command: Sequence[str], load: str, *, caches: Caches | None = None,
+    progress: Progress = lambda _: None,
+) -> tuple[list[Recording], float]:  # fmt: skip
+    """What each process of a service did, and for how long it was watched.
+
+    Args:
+        caches: Whose misses are counted; this machine's unless given.
+    """
     words = shlex.split(load)
     if not words or shutil.which(words[0]) is None:
         raise InputError(
@@ -81,8 +86,8 @@ def record(
     command = _program(command)
     emulator = find_emulator()
     plugin = Path(_core.__file__).parent / "lib" / "libgnomon_profile.so"
-    first = machine_caches()
-    caches = f"code={first.code.lines}:{first.code.ways},data={first.data.lines}:{first.data.ways}"
+    first = caches or machine_caches()
+    sizes = f"code={first.code.lines}:{first.code.ways},data={first.data.lines}:{first.data.ways}"
     with tempfile.TemporaryDirectory(prefix="gnomon-profile-") as name:
         folder = Path(name)
         folder.chmod(0o777)  # a server that gives up its rights writes here, too
@@ -91,7 +96,7 @@ def record(
         with (folder / "log").open("wb") as log:
             child = subprocess.Popen(
                 [emulator, "-cpu", _CPU, "-plugin",
-                 f"{plugin},out={folder}/out,control={control},{caches}", *command],
+                 f"{plugin},out={folder}/out,control={control},{sizes}", *command],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip

@@ -189,8 +189,8 @@ const gnc_model gnc_the_model = {{
 
     def _background(self) -> list[str]:
         return [
-            f"{{{self._functions[one.call, one.call]}, {round(1000 * one.busy_ms)}, "
-            f"{round(1000 * one.idle_ms)}}}"
+            f"{{{self._functions[one.call, one.call]}, {max(round(1000 * one.busy_ms), 1)}, "
+            f"{max(round(1000 * one.idle_ms), 1)}}}"
             for one in self._server.background if (one.call, one.call) in self._functions
         ]  # fmt: skip
 

@@ -89,6 +89,7 @@ class Server(msgspec.Struct, frozen=True):
         wakeups: Per request: returns of the wait that had something.
         timers: Scripts of waits that ended with nothing to do, with how often that was.
         threads: That served connections.
+        background: Threads that work by the clock.
     """
 
     wait: str
@@ -182,20 +183,23 @@ def _background(rows: Ints) -> list[Background]:
         if thread in serving or len(mine) < _FEWEST or not reading:
             continue
         busy = [ms for i, ms in mine if reading[0] < i < reading[-1]] or [ms for _, ms in mine]
-        idle = [ms for i, ms in mine if i > reading[-1]] or busy
-        found.append(Background(name, _middle(busy), _middle(idle)))
+        idle = [ms for i, ms in mine if i > reading[-1]]
+        found.append(
+            Background(name, _middle(busy), _middle(idle if len(idle) >= _FEWEST else busy))
+        )
     return found
 
 
 def _middle(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
+    """With two digits."""
+    return float(f"{sorted(values)[len(values) // 2]:.1e}")
 
 
 def _often(sizes: Counter[int]) -> tuple[tuple[int, int], ...]:
-    """Sizes seen a few times only tell about single requests."""
+    """Sizes seen a few times only tell about single requests: of these one, roughly."""
     found = sizes.most_common(64)
     return tuple(one for one in found if one[1] >= _FEWEST) or tuple(
-        (size, _FEWEST) for size, _ in found[:1]
+        (round(float(f"{size:.0e}")), _FEWEST) for size, _ in found[:1]
     )
 
 

@@ -35,8 +35,6 @@ _DIFFER = 0.7
 #: Lines: nearer ones are in every cache.
 NEAR = 16
 _MOST_STACK = 1024  # lines below the highest stack pointer
-#: Blocks that were executed fewer times tell about single events.
-_FEWEST = 5
 _CALLS = frozenset(("call", "call_indirect"))
 _JUMPS = frozenset(("branch", "jmp", "jmp_indirect", "ret", *_CALLS))
 

@@ -111,7 +111,7 @@ def bpftrace_program(
     first, number = _ARGUMENTS[platform.machine()]
     return f"""
 BEGIN {{ @last = nsecs; @last = 0; }}
-tracepoint:raw_syscalls:sys_exit /{ours}/ {{
+tracepoint:raw_syscalls:sys_exit /args->id >= 0 && ({ours})/ {{
   $id = args->id; $ret = args->ret;
   if ({any_of(WAITS)}) {{
     @ready[tid, $id] = lhist($ret, 0, 256, 1);

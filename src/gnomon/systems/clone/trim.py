@@ -73,7 +73,8 @@ def trim(skeleton: Skeleton, excess: Mapping[int, Excess]) -> Skeleton:
     turns, indirect = whole.turns / max(size, 1e-9), whole.indirect / max(size, 1e-9)
     while left:
         cuts, barred = _cuts(blocks, paths, turning)
-        dense = max(lines_left, 0.0) / max(sum(left.values()), 1e-9)
+        owed = sum(left.values())
+        dense = max(lines_left, 0.0) / owed if owed > 0 else 0.0
         found = max(
             (call for call, one in cuts.items()
              if call not in barred and _fits(one.cost, left, rate)),
@@ -116,7 +117,7 @@ def _worth(cut: _Cut, lines: float, turns: float, indirect: float) -> float:
 def _count(cut: _Cut, block: Block, weight: float) -> None:
     if block.ends == "branch":
         cut.turns += weight
-    else:
+    elif block.ends.endswith("_indirect"):  # returns are known to predictors
         cut.indirect += weight
 
 

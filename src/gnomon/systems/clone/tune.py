@@ -13,7 +13,6 @@ import numpy as np
 from gnomon.errors import GnomonError, InputError
 from gnomon.systems.clone.assembly import Code, Less, Quota
 from gnomon.systems.clone.bundle import Bundle, EdgeProfile, make_bundle, per_request
-from gnomon.systems.clone.judge import machine_caches
 from gnomon.systems.clone.launch import fill, free_port
 from gnomon.systems.clone.profile import Progress, record
 from gnomon.systems.clone.project import Asked, as_it_is, total_variation, write_project
@@ -89,8 +88,12 @@ def build(folder: Path) -> Path:
 def observe(bundle: Bundle, folder: Path, load: str, port: int, progress: Progress) -> Bundle:
     """The clone, profiled as the original was."""
     program = build(folder)
-    recordings, seconds = record([str(program), "--port", str(port)], load, progress=progress)
-    return make_bundle(recordings, protocol=bundle.protocol, seconds=seconds, with_paths=False)
+    words = [str(program), "--port", str(port)]
+    recordings, seconds = record(words, load, caches=bundle.caches, progress=progress)
+    return make_bundle(
+        recordings, protocol=bundle.protocol, seconds=seconds, with_paths=False,
+        caches=bundle.caches,
+    )  # fmt: skip
 
 
 def tune(
@@ -109,6 +112,9 @@ def tune(
     Returns:
         Its profile, without the recipe.
     """
+    if rounds == 0:  # as it lies there
+        port = free_port() if port is None else port
+        return observe(bundle, folder, _load(folder, bundle, load, port), port, progress)
     asked, seen = tuned(bundle, folder, load, port=port, rounds=rounds, progress=progress)
     write_project(bundle, folder, asked=asked)
     build(folder)
@@ -128,11 +134,7 @@ def tuned(
         port: That the clone listens on; a free one unless given.
     """
     port = free_port() if port is None else port
-    if load is None:
-        connections = min(max(bundle.traffic.connections, 1), 64)
-        load = shlex.join([str(folder.absolute() / "build" / "load"), "--port", str(port),
-                           "--connections", str(connections), "--requests", "4000"])  # fmt: skip
-    load = fill(load, port=port)
+    load = _load(folder, bundle, load, port)
     asked, rng = as_it_is(bundle), np.random.default_rng(0xF17)
     plain = msgspec.structs.replace(bundle, morphed=None)
     best: _Tried | None = None
@@ -149,6 +151,15 @@ def tuned(
         asked = correct(bundle, best, rng, share, is_first=number == 0)
     assert best is not None
     return best.asked, best.seen
+
+
+def _load(folder: Path, bundle: Bundle, load: str | None, port: int) -> str:
+    """The command, with the port filled in."""
+    if load is None:
+        connections = min(max(bundle.traffic.connections, 1), 64)
+        load = shlex.join([str(folder.absolute() / "build" / "load"), "--port", str(port),
+                           "--connections", str(connections), "--requests", "4000"])  # fmt: skip
+    return fill(load, port=port)
 
 
 class _Tried(msgspec.Struct, frozen=True):
@@ -243,11 +254,27 @@ def _more(less: Less, want: EdgeProfile, one: EdgeProfile) -> Less:
     )  # fmt: skip
 
 
+#: Calls that clones make in place of others.
+_MADE_AS = {"epoll_pwait": "epoll_wait", "ppoll": "poll", "pselect6": "select",
+            "nanosleep": "clock_nanosleep"}  # fmt: skip
+
+
 def _same_edges(wanted: Bundle, seen: Bundle) -> dict[int, tuple[EdgeProfile, EdgeProfile]]:
-    """Edges of both, by number. Rare ones tell little: timers come more often in an emulator."""
-    found = {(one.before, one.after): one for one in seen.edges}
-    return {i: (one, found[one.before, one.after]) for i, one in enumerate(wanted.edges)
-            if one.per_request >= _RARE and (one.before, one.after) in found}  # fmt: skip
+    """Edges of both, by number. Rare ones tell little: timers come more often in an emulator.
+
+    Raises:
+        GnomonError: There are none.
+    """
+
+    def name(edge: EdgeProfile) -> tuple[str, str]:
+        return _MADE_AS.get(edge.before, edge.before), _MADE_AS.get(edge.after, edge.after)
+
+    found = {name(one): one for one in seen.edges}
+    both = {i: (one, found[name(one)]) for i, one in enumerate(wanted.edges)
+            if one.per_request >= _RARE and name(one) in found}  # fmt: skip
+    if not both:
+        raise GnomonError("the clone made none of the original's calls: is --load the profile's?")
+    return both
 
 
 def compare(
@@ -276,7 +303,7 @@ def compare(
                              float(per_request(clone, what).sum())))  # fmt: skip
     data = [per_request(one, "load") + per_request(one, "store") for one in (original, clone)]
     code = [per_request(one, "code") for one in (original, clone)]
-    here = machine_caches()
+    here = original.caches
     for lines in _CACHES:
         at, size = bucket_of(lines), f"beyond {lines * 64 // 1024} KiB"
         for name, seen, of, cache in (

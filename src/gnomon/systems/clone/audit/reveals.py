@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from gnomon.systems.clone.bundle import Bundle, read_bundle
+from gnomon.systems.clone.bundle import SLOWER, Bundle, read_bundle
 
 #: What was counted less often tells about single events.
 FEWEST = 5
@@ -30,7 +30,8 @@ def counts_of(bundle: Bundle) -> Iterator[tuple[str, float]]:
     for i, (_, count) in enumerate(server.timers):
         yield f"timer {i}", count
     for one in bundle.edges:
-        yield f"edge {one.before} to {one.after}", one.per_request * server.requests
+        slower = SLOWER if bundle.is_background(one) else 1.0
+        yield f"edge {one.before} to {one.after}", one.per_request * server.requests * slower
     kept = server.requests * (1.0 - traffic.left_out)
     for row in traffic.classes:
         what = f"{row.verb} of {row.request_bytes} bytes, answered by {row.reply_bytes}"
@@ -49,7 +50,8 @@ def reveals(bundle: Bundle) -> list[str]:
         f"About {traffic.keys:,} distinct keys, {traffic.connections} connections; no key, no "
         "value",
         f"System calls of a request, in order and with sizes: {steps}",
-        f"How it waits ({server.wait}), {workers}, {len(server.timers)} timers",
+        f"How it waits ({server.wait}), {workers}, {len(server.timers)} timers, "
+        f"{len(server.background)} threads in the background and how long they sleep",
         f"{bundle.instructions:,.0f} instructions a request by class, between {len(bundle.edges)} "
         "pairs of system calls; how often branches are taken; how far apart reuses are",
     ]

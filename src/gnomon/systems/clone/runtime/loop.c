@@ -73,7 +73,8 @@ static int timeout_ms(const gnc_worker *w) {
 static uint32_t kind_of_wakeup(int count) {
     if (count < 2) return 0;
     uint32_t width = 31 - (uint32_t)__builtin_clz((uint32_t)count);
-    return 2 * width - 1 + ((uint32_t)count >> (width - 1) & 1);
+    uint32_t kind = 2 * width - 1 + ((uint32_t)count >> (width - 1) & 1);
+    return kind < GNC_WAKEUPS ? kind : GNC_WAKEUPS - 1;
 }
 
 static int wait_for_events(gnc_worker *w) {

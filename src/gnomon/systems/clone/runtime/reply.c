@@ -113,7 +113,7 @@ void gnc_compose(gnc_worker *w, const gnc_request *r, uint32_t bytes, uint32_t h
         memcpy(w->reply + 6, r->key, r->key_bytes);
     }
     /* Most often the last reply was the same, but for the key. */
-    uint64_t wanted = (uint64_t)bytes << 32 | (uint64_t)head_bytes << 10 | around << 1 | r->ends;
+    uint64_t wanted = (uint64_t)bytes << 32 | (uint64_t)head_bytes << 12 | around << 2 | r->has_version << 1 | r->ends;
     if (w->composed != wanted) compose_new(w, r, bytes, head_bytes, around);
     w->composed = wanted;
     w->head = w->composed_head;
