@@ -269,11 +269,11 @@ def fake_bundle(count):
     step = SimpleNamespace(label="read:connection")
     script = SimpleNamespace(share=1.0, reply_sizes=((264, 90), (5, count)), steps=[step])
     server = SimpleNamespace(scripts=[script], covered=1.0, requests=100, timers=[(None, 7)], wait="epoll_wait",
-                             processes=1, threads=1)  # fmt: skip
+                             processes=1, threads=1, background=())  # fmt: skip
     edge = SimpleNamespace(before="read:connection", after="epoll_wait", per_request=0.5)
     return SimpleNamespace(
         server=server, edges=[edge], protocol="resp", instructions=4000.0, skeleton=SimpleNamespace(blocks=[], paths=[]),
-        traffic=Traffic("resp", (RequestClass(1.0, "GET", 36, 264),)),
+        traffic=Traffic("resp", (RequestClass(1.0, "GET", 36, 264),)), is_background=lambda _: False,
     )  # fmt: skip
 
 
