@@ -17,15 +17,17 @@ import numpy as np
 from numpy.random import Generator
 
 from gnomon.systems.clone.recording import BUCKETS, Floats, bucket_of
-from gnomon.systems.clone.skeleton import (  # fmt: skip
+from gnomon.systems.clone.skeleton import (
     AWAY,
     CLOSE,
+    CONNECTION,
     CONSTANT,
     LOAD,
+    NEXT,
     SAVE,
     Op,
     Skeleton,
-)
+)  # fmt: skip
 
 #: Lines: nearer ones are in every cache. The first bound is this one or a third of a pass.
 _NEAREST = 64
@@ -33,6 +35,9 @@ _NEAREST = 64
 _PASSES = (0.7, 1.0, 1.4, 3.0, 6.0, 12.0, 24.0, 48.0)
 #: Accesses a request: less is not corrected.
 _LEAST = 0.3
+_OWN = (CONNECTION, NEXT)
+#: Lines of a connection that the runtime has.
+_OF_RUNTIME = 4
 
 
 def refit(
@@ -54,11 +59,11 @@ def refit(
             weights[number] += path.weight
     ops = [(op, weights[n]) for n in weights for op in blocks[n].ops]
     order = [ops[i] for i in rng.permutation(len(ops))]
-    gone = set[int]()
+    gone = set[_Line]()
     for edge, much in lines.items():
         gone |= _lines_to_give_up(skeleton, edge, share * much, gone)
     for op, _ in order:
-        if op.place == CONSTANT and op.value in gone:
+        if (op.place, op.value) in gone:
             op.place, op.value = CLOSE, 0
     busiest = [path for path in skeleton.paths if path.edge == _busiest(skeleton)]
     one_pass = np.average(
@@ -89,23 +94,35 @@ def _busiest(skeleton: Skeleton) -> int:
     return max(work, key=lambda edge: work[edge], default=0)
 
 
-def _lines_to_give_up(skeleton: Skeleton, edge: int, much: float, gone: set[int]) -> set[int]:
-    """Lines that most executions of an edge touch, so many in all, but for those that are gone."""
-    shares = defaultdict[int, float](float)
+_Line = tuple[int, int]  # its place and number
+
+
+def _lines_to_give_up(skeleton: Skeleton, edge: int, much: float, gone: set[_Line]) -> set[_Line]:
+    """Lines that most executions of an edge touch, so many in all, but for those that are gone.
+
+    First a few of the connection: the runtime has some for each, too.
+    """
+    shares = defaultdict[_Line, float](float)
     total = 0.0
     for path in skeleton.paths:
         if path.edge != edge:
             continue
         total += path.weight
-        for line in {op.value for number in path.blocks for op in skeleton.blocks[number].ops
-                     if op.place == CONSTANT}:  # fmt: skip
+        for line in {(op.place, op.value) for number in path.blocks
+                     for op in skeleton.blocks[number].ops
+                     if op.place in (CONSTANT, *_OWN)}:  # fmt: skip
             shares[line] += path.weight
     much -= sum(shares[line] for line in gone) / max(total, 1e-9)
-    found = set[int]()
-    for line, weight in sorted(shares.items(), key=lambda one: (-one[1], one[0])):
-        if line not in gone and weight >= 0.7 * total and weight / total <= much:
-            found.add(line)
-            much -= weight / total
+    most = _OF_RUNTIME - sum(place in _OWN for place, _ in gone)
+    order = sorted(shares, key=lambda one: (one[0] not in _OWN, -shares[one], one))
+    found = set[_Line]()
+    for line in order:
+        share, is_own = shares[line] / total, line[0] in _OWN
+        if line in gone or share < 0.7 or share > much or (is_own and most <= 0):
+            continue
+        found.add(line)
+        much -= share
+        most -= is_own
     return found
 
 
