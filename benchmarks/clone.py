@@ -46,7 +46,7 @@ def memcached(folder: Path) -> Service:
 
     classes = (RequestClass(0.9, "get", 30, 1080), RequestClass(0.1, "set", 1070, 8))
     program = build_load(Traffic("memcached", classes, keys=1000, connections=16), folder / "load")
-    load = f"{program} --port {{port}} --connections {{connections}} --requests {{requests}} --fill no --json"
+    load = f"{program} --port {{port}} --connections {{connections}} --requests {{requests}} --json"
     return Service("memcached -p {port} -l 127.0.0.1 -U 0 -u nobody -t 2", load, 6000, "memcached")
 
 
