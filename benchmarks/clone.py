@@ -63,6 +63,7 @@ def lighttpd(folder: Path) -> Service:
 server.port = {{port}}
 server.bind = "127.0.0.1"
 server.max-keep-alive-requests = 100000
+index-file.names = ("index.html")
 server.modules = ("mod_accesslog")
 accesslog.filename = "{folder}/access.log"
 """)  # fmt: skip

@@ -19,6 +19,8 @@ _LEAST_SPAN = 20
 _LEAST_BYTES = 6
 _SMALL = 1 << 24
 _LITERAL = re.compile(r"(?<![\w.])(0[xX][0-9a-fA-F]+|\d{6,20})[uUlL]*(?![\w.])")
+#: Compilers write how to unwind the stack: equal frames have equal bytes, whoever's they are.
+_UNWIND = (".eh_frame", ".eh_frame_hdr", ".gcc_except_table")
 #: Where programs, libraries, heaps and stacks lie.
 _ADDRESSES = range(1 << 36, 1 << 47)
 
@@ -53,7 +55,7 @@ def literals_of(texts: Iterable[str]) -> set[int]:
 
 def data_words(elf: Elf) -> Words:
     """Every eight bytes of the data, from every fourth on, that are not mostly zero."""
-    found = [_words(one.data) for one in elf.data if one.is_loaded]
+    found = [_words(one.data) for one in elf.data if one.is_loaded and one.name not in _UNWIND]
     return np.unique(np.concatenate(found)) if found else np.zeros(0, np.uint64)
 
 
