@@ -40,14 +40,10 @@ def redis(_: Path) -> Service:
     return Service("redis-server --port {port} --save ''", REDIS_LOAD, 8000, "redis-server")
 
 
-def memcached(folder: Path) -> Service:
-    from gnomon.systems.clone.generator import build_load
-    from gnomon.systems.clone.traffic import RequestClass, Traffic
-
-    classes = (RequestClass(0.9, "get", 30, 1080), RequestClass(0.1, "set", 1070, 8))
-    program = build_load(Traffic("memcached", classes, keys=1000, connections=16), folder / "load")
-    load = f"{program} --port {{port}} --connections {{connections}} --requests {{requests}} --json"
-    return Service("memcached -p {port} -l 127.0.0.1 -U 0 -u nobody -t 2", load, 6000, "memcached")
+def memcached(_: Path) -> Service:
+    # Debian calls memaslap so; every tenth request is a set, values have 1 KiB.
+    load = "memcaslap -s 127.0.0.1:{port} -T 1 -c {connections} -x {requests} -w 1k"
+    return Service("memcached -p {port} -l 127.0.0.1 -U 0 -u nobody -t 2", load, 8000, "memcached")
 
 
 def nginx(folder: Path) -> Service:

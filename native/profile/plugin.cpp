@@ -130,7 +130,8 @@ bool is_one_of(const std::vector<std::int64_t>& numbers, std::int64_t number) {
 
 /// Of a conditional branch at the end of a block.
 struct Outcomes {
-    std::uint64_t fell_through = 0, changed = 0, followed = 0;
+    std::uint64_t fell_through = 0, changed = 0, followed = 0, turned = 0;  // turned: to another block than before
+    std::uint32_t last_block = UINT32_MAX;
     std::uint8_t last = 2;
 };
 
@@ -184,7 +185,12 @@ struct Locked {
     Locked& operator=(const Locked&) = delete;
 };
 
-bool is_recording() { return profile().control->load(std::memory_order_relaxed) == 1; }
+/// What the page that is shared with whoever started this says.
+enum Control : std::uint32_t { idle, recording, writing, warming };
+std::uint32_t control() { return profile().control->load(std::memory_order_relaxed); }
+bool is_recording() { return control() == recording; }
+/// While warming, lines are noted as touched, so that the recording knows how long ago that was.
+bool is_watching() { return is_recording() || control() == warming; }
 
 ThreadLog& mine() {
     thread_local ThreadLog* log = nullptr;
@@ -197,8 +203,31 @@ ThreadLog& mine() {
     return *log;
 }
 
+/// The lines of a block of code.
+template <typename Visit>
+void each_line(const Block& block, Visit&& visit) {
+    for (auto line = block.address / line_bytes; line <= (block.address + block.bytes - 1) / line_bytes; ++line)
+        visit(line);
+}
+
+/// Touches the lines of the log, and counts nothing.
+void warm(ThreadLog& log) {
+    Profile& all = profile();
+    for (const auto entry : log.entries) {
+        if ((entry & block_bit) == 0) {
+            const auto line = (entry & word_mask) / words_a_line;
+            all.data_lines.touch(line), all.data_cache.misses(line);
+            continue;
+        }
+        each_line(all.blocks[static_cast<std::uint32_t>(entry)],
+                  [&](std::uint64_t line) { all.code_lines.touch(line), all.code_cache.misses(line); });
+    }
+    log.entries.clear();
+}
+
 /// The log so far, into what becomes an edge.
 void fold(ThreadLog& log) {
+    if (!is_recording()) return warm(log);
     Profile& all = profile();
     Edge& edge = log.pending;
     all.outcomes.resize(all.blocks.size());
@@ -229,6 +258,8 @@ void fold(ThreadLog& log) {
             outcome.fell_through += fell;
             outcome.changed += outcome.last != 2 && outcome.last != fell;
             outcome.last = fell;
+            outcome.turned += outcome.last_block != UINT32_MAX && outcome.last_block != id;
+            outcome.last_block = id;
         }
         log.last_block = id;
         if (log.sample.size() < most_sampled) log.sample.push_back(entry);
@@ -239,8 +270,9 @@ void fold(ThreadLog& log) {
         }
         edge.instructions += block.instructions;
         ++edge.executed[id];
-        for (auto line = block.address / line_bytes; line <= (block.address + block.bytes - 1) / line_bytes; ++line)
+        each_line(block, [&](std::uint64_t line) {
             ++edge.code[all.code_lines.touch(line)], edge.code_misses += all.code_cache.misses(line);
+        });
     }
     log.entries.clear();
 }
@@ -295,11 +327,11 @@ void append(std::uint64_t entry) {
 }
 
 void on_block(unsigned, void* id) {
-    if (is_recording()) append(block_bit | reinterpret_cast<std::uintptr_t>(id));
+    if (is_watching()) append(block_bit | reinterpret_cast<std::uintptr_t>(id));
 }
 
 void on_access(unsigned, qemu_plugin_meminfo_t info, std::uint64_t address, void* instruction) {
-    if (!is_recording()) return;
+    if (!is_watching()) return;
     const auto number = std::min(reinterpret_cast<std::uintptr_t>(instruction), std::uintptr_t{instruction_mask});
     append((address / 8 & word_mask) | std::uint64_t{number} << instruction_shift |
            (qemu_plugin_mem_is_store(info) ? store_bit : 0));
@@ -495,7 +527,7 @@ void write_once() {
         const Block& one = all.blocks[i];
         blocks.insert(blocks.end(), {static_cast<std::int64_t>(one.address), one.bytes, one.instructions, one.code_at});
         const Outcomes& seen = all.outcomes[i];
-        for (const auto value : {seen.followed, seen.fell_through, seen.changed, all.repeats[i]})
+        for (const auto value : {seen.followed, seen.fell_through, seen.changed, all.repeats[i], seen.turned})
             outcomes.push_back(static_cast<std::int64_t>(value));
     }
     std::fwrite("GNPROF01", 1, 8, file);
@@ -518,7 +550,7 @@ void on_exit(qemu_plugin_id_t, void*) { write_once(); }
 
 /// Writes when the control file says so: a program that SIGTERM kills has no exit.
 void* watch(void*) {
-    while (profile().control->load(std::memory_order_relaxed) != 2) usleep(5000);
+    while (control() != writing) usleep(5000);
     write_once();
     return nullptr;
 }

@@ -212,9 +212,14 @@ def rows(*calls):
 
 
 def recording(*calls):
+    return recorded(rows(*calls))
+
+
+def recorded(calls):
     none = np.zeros(0, np.int64)
+    no_branches = Branches(none, none, none)
     return Recording(
-        (), rows(*calls), 0, Branches(none, none, none), (), none.reshape(-1, 4), b"", none, (), ()
+        (), calls, 0, no_branches, no_branches, (), none.reshape(-1, 4), b"", none, (), ()
     )
 
 
@@ -266,16 +271,32 @@ def test_a_thread_that_waits_in_its_reads_may_wait_elsewhere_now_and_then():
     ]
 
 
+def test_a_thread_that_reads_on_after_its_answer_needs_no_wake_up():
+    """memcached: it reads from the connection that it has answered until that has nothing more."""
+    again = -11  # EAGAIN
+    request = [(READ | CONNECTION, 7, 100, 20), (WRITE | CONNECTION, 7, 50, 50)]
+    turn = [(WAIT, 5, 10, 1), *request, *request, (READ | CONNECTION, 7, 100, again)]
+    server = infer_server([recording(*(10 * turn), (WAIT, 5, 10, 1))])
+    assert server.reads_on
+    assert (server.requests, server.wakeups) == (20, 0.5)
+    (script,) = server.scripts
+    assert [step.label for step in script.steps] == ["read:connection", "write:connection"]
+
+
+def test_who_answers_and_waits_does_not_read_on():
+    turn = [(WAIT, 5, 10, 1), (READ | CONNECTION, 7, 100, 20), (WRITE | CONNECTION, 7, 50, 50)]
+    server = infer_server([recording(*(10 * turn), (WAIT, 5, 10, 1))])
+    assert not server.reads_on
+    assert server.wakeups == 1.0
+
+
 def test_a_thread_that_sleeps_in_between_works_in_the_background():
     """It asks for a millisecond while requests come, and for twenty while none do."""
     sleep, ms = 230, 1_000_000
     turn = [(0, WAIT, 5, 0, 10, 1), (0, READ | CONNECTION, 7, 0, 100, 20),
             (1, sleep, ms, 0, 0, 0), (0, WRITE | CONNECTION, 7, 0, 50, 50)]  # fmt: skip
-    none = np.zeros(0, np.int64)
     mine = np.array([*(20 * turn), *(10 * [(1, sleep, 20 * ms, 0, 0, 0)])], np.int64)
-    server = infer_server([Recording(
-        (), mine, 0, Branches(none, none, none), (), none.reshape(-1, 4), b"", none, (), ()
-    )])  # fmt: skip
+    server = infer_server([recorded(mine)])
     assert server.background == (Background("clock_nanosleep", 1.0, 20.0),)
     assert server.threads == 1
 

@@ -67,8 +67,9 @@ def recording(blocks, samples):
         rows.append((at, len(mine), 1, len(code)))
         code += mine
     none = np.zeros(0, np.int64)
+    no_branches = Branches(none, none, none)
     return Recording(
-        (), none.reshape(-1, 6), 0, Branches(none, none, none), (), np.array(rows, np.int64), code,
+        (), none.reshape(-1, 6), 0, no_branches, no_branches, (), np.array(rows, np.int64), code,
         np.full(len(rows), 9), tuple(samples), (),
     )  # fmt: skip
 

@@ -37,7 +37,7 @@ from gnomon.systems.clone.skeleton import (
 )  # fmt: skip
 from gnomon.systems.clone.traffic import OTHER, Traffic, infer_traffic, verb_of
 
-VERSION = 5
+VERSION = 6
 #: What was seen less often tells about single events, not about the service.
 FEWEST = 5
 #: Paths of an edge; of edges that hardly matter; and instructions of all paths of one.
@@ -81,6 +81,7 @@ class Bundle(msgspec.Struct, frozen=True):
     Attributes:
         taken, changed: Of conditional branches: how often they were, and went another way than
             the time before.
+        turned: Of indirect jumps and calls: how often one went elsewhere than the time before.
         left_out: Instructions per request on edges that were seen too rarely to be handed over, or
             of threads that neither serve anybody nor sleep in between.
         morphed: What the clone is to do otherwise. All other figures are those of the original.
@@ -100,6 +101,7 @@ class Bundle(msgspec.Struct, frozen=True):
     left_out: float = 0.0
     morphed: Morph | None = None
     caches: Caches = Caches.of_kib(32, 32, 1024)
+    turned: float = 0.0
 
     def is_background(self, edge: EdgeProfile) -> bool:
         """Of a thread that works by the clock: counted a sixtieth."""
@@ -160,6 +162,8 @@ def make_bundle(
         float(sum(getattr(one.branches, what).sum() for one in serving))
         for what in ("executed", "taken", "changed")
     )
+    indirect, turned = (float(sum(getattr(one.indirect, what).sum() for one in serving))
+                        for what in ("executed", "changed"))  # fmt: skip
     weights = [one.instructions for one in serving]
     dependencies = np.average([one.dependencies for one in serving], axis=0, weights=weights)
     return Bundle(
@@ -167,7 +171,7 @@ def make_bundle(
         taken / max(executed, 1), changed / max(executed, 1), tuple(dependencies.tolist()),
         seconds,
         make_skeleton(found) if with_paths else Skeleton([], [], []), left_out,
-        caches=caches or machine_caches(),
+        caches=caches or machine_caches(), turned=turned / max(indirect, 1),
     )  # fmt: skip
 
 

@@ -100,7 +100,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 def read_sent(text: str, requests: int) -> Sent | None:
-    """From the output of our load generator, wrk or redis-benchmark; None of another.
+    """From the output of our load generator, wrk, memaslap or redis-benchmark; None of another.
 
     Args:
         requests: That it was asked for; redis-benchmark sends them once for each of its tests.
@@ -117,6 +117,8 @@ def read_sent(text: str, requests: int) -> Sent | None:
             int(done[1]), float(done[2]) * _MS[done[3]] / 1e3, quantiles.get("50"),
             quantiles.get("99"), int(wrong[1]) if wrong else 0,
         )  # fmt: skip
+    if done := re.search(r"Ops: (\d+) TPS: (\d+)", text):
+        return Sent(int(done[1]), int(done[1]) / max(int(done[2]), 1))
     p99s: list[float] = []
     if text.startswith('"test","rps"'):
         rows = list(csv.DictReader(text.splitlines()))

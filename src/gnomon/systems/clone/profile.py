@@ -32,6 +32,9 @@ _X86_64 = 62
 #: the load, until all is written.
 _START_S, _ALONE_S, _LOAD_S, _IDLE_S, _WRITE_S = 60.0, 3.0, 600.0, 1.2, 10.0
 
+#: What the plugin is told.
+_IDLE, _RECORDING, _WRITING, _WARMING = range(4)
+
 _LIVE = "gnomon clone profile --pid looks at it as it runs"
 _FOREGROUND = "keep it in the foreground, or look at it by gnomon clone profile --pid"
 
@@ -106,10 +109,11 @@ def record(
             _wait_for_listening(service)
             _check_is_emulated(service, emulator)
             progress("warming up")
-            _run_load(words, service)
+            with _watching(control, _WARMING):
+                _run_load(words, service)
             progress("recording")
             began = time.monotonic()
-            with _recording(control):
+            with _watching(control, _RECORDING):
                 _run_load(words, service)
                 time.sleep(_IDLE_S)  # timers run also while nobody asks
             seconds = time.monotonic() - began
@@ -165,12 +169,12 @@ def _check_is_emulated(service: Service, emulator: str) -> None:
 
 
 @contextmanager
-def _recording(control: Path) -> Iterator[None]:
-    _tell(control, 1)
+def _watching(control: Path, how: int) -> Iterator[None]:
+    _tell(control, how)
     try:
         yield
     finally:
-        _tell(control, 0)
+        _tell(control, _IDLE)
 
 
 def _tell(control: Path, what: int) -> None:
@@ -180,7 +184,7 @@ def _tell(control: Path, what: int) -> None:
 
 def _write(control: Path, folder: Path, service: Service) -> None:
     """Has each process write what it recorded; one that runs outside the emulator never does."""
-    _tell(control, 2)
+    _tell(control, _WRITING)
     until = time.monotonic() + _WRITE_S
     while any(not (folder / f"out.{pid}").exists() for pid in service.processes()):
         if time.monotonic() > until or not service.is_running:

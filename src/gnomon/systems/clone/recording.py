@@ -126,6 +126,7 @@ class Recording(msgspec.Struct, frozen=True):
 
     Attributes:
         calls: Rows of thread, key (packed), three arguments and result.
+        indirect: Jumps and calls; changed is how often one went elsewhere than before.
         dependencies: Shares of register reads by distance from the write.
         block, code: Blocks as rows of address, bytes, instructions and place in the code.
         executed: How often each block was.
@@ -137,6 +138,7 @@ class Recording(msgspec.Struct, frozen=True):
     calls: Ints
     calls_left_out: int
     branches: Branches
+    indirect: Branches
     dependencies: tuple[float, ...]
     block: Ints
     code: bytes
@@ -169,7 +171,7 @@ def read_recording(path: Path) -> Recording:
     """A file of the profiler's plugin."""
     arrays = _read_arrays(path)
     block = arrays["block"].reshape(-1, 4)
-    outcome = arrays["outcome"].reshape(-1, 4)
+    outcome = arrays["outcome"].reshape(-1, 5)
     code = arrays["code"].tobytes()
     used = np.zeros(len(block), bool)
     executed = arrays["edge_executed"].reshape(-1, 3)
@@ -181,7 +183,7 @@ def read_recording(path: Path) -> Recording:
     samples = _samples(arrays)
     return Recording(
         _edges(arrays, executed, decoded), arrays["call"].reshape(-1, 6),
-        int(arrays["left_out"][0]), _branches(outcome, decoded),
+        int(arrays["left_out"][0]), _branches(outcome, decoded), _indirect(outcome, decoded),
         _dependencies([b for one in samples for b in one.blocks()][:_FOLLOWED], decoded),
         block, code, np.bincount(executed[:, 1], executed[:, 2], len(block)).astype(np.int64),
         samples, _heads(arrays["head"]),
@@ -256,6 +258,13 @@ def _branches(outcome: Ints, decoded: list[tuple[Decoded, ...]]) -> Branches:
     )
     followed, fell, changed = outcome[mine, 0], outcome[mine, 1], outcome[mine, 2]
     return Branches(followed, followed - fell, changed)
+
+
+def _indirect(outcome: Ints, decoded: list[tuple[Decoded, ...]]) -> Branches:
+    kinds = {INDEX["jmp_indirect"], INDEX["call_indirect"]}
+    mine = np.array([bool(one) and one[-1].kind in kinds for one in decoded])
+    followed, turned = outcome[mine, 0], outcome[mine, 4]
+    return Branches(followed, followed, turned)
 
 
 def _dependencies(sequence: list[int], decoded: list[tuple[Decoded, ...]]) -> tuple[float, ...]:

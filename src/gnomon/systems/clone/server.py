@@ -35,6 +35,7 @@ _RARE = 0.005
 #: Sizes that were seen less often are left out.
 _FEWEST = 5
 _LONGEST_SLEEP_NS = 3600e9
+_EAGAIN = -11
 #: Ways of handling a request beyond which nothing is gained.
 _MOST_SCRIPTS = 8
 
@@ -90,6 +91,8 @@ class Server(msgspec.Struct, frozen=True):
         timers: Scripts of waits that ended with nothing to do, with how often that was.
         threads: That served connections.
         background: Threads that work by the clock.
+        reads_on: After an answer it reads from the same connection again, before it waits:
+            who asks quickly is served without a wake-up.
     """
 
     wait: str
@@ -104,6 +107,7 @@ class Server(msgspec.Struct, frozen=True):
     processes: int
     accepts_in_main: bool
     background: tuple[Background, ...] = ()
+    reads_on: bool = False
 
 
 class _Call(msgspec.Struct):
@@ -165,6 +169,7 @@ def infer_server(recordings: Sequence[Recording]) -> Server:
         sum(any(_is_request(c) for m in _threads(one.calls) for c in m) for one in recordings),
         bool(accepting) and not any(calls in serving for calls in accepting),
         tuple(found for one in recordings for found in _background(one.calls)),
+        bool(waits) and any(_reads_on(calls) for calls in serving),
     )  # fmt: skip
 
 
@@ -252,6 +257,31 @@ def _waits_in_reads(calls: list[_Call]) -> bool:
     return waits == 0 or (100 * waits < requests and 4 * directly > requests)
 
 
+def _reads_on(calls: list[_Call]) -> bool:
+    """Whether a thread that answers reads from that connection again, and finds more or nothing.
+
+    Nothing is what those find that do not block; an answer that closes the connection does not
+    count.
+    """
+    answered: set[int] = set()
+    answers = again = in_vain = 0
+    for one in calls:
+        if one.call in WAITS:
+            answered.clear()
+        if one.target != "connection":
+            continue
+        if one.call in SENDS:
+            answers += one.descriptor not in answered
+            answered.add(one.descriptor)
+        elif one.call in READS and one.descriptor in answered:
+            answered.discard(one.descriptor)
+            again += one.result > 0
+            in_vain += one.result == _EAGAIN
+        elif one.call not in READS:  # such as to close it
+            answered.discard(one.descriptor)
+    return in_vain > 0 and 2 * (again + in_vain) > answers
+
+
 class _Found:
     """What is found while wake-ups are looked through."""
 
@@ -267,20 +297,22 @@ class _Found:
     def add(self, calls: list[_Call]) -> None:
         turn: list[_Call] = []
         wait: _Call | None = None
-        is_blocking = _waits_in_reads(calls)
+        reads_on = _reads_on(calls)
+        is_blocking = not reads_on and _waits_in_reads(calls)
         for one in calls:
-            if is_blocking and _is_request(one):  # waits in the read itself
+            if reads_on and one.target == "connection" and one.result == _EAGAIN:
+                continue  # found nothing more
+            is_wait = one.call in WAITS
+            if is_wait or ((is_blocking or reads_on) and _is_request(one)):
                 if wait is not None:
                     self._turn(wait, turn)
-                wait, turn = one, [one]
-            elif one.call in WAITS:
-                if wait is not None:
-                    self._turn(wait, turn)
-                wait, turn = one, []
+                    self.wakeups += wait.result > 0 and (is_blocking or wait.call in WAITS)
+                wait, turn = one, [] if is_wait else [one]
             else:
                 turn.append(one)
         if is_blocking and wait is not None:  # a thread may serve one request and end
             self._turn(wait, turn)
+            self.wakeups += wait.result > 0
 
     def _turn(self, wait: _Call, calls: list[_Call]) -> None:
         """From one wait to the next: the calls of each connection, in phases."""
@@ -290,7 +322,6 @@ class _Found:
             if key:
                 self.timers[key] += 1
             return
-        self.wakeups += 1
         phases: dict[int, list[list[_Call]]] = {}
         current: int | None = None
         at = 0

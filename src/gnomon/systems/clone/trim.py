@@ -21,9 +21,8 @@ from gnomon.systems.clone.skeleton import LINE, Block, Op, Path, Skeleton
 _OVER = 0.1
 #: Instructions of one execution: less is not worth a cut.
 _LEAST = 12.0
-#: Instructions that a line of code counts for, and a jump that does not always go the same way. An
-#: indirect one is mispredicted whenever it does not.
-_PER_LINE, _PER_TURN, _PER_INDIRECT = 20.0, 20.0, 150.0
+#: Instructions that one of each counts for, beside those that are owed.
+_COUNTS_FOR = {"lines": 20.0, "branches": 5.0, "taken": 10.0, "turns": 20.0, "indirect": 150.0}
 
 
 class Excess(msgspec.Struct, frozen=True):
@@ -31,6 +30,16 @@ class Excess(msgspec.Struct, frozen=True):
 
     instructions: float
     lines: float = 0.0
+
+
+class Jumps(msgspec.Struct, frozen=True):
+    """What a request has too many of: conditional branches and those that are taken; and what goes
+    another way than before, as a share of the original's: of branches and of indirect jumps."""
+
+    branches: float = 0.0
+    taken: float = 0.0
+    turns: float = 0.0
+    indirect: float = 0.0
 
 
 Group = tuple[int, int]  # of paths: an edge and a kind of requests
@@ -42,11 +51,14 @@ class _Cut(msgspec.Struct):
     Attributes:
         cost: Instructions, by group.
         lines: Of code, that nothing else on the path touches.
-        turns, indirect: Executions of branches and of indirect jumps that go different ways.
+        turns, indirect: Executions of branches and of indirect jumps that go different ways: an
+            indirect one is mispredicted whenever it does not go where it went before.
     """
 
     cost: dict[Group, float]
     lines: float = 0.0
+    branches: float = 0.0
+    taken: float = 0.0
     turns: float = 0.0
     indirect: float = 0.0
 
@@ -54,38 +66,53 @@ class _Cut(msgspec.Struct):
     def instructions(self) -> float:
         return sum(self.cost.values())
 
+    def count(self, block: Block, follows: int, weight: float, *, turns: bool) -> None:
+        """One visit of a block."""
+        if block.ends == "branch":
+            self.branches += weight
+            self.taken += weight * (follows != block.next)
+            self.turns += weight * turns
+        elif block.ends.endswith("_indirect"):  # returns are known to predictors
+            self.indirect += weight * turns
 
-def trim(skeleton: Skeleton, excess: Mapping[int, Excess]) -> Skeleton:
+
+def trim(
+    skeleton: Skeleton, excess: Mapping[int, Excess], jumps: Jumps | None = None
+) -> Skeleton:
     """Without about so much of one execution of each edge, whatever the request."""
+    jumps = jumps or Jumps()
     blocks, paths = list(skeleton.blocks), list(skeleton.paths)
     rate = defaultdict[Group, float](float)
     for path in paths:
         rate[path.edge, path.kind] += path.weight
     left = {group: excess[group[0]].instructions * much for group, much in rate.items()
             if group[0] in excess and excess[group[0]].instructions > 0}  # fmt: skip
-    lines_left = sum(excess[edge].lines * rate[edge, kind] for edge, kind in left)
     turning = _turning(paths)
     whole = _Cut({})
     for path in paths:
-        for b in path.blocks:
-            _count(whole, blocks[b], path.weight * (b in turning))
-    size = sum(path.weight * _length(blocks[b]) for path in paths for b in path.blocks)
-    turns, indirect = whole.turns / max(size, 1e-9), whole.indirect / max(size, 1e-9)
+        for b, follows in itertools.pairwise(path.blocks):
+            whole.count(blocks[b], follows, path.weight, turns=b in turning)
+    wanted = {
+        "lines": sum(excess[edge].lines * rate[edge, kind] for edge, kind in left),
+        "branches": jumps.branches, "taken": jumps.taken,
+        "turns": jumps.turns * whole.turns, "indirect": jumps.indirect * whole.indirect,
+    }  # fmt: skip
     while left:
         cuts, barred = _cuts(blocks, paths, turning)
         owed = sum(left.values())
-        dense = max(lines_left, 0.0) / owed if owed > 0 else 0.0
+        dense = {what: max(much, 0.0) / owed if owed > 0 else 0.0
+                 for what, much in wanted.items()}  # fmt: skip
         found = max(
             (call for call, one in cuts.items()
              if call not in barred and _fits(one.cost, left, rate)),
-            key=lambda call: (_worth(cuts[call], dense, turns, indirect), call), default=None,
+            key=lambda call: (_worth(cuts[call], dense), call), default=None,
         )  # fmt: skip
         if found is None:
             break
         for group, gone in cuts[found].cost.items():
             if group in left:
                 left[group] -= gone
-        lines_left -= cuts[found].lines
+        wanted = {what: much - getattr(cuts[found], what) for what, much in wanted.items()}
         paths = [_without(path, found, blocks) for path in paths]
         old = blocks[found]
         blocks[found] = msgspec.structs.replace(old, ends="fall", target=-1, ops=[*old.ops, Op(0)])
@@ -103,22 +130,11 @@ def _turning(paths: list[Path]) -> set[int]:
     return found
 
 
-def _worth(cut: _Cut, lines: float, turns: float, indirect: float) -> float:
-    """Much at once, with as many lines to an instruction as there are too many, and as many turns
-    as there are elsewhere."""
+def _worth(cut: _Cut, dense: Mapping[str, float]) -> float:
+    """Much at once, and of everything else as much to an instruction as there is too much."""
     size = cut.instructions
-    return (
-        size - _PER_LINE * abs(cut.lines - lines * size)
-        - _PER_TURN * abs(cut.turns - turns * size)
-        - _PER_INDIRECT * abs(cut.indirect - indirect * size)
-    )  # fmt: skip
-
-
-def _count(cut: _Cut, block: Block, weight: float) -> None:
-    if block.ends == "branch":
-        cut.turns += weight
-    elif block.ends.endswith("_indirect"):  # returns are known to predictors
-        cut.indirect += weight
+    return size - sum(much * abs(getattr(cut, what) - dense[what] * size)
+                      for what, much in _COUNTS_FOR.items())  # fmt: skip
 
 
 def _fits(
@@ -176,9 +192,8 @@ def _cuts(
                 continue
             cut = cuts[number]
             cut.cost[path.edge, path.kind] += path.weight * (ends[back + 1] - ends[call + 1])
-            for b in path.blocks[call + 1 : back + 1]:
-                if b in turning:
-                    _count(cut, blocks[b], path.weight)
+            for b, follows in itertools.pairwise(path.blocks[call + 1 : back + 2]):
+                cut.count(blocks[b], follows, path.weight, turns=b in turning)
             cut.lines += path.weight * int(((begins > call) & (stops <= back)).sum())
     return cuts, barred
 

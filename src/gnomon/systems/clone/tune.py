@@ -13,14 +13,15 @@ import numpy as np
 from gnomon.errors import GnomonError, InputError
 from gnomon.systems.clone.assembly import Code, Less, Quota
 from gnomon.systems.clone.bundle import Bundle, EdgeProfile, make_bundle, per_request
+from gnomon.systems.clone.instructions import INDEX
 from gnomon.systems.clone.launch import fill, free_port
 from gnomon.systems.clone.profile import Progress, record
 from gnomon.systems.clone.project import Asked, as_it_is, total_variation, write_project
 from gnomon.systems.clone.recording import bucket_of
-from gnomon.systems.clone.refit import refit
+from gnomon.systems.clone.refit import longer_by, refit
 from gnomon.systems.clone.scaling import code_lines
 from gnomon.systems.clone.skeleton import LOAD, SAVE, Skeleton
-from gnomon.systems.clone.trim import Excess, trim
+from gnomon.systems.clone.trim import Excess, Jumps, trim
 
 #: Corrections.
 ROUNDS = 8
@@ -34,6 +35,8 @@ _BY_MISSES, _PER_LINE = -0.15, 0.2
 _FIRST_SHARE, _SMALLER, _LEAST_SHARE = 0.8, 0.6, 0.15
 #: Lines of caches whose misses are compared, and a share of accesses that does not matter.
 _CACHES, _SLIGHT = (128, 256, 512, 768, 1024, 2048), 0.0005
+#: Wake-ups a request, of which a difference does not matter.
+_FEW_WAKEUPS = 0.01
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -202,7 +205,7 @@ def correct(
             i: Excess(one.instructions - want.instructions, one.code_lines - want.code_lines)
             for i, (want, one) in both.items()
         }
-        trimmed = trim(asked.skeleton, excess)
+        trimmed = trim(asked.skeleton, excess, _too_many(wanted, seen, both))
         return Asked(
             trimmed,
             Quota(mix, runtime_lines=runtime),
@@ -212,8 +215,32 @@ def correct(
         i: _more(asked.quota.less.get(i, Less()), want, one) for i, (want, one) in both.items()
     }
     lines = {i: one.lines - want.lines for i, (want, one) in both.items()}
-    fitted = refit(asked.skeleton, {LOAD: over["load"], SAVE: over["store"]}, lines, rng, share)
+    data = [sum((pair[side].per_request * np.add(pair[side].load, pair[side].store)
+                 for pair in both.values()), np.zeros(1)) for side in (0, 1)]  # fmt: skip
+    fitted = refit(
+        asked.skeleton, {LOAD: over["load"], SAVE: over["store"]}, lines, rng, share,
+        longer=longer_by(data[0], data[1]),
+    )  # fmt: skip
     return Asked(fitted, Quota(mix, less, runtime), _pack(fitted, asked, both, is_first=False))
+
+
+def _too_many(
+    wanted: Bundle, seen: Bundle, both: Mapping[int, tuple[EdgeProfile, EdgeProfile]]
+) -> Jumps:
+    """Branches and jumps that the runtime adds."""
+
+    def count(*classes: str) -> list[float]:
+        at = [INDEX[one] for one in classes]
+        return [sum(pair[side].per_request * sum(pair[side].mix[i] for i in at)
+                    for pair in both.values()) for side in (0, 1)]  # fmt: skip
+
+    (want, have), (indirect, again) = count("branch"), count("jmp_indirect", "call_indirect")
+    return Jumps(
+        have - want,
+        have * seen.taken - want * wanted.taken,
+        have * seen.changed / max(want * wanted.changed, 1e-9) - 1,
+        again * seen.turned / max(indirect * wanted.turned, 1e-9) - 1,
+    )
 
 
 def _pack(
@@ -323,7 +350,8 @@ def compare(
         rows.append(Compared(f"{name} misses here", wanted, seen_here, _SLIGHT * of))
     rows.append(Compared("branches taken", 100 * original.taken, 100 * clone.taken))
     rows.append(Compared("branches changed", 100 * original.changed, 100 * clone.changed))
-    rows.append(Compared("wake-ups", original.server.wakeups, clone.server.wakeups))
+    rows.append(Compared("indirect jumps turned", 100 * original.turned, 100 * clone.turned))
+    rows.append(Compared("wake-ups", original.server.wakeups, clone.server.wakeups, _FEW_WAKEUPS))
     return rows
 
 

@@ -125,7 +125,7 @@ static long do_names(ARGUMENTS) {
 }
 
 static long do_epoll_ctl(ARGUMENTS) {
-    struct epoll_event event = {.events = EPOLLIN | (gnc_the_model.edge_triggered ? EPOLLET : 0), .data.fd = fd};
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
     return GNC_SYSTEM(SYS_epoll_ctl, w->epoll, EPOLL_CTL_MOD, fd, &event);
 }
 

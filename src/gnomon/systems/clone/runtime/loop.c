@@ -21,7 +21,7 @@ void gnc_watch(gnc_worker *w, int op, int fd, uint32_t events) {
 
 void gnc_watch_connection(gnc_worker *w, gnc_connection *c, int op, uint32_t events) {
     c->watched = 1;
-    gnc_watch(w, op, c->fd, events | (gnc_the_model.edge_triggered ? (uint32_t)EPOLLET : 0));
+    gnc_watch(w, op, c->fd, events);
 }
 
 static int wait_epoll(gnc_worker *w, int timeout_ms) {

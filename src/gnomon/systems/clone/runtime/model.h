@@ -117,7 +117,7 @@ typedef struct gnc_model {
     uint16_t wait_events;          /* that one call of wait may return */
     int32_t wait_timeout_ms;       /* -1: none */
     uint8_t wait_clocks;           /* reads of the clock after it returned */
-    uint8_t edge_triggered;        /* reads until EAGAIN */
+    uint8_t reads_on;              /* from a connection that it has answered, until EAGAIN */
     gnc_script on_accept, on_close; /* besides accept4 and close themselves */
     uint16_t request_scripts;
     const gnc_script *requests;

@@ -283,10 +283,16 @@ static uint64_t differs(const struct word *word, const char *start) {
     return (load(start + word->at) ^ word->value) & word->mask;
 }
 
-/* One is below '!'. */
+static uint64_t has(uint64_t letters, char one) {
+    const uint64_t ones = 0x0101010101010101u;
+    letters ^= ones * (unsigned char)one;
+    return (letters - ones) & ~letters & ones << 7;
+}
+
+/* A space or the end of a line; other control characters do occur in keys. */
 static uint64_t is_broken(const struct word *word, const char *start) {
     uint64_t letters = load(start + word->at) | ~word->mask;
-    return (letters - 0x2121212121212121u) & ~letters & 0x8080808080808080u;
+    return has(letters, ' ') | has(letters, '\r') | has(letters, '\n');
 }
 
 static int is_of(const form *f, const char *start) {

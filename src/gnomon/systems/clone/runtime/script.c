@@ -224,7 +224,7 @@ void gnc_ready(gnc_worker *w, gnc_connection *c) {
             if (!c->later) c->variant = gnc_draw_variant(w);
             if (receive(w, c, c->variant->script->steps) <= 0) break;
             serve(w, c);
-        } while (gnc_the_model.edge_triggered && c->open && !c->drained && !c->blocked && !c->ends);
+        } while (gnc_the_model.reads_on && c->open && !c->drained && !c->blocked && !c->ends);
     }
     if (c->open && c->ends && !c->blocked && !c->later) gnc_hang_up(w, c);
 }
