@@ -183,7 +183,8 @@ const gnc_model gnc_the_model = {{
     .request_scripts = {len(requests)}, .requests = requests, .timers = {len(timers)}, \
 .timer = timers, .backgrounds = {len(background)}, .background = background,
     .kinds = {len(kinds_of(self._bundle.traffic))}, .kind = kinds,
-    .reads_on = {int(server.reads_on)}, .file_bytes = {max(sendfile, _LEAST_FILE)}, .data_bytes = {self._code.data_bytes},
+    .reads_on = {int(server.reads_on)}, .file_bytes = {max(sendfile, _LEAST_FILE)},
+    .data_bytes = {self._code.data_bytes},
 {self._turns()}}};
 """
 

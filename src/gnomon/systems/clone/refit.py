@@ -82,8 +82,8 @@ def refit(
         BUCKETS,
     ]
     far = [bound for bound in bounds if one_pass <= distance_of(bound)]
-    if any(sum(over[does][bound:].sum() for does in (LOAD, SAVE)) > _MORE * _away(ops, bound) + _LEAST
-           for bound in far):  # fmt: skip
+    all_over = over[LOAD] + over[SAVE]
+    if any(all_over[bound:].sum() > _MORE * _away(ops, bound) + _LEAST for bound in far):
         gone |= _lines_of_a_pass(skeleton, share * longer, gone)
     for op, _ in order:
         if (op.place, op.value) in gone:

@@ -76,9 +76,7 @@ class _Cut(msgspec.Struct):
             self.indirect += weight * turns
 
 
-def trim(
-    skeleton: Skeleton, excess: Mapping[int, Excess], jumps: Jumps | None = None
-) -> Skeleton:
+def trim(skeleton: Skeleton, excess: Mapping[int, Excess], jumps: Jumps | None = None) -> Skeleton:
     """Without about so much of one execution of each edge, whatever the request."""
     jumps = jumps or Jumps()
     blocks, paths = list(skeleton.blocks), list(skeleton.paths)
@@ -133,8 +131,8 @@ def _turning(paths: list[Path]) -> set[int]:
 def _worth(cut: _Cut, dense: Mapping[str, float]) -> float:
     """Much at once, and of everything else as much to an instruction as there is too much."""
     size = cut.instructions
-    return size - sum(much * abs(getattr(cut, what) - dense[what] * size)
-                      for what, much in _COUNTS_FOR.items())  # fmt: skip
+    apart = {what: abs(float(getattr(cut, what)) - dense[what] * size) for what in _COUNTS_FOR}
+    return size - sum(much * apart[what] for what, much in _COUNTS_FOR.items())
 
 
 def _fits(
