@@ -23,6 +23,7 @@
 #include <unordered_map>
 
 #include "profile/follow.hpp"
+#include "profile/handlers.hpp"
 #include "profile/qemu.hpp"
 #include "profile/reuse.hpp"
 #include "profile/set_cache.hpp"
@@ -86,6 +87,7 @@ struct Numbers {
     const char* target;
     std::uint8_t machine;  // in the header of a program
     std::int64_t executes;
+    std::int64_t sets_handler;  // of a signal; where handlers need help
     std::vector<std::int64_t> clocks;  // enter no kernel natively: no system calls to us
     std::vector<std::int64_t> accepts, opens, events, closes;
     std::vector<std::int64_t> of_descriptor;                   // their first argument is one
@@ -97,6 +99,7 @@ const std::vector<Numbers> machines{
     {"x86_64",
      62,
      59,
+     Handlers::call,
      {96, 201, 228, 309},
      {43, 288},
      {2, 85, 257},
@@ -111,6 +114,7 @@ const std::vector<Numbers> machines{
     {"aarch64",
      183,
      221,
+     -1,
      {113, 169},
      {202, 242},
      {56},
@@ -146,6 +150,7 @@ struct ThreadLog {
     std::int64_t result = 0;       // of the call that ended last
     Edge pending;
     std::vector<std::uint64_t> sample;  // the entries of the pending edge
+    Handlers::Pending handler;
 };
 
 struct Profile {
@@ -169,6 +174,7 @@ struct Profile {
     bool is_written = false;
     const Numbers* numbers = nullptr;
     const Started started = how_started();
+    Handlers handlers;
     std::vector<std::uint8_t> kinds = std::vector<std::uint8_t>(most_descriptors);
     std::vector<std::int64_t> openings = std::vector<std::int64_t>(most_descriptors);
 };
@@ -380,6 +386,8 @@ void on_call(qemu_plugin_id_t, unsigned, std::int64_t number, std::uint64_t a, s
     if (number == profile().numbers->executes) follow(profile().started, profile().numbers->machine, a, b, c);
     ThreadLog& log = mine();
     const Locked locked;
+    if (number == profile().numbers->sets_handler)
+        log.handler = profile().handlers.set(static_cast<std::int64_t>(a), b, c);
     if (is_one_of(profile().numbers->clocks, number)) {
         ++log.pending.clocks;
         return;
@@ -420,6 +428,7 @@ void on_return(qemu_plugin_id_t, unsigned, std::int64_t number, std::int64_t res
     ThreadLog& log = mine();
     const Locked locked;
     Profile& all = profile();
+    if (number == all.numbers->sets_handler) all.handlers.restore(log.handler, result);
     if (is_one_of(all.numbers->clocks, number)) return;
     log.entries.clear();
     log.last_block = UINT32_MAX;

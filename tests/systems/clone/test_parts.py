@@ -301,6 +301,39 @@ def test_a_thread_that_sleeps_in_between_works_in_the_background():
     assert server.threads == 1
 
 
+def test_an_answer_may_come_at_a_later_wake_up():
+    """Event loops call handlers in their next turn, and proxies ask others first."""
+    send, receive, close, other = 44, 45, 3, 20
+    turn = [(WAIT, 5, 10, 2),
+            (receive | CONNECTION, 7, 100, 30), (41, 2, 0, other), (send, other, 60, 60),
+            (receive | CONNECTION, 8, 100, 30), (41, 2, 0, other + 1), (send, other + 1, 60, 60),
+            (WAIT, 5, 10, 2),
+            (receive, other + 1, 90, 80), (close, other + 1, 0, 0), (send | CONNECTION, 8, 80, 80),
+            (receive, other, 90, 80), (close, other, 0, 0), (send | CONNECTION, 7, 80, 80)]  # fmt: skip
+    (script,) = infer_server([recording(*(10 * turn), (WAIT, 5, 10, 1))]).scripts
+    assert [[step.label for step in phase] for phase in script.phases] == [
+        ["recvfrom:connection", "socket", "sendto"],
+        ["epoll_wait", "recvfrom", "close", "sendto:connection"],
+    ]
+    assert script.reply_sizes == ((80, 20),)
+
+
+def test_an_event_loop_that_looks_for_more_before_it_answers_has_no_timer():
+    turn = [(WAIT, 5, 10, 1), (READ | CONNECTION, 7, 100, 20), (WAIT, 5, 10, 0),
+            (WRITE | CONNECTION, 7, 50, 50)]  # fmt: skip
+    server = infer_server([recording(*(10 * turn), (WAIT, 5, 10, 1))])
+    assert [step.label for step in server.scripts[0].steps] == [
+        "read:connection", "epoll_wait", "write:connection"]  # fmt: skip
+    assert (server.timers, server.wakeups) == ((), 1.0)
+
+
+def test_who_answers_elsewhere_is_a_clear_line():
+    turn = [(0, WAIT, 5, 0, 10, 1), (0, READ | CONNECTION, 7, 0, 100, 20),
+            (1, WRITE | CONNECTION, 7, 0, 50, 50)]  # fmt: skip
+    with pytest.raises(InputError, match="answered by the thread that read it"):
+        infer_server([recorded(np.array(10 * turn, np.int64))])
+
+
 def test_nobody_served_is_a_clear_line():
     with pytest.raises(InputError, match="no request was served"):
         infer_server([recording((WAIT, 5, 10, 0))])

@@ -54,6 +54,7 @@ def profiled(folder, how):
 )
 def test_a_load_that_is_none(server, load, words, monkeypatch):
     monkeypatch.setattr(PROFILING, "_LOAD_S", 0.5)
+    monkeypatch.setattr(PROFILING, "_READY_S", 0.5)
     with pytest.raises(GnomonError, match=words):
         profile([str(server / "server"), str(free_port()), "blocks"], load)
     assert not is_left(server)
@@ -79,22 +80,38 @@ def is_left(folder):
     return any(bytes(folder / "server") in one for one in found)
 
 
-@pytest.mark.parametrize("how", ["blocks", "fork", "deaf", "replaces-itself"])
+@pytest.mark.parametrize("how", ["blocks", "fork", "deaf", "replaces-itself", "alarms", "late"])
 def test_a_server_that_waits_in_its_reads(server, how):
     """A protocol that nobody knows; the clone answers the same client with as many bytes."""
     bundle = profiled(server, how)
     assert (bundle.protocol, bundle.server.wait) == ("raw", "blocking")
     assert [step.label for step in bundle.server.scripts[0].steps] == [
         "read:connection", "write:connection"]  # fmt: skip
-    assert 10 < bundle.instructions < 500
+    assert 10 < bundle.instructions < (50_000 if how == "alarms" else 500)
     assert not is_left(server)
+    check_that_its_clone_answers(bundle, server, how)
+
+
+def check_that_its_clone_answers(bundle, folder, how):
     need("cmake")
-    write_project(bundle, server / f"clone-{how}")
+    write_project(bundle, folder / f"clone-{how}")
     port = free_port()
-    with launched([str(build(server / f"clone-{how}")), "--port", str(port)]) as clone:
+    with launched([str(build(folder / f"clone-{how}")), "--port", str(port)]) as clone:
         clone.wait_until_listening(port)
-        client = [sys.executable, server / "client.py", str(port), "other bytes"]
+        client = [sys.executable, folder / "client.py", str(port), "other bytes"]
         subprocess.run(client, check=True, timeout=60)
+
+
+def test_a_server_that_asks_another_before_it_answers(server):
+    """The answer is of a later wake-up than the request; the clone waits in between, too."""
+    bundle = profiled(server, "asks")
+    (script,) = bundle.server.scripts
+    assert [step.label for step in script.steps if step.call != "epoll_ctl"] == [
+        "recvfrom:connection", "call53", "sendto", "close", "sendto",
+        "epoll_wait", "recvfrom", "close", "sendto:connection"]  # fmt: skip
+    assert bundle.server.requests == 300
+    assert bundle.server.wakeups == pytest.approx(2, abs=0.1)
+    check_that_its_clone_answers(bundle, server, "asks")
 
 
 @pytest.mark.parametrize(

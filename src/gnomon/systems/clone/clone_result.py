@@ -13,12 +13,15 @@ from gnomon.systems.clone.kinds import kinds_of
 from gnomon.systems.clone.morph import Morph, exchanged, parts_of, weights_of
 from gnomon.systems.clone.project import as_it_is, morphed_code
 from gnomon.systems.clone.scaling import code_lines, scaled
+from gnomon.systems.clone.server import WAITS
 from gnomon.systems.clone.traffic import Traffic
 from gnomon.systems.clone.tune import Compared, mix_distance
 from gnomon.table import Table
 
 _SHOWN = 12
 _MISSED = 1.1
+#: Requests that tell little.
+_FEW = 1000
 
 
 def profile_to_result(bundle: Bundle, *, command: str) -> Result:
@@ -47,6 +50,18 @@ def profile_to_result(bundle: Bundle, *, command: str) -> Result:
         f"{server.requests:,} requests in {bundle.seconds:.1f} s under the profiler, "
         "which slows the service down."
     ]
+    if server.requests < _FEW:
+        notes.append(
+            "These are few requests: paths that are seen fewer than five times are left out. "
+            "Let the load send some thousand."
+        )
+    later = sum(one.share for one in server.scripts
+                if any(step.call in WAITS for step in one.steps))  # fmt: skip
+    if later > 0:
+        notes.append(
+            f"{100 * later:.0f} % of requests are answered at a later wake-up than the one that "
+            "read them. The clone looks for events in between, but waits for no other service."
+        )
     if server.covered < 1:
         notes.append(
             f"{100 * (1 - server.covered):.1f} % of requests were handled in rarer ways, "

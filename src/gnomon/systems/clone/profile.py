@@ -28,9 +28,9 @@ _EMULATOR = "qemu-x86_64"
 #: As valgrind and most machines: fast repeated moves would hide the loops of string functions.
 _CPU = "max,-erms,-fsrm"
 _X86_64 = 62
-#: Seconds: until it listens, for a TCP port after another one, for the load, for the timers after
-#: the load, until all is written.
-_START_S, _ALONE_S, _LOAD_S, _IDLE_S, _WRITE_S = 60.0, 3.0, 600.0, 1.2, 10.0
+#: Seconds: until it listens, for a TCP port after another one, until it serves, for the load, for
+#: the timers after the load, until all is written.
+_START_S, _ALONE_S, _READY_S, _LOAD_S, _IDLE_S, _WRITE_S = 60.0, 3.0, 8.0, 600.0, 1.2, 10.0
 
 #: What the plugin is told.
 _IDLE, _RECORDING, _WRITING, _WARMING = range(4)
@@ -110,7 +110,7 @@ def record(
             _check_is_emulated(service, emulator)
             progress("warming up")
             with _watching(control, _WARMING):
-                _run_load(words, service)
+                _warm_up(words, service)
             progress("recording")
             began = time.monotonic()
             with _watching(control, _RECORDING):
@@ -244,6 +244,22 @@ def _adopt(is_on: bool) -> None:
     ctypes.CDLL(None).prctl(36, int(is_on), 0, 0, 0)
 
 
+def _warm_up(words: Sequence[str], service: Service) -> None:
+    """Runs the load, once more where it fails soon: databases listen before they serve."""
+    until = time.monotonic() + _READY_S
+    while True:
+        try:
+            return _run_load(words, service)
+        except _LoadFailed:
+            if time.monotonic() > until:
+                raise
+        time.sleep(0.2)
+
+
+class _LoadFailed(GnomonError):
+    pass
+
+
 def _run_load(words: Sequence[str], service: Service) -> None:
     try:
         done = subprocess.run(words, capture_output=True, timeout=_LOAD_S, check=False)
@@ -259,6 +275,6 @@ def _run_load(words: Sequence[str], service: Service) -> None:
         raise GnomonError(f"the service has ended while the load ran{service.last_words}")
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise GnomonError(
+        raise _LoadFailed(
             f"the load failed with {done.returncode}{': ' + said[-1][:200] if said else ''}"
         )

@@ -250,7 +250,7 @@ const gnc_model gnc_the_model = {{
         )
 
     def _step(self, one: Step) -> str:
-        call = _CALLS.get(one.call, "OTHER")
+        call = "WAIT" if one.call in _WAITS else _CALLS.get(one.call, "OTHER")
         if one.call == "newfstatat" and one.target == "file":
             call = "FSTAT"
         target = "CONNECTION" if one.call == "epoll_ctl" else _TARGETS[one.target]

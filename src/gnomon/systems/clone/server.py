@@ -18,7 +18,7 @@ CALLS = {
     0: "read", 1: "write", 3: "close", 5: "fstat", 7: "poll", 8: "lseek", 16: "ioctl",
     17: "pread64", 18: "pwrite64", 20: "writev", 23: "select", 28: "madvise", 35: "nanosleep",
     39: "getpid",
-    40: "sendfile", 43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg",
+    40: "sendfile", 41: "socket", 42: "connect", 43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg",
     48: "shutdown", 51: "getsockname", 52: "getpeername", 54: "setsockopt", 72: "fcntl",
     74: "fsync", 75: "fdatasync", 202: "futex", 230: "clock_nanosleep", 232: "epoll_wait",
     233: "epoll_ctl", 257: "openat", 262: "newfstatat", 270: "pselect6", 271: "ppoll",
@@ -38,6 +38,12 @@ _LONGEST_SLEEP_NS = 3600e9
 _EAGAIN = -11
 #: Ways of handling a request beyond which nothing is gained.
 _MOST_SCRIPTS = 8
+#: Calls whose first argument is a descriptor.
+_OF_DESCRIPTOR = (
+    READS | SENDS | {"close", "connect", "setsockopt", "getsockname", "getpeername", "shutdown",
+                     "fcntl", "ioctl"})  # fmt: skip
+#: Waits before an answer: whoever waits more often is not waiting for it.
+_MOST_WAITS = 8
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -60,7 +66,8 @@ class Script(msgspec.Struct, frozen=True):
     """System calls that belong together, in phases.
 
     A phase is carried out for all connections that are ready before the next begins: Redis reads
-    from all, then writes to all.
+    from all, then writes to all. One that begins with a wait is of a later wake-up: event loops
+    call handlers in the next turn, proxies have to ask others before they answer.
     """
 
     share: float
@@ -145,7 +152,11 @@ def infer_server(recordings: Sequence[Recording]) -> Server:
     found.merge_phases()
     requests = sum(found.scripts.values())
     if requests == 0:
-        raise InputError("no request was answered while it was recorded")
+        raise InputError(
+            "no request was answered by the thread that read it",
+            hint="services whose threads hand requests on are not cloned so far; "
+            "gnomon clone profile --pid looks at them as they run",
+        )
     kept = [
         (key, count)
         for key, count in found.scripts.most_common(_MOST_SCRIPTS)
@@ -293,8 +304,13 @@ class _Found:
         self.closes: Counter[tuple[Step, ...]] = Counter()
         self.timers: Counter[tuple[Step, ...]] = Counter()
         self.wakeups = 0
+        # Of the thread that is being looked through: requests that are not answered yet, by
+        # connection, and whose request another descriptor was used for.
+        self._open: dict[int, list[list[_Call]]] = {}
+        self._owner: dict[int, int] = {}
 
     def add(self, calls: list[_Call]) -> None:
+        self._open, self._owner = {}, {}
         turn: list[_Call] = []
         wait: _Call | None = None
         reads_on = _reads_on(calls)
@@ -314,10 +330,18 @@ class _Found:
             self._turn(wait, turn)
             self.wakeups += wait.result > 0
 
+    def _owner_of(self, one: _Call) -> int | None:
+        """The connection whose request a call is for, where that is certain."""
+        if one.target == "connection":
+            return one.descriptor
+        if one.target == "" and one.call in _OF_DESCRIPTOR:
+            return self._owner.get(one.descriptor)
+        return None
+
     def _turn(self, wait: _Call, calls: list[_Call]) -> None:
         """From one wait to the next: the calls of each connection, in phases."""
         timer = next(iter(self.timers), ())
-        if wait.result <= 0:
+        if wait.result <= 0 and not any(self._owner_of(one) in self._open for one in calls):
             key = tuple(Step(one.call, one.target) for one in calls)
             if key:
                 self.timers[key] += 1
@@ -347,16 +371,24 @@ class _Found:
                     self.accepts[tuple(Step(c.call, c.target) for c in calls[at:end])] += 1
                 at, current = end, None
                 continue
-            if one.target == "connection" and one.descriptor != current:
-                current = one.descriptor
+            owner = self._owner_of(one)
+            if owner is not None and owner != current:
+                current = owner
                 phases.setdefault(current, []).append([])
             if current is not None:
                 phases[current][-1].append(one)
+                if one.target == "" and one.call in _OF_DESCRIPTOR | {"socket"}:
+                    self._owner[one.result if one.call == "socket" else one.descriptor] = current
+                if one.call == "close":
+                    self._owner.pop(one.descriptor, None)
             at += 1
-        for mine in phases.values():
-            self._connection(mine)
+        for descriptor, mine in phases.items():
+            self._connection(descriptor, mine, wait)
 
-    def _connection(self, phases: list[list[_Call]]) -> None:
+    def _connection(self, descriptor: int, phases: list[list[_Call]], wait: _Call) -> None:
+        begun = self._open.pop(descriptor, None)
+        if begun is not None and not _is_request(phases[0][0]):
+            phases = [*begun, [_Call(wait.call, "", 0, 0, 0), *phases[0]], *phases[1:]]
         first = phases[0][0]
         if first.call in READS and first.result <= 0:
             self.closes[tuple(Step(c.call, c.target) for c in phases[0])] += 1
@@ -367,6 +399,11 @@ class _Found:
         sent = sum(c.result for phase in phases for c in phase
                    if c.target == "connection" and c.call in SENDS and c.result > 0)  # fmt: skip
         if sent == 0:
+            is_closed = any(c.call == "close" and c.target == "connection"
+                            for phase in phases for c in phase)  # fmt: skip
+            waits = sum(c.call in WAITS for phase in phases for c in phase)
+            if not is_closed and waits < _MOST_WAITS:
+                self._open[descriptor] = phases
             return
         self.scripts[key] += 1
         self.replies[key][sent] += 1

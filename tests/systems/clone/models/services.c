@@ -1,9 +1,12 @@
 /* A server that behaves as its second word says; it answers whatever it reads, one connection after the other. */
 #include <arpa/inet.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +14,45 @@
 static void on_term(int number) {
     (void)number;
     exit(0);
+}
+
+/* Vector instructions fault where the stack is not aligned. */
+static volatile double seconds;
+static void on_alarm(int number) {
+    char text[40];
+    snprintf(text, sizeof text, "%.3f %d", seconds += 0.001, number);
+}
+
+static void watch(int epoll, int descriptor) {
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = descriptor};
+    epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event);
+}
+
+/* For each request another service is asked, which answers at a later wake-up: here a socket pair. */
+static void ask_others(int listener) {
+    static int client_of[1024];
+    struct epoll_event event;
+    char buffer[4096];
+    int epoll = epoll_create1(0);
+    watch(epoll, listener);
+    while (epoll_wait(epoll, &event, 1, -1) >= 0) {
+        int from = event.data.fd, both[2];
+        if (from == listener) {
+            watch(epoll, accept(listener, NULL, NULL));
+        } else if (client_of[from]) {
+            if (recv(from, buffer, sizeof buffer, 0) < 0 || close(from)) return;
+            if (send(client_of[from], "hello there\n", 12, 0) < 0) return;
+            client_of[from] = 0;
+        } else if (recv(from, buffer, sizeof buffer, 0) > 0) {
+            if (socketpair(AF_UNIX, SOCK_STREAM, 0, both) || send(both[1], "what now?", 9, 0) < 0) return;
+            close(both[1]);
+            client_of[both[0]] = from;
+            send(both[0], "question", 8, MSG_NOSIGNAL);
+            watch(epoll, both[0]);
+        } else {
+            close(from);
+        }
+    }
 }
 
 int main(int words, char **word) {
@@ -36,9 +78,21 @@ int main(int words, char **word) {
         wait(NULL);
         return 0;
     }
+    if (!strcmp(how, "alarms")) {
+        struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART}, old;
+        struct itimerval often = {{0, 1000}, {0, 1000}};
+        if (sigaction(SIGALRM, &action, NULL) || sigaction(SIGALRM, NULL, &old)) return 1;
+        if (old.sa_handler != on_alarm) return 1; /* what it has set is what it sees */
+        setitimer(ITIMER_REAL, &often, NULL);
+    }
+    if (!strcmp(how, "asks")) ask_others(listener);
     for (;;) {
         char buffer[4096];
         int connection = accept(listener, NULL, NULL);
+        if (!strcmp(how, "late") && answered < 3) { /* it is not ready yet */
+            answered += !close(connection);
+            continue;
+        }
         while (read(connection, buffer, sizeof buffer) > 0) {
             if (!strcmp(how, "dies") && ++answered == 100) abort();
             if (write(connection, "hello there\n", 12) != 12) break;

@@ -77,12 +77,22 @@ static uint32_t kind_of_wakeup(int count) {
     return kind < GNC_WAKEUPS ? kind : GNC_WAKEUPS - 1;
 }
 
+static int wait_as(gnc_worker *w, int timeout) {
+    if (w->wait == GNC_EPOLL) return wait_epoll(w, timeout);
+    if (w->wait == GNC_SELECT) return wait_select(w, timeout);
+    return wait_poll(w, timeout);
+}
+
+/* The wait of a script, between a request and its answer. Whatever is ready is found again by the next real wait. */
+void gnc_look(gnc_worker *w, const gnc_step *s) {
+    gnc_enter(w, s->key, s->clocks);
+    w->wakeup = kind_of_wakeup(wait_as(w, 0));
+}
+
 static int wait_for_events(gnc_worker *w) {
-    int timeout = timeout_ms(w), count;
+    int timeout = timeout_ms(w);
     gnc_enter(w, 0, 0);
-    if (w->wait == GNC_EPOLL) count = wait_epoll(w, timeout);
-    else if (w->wait == GNC_POLL) count = wait_poll(w, timeout);
-    else count = wait_select(w, timeout);
+    int count = wait_as(w, timeout);
     w->wakeup = kind_of_wakeup(count);
     gnc_clocks(w, gnc_the_model.wait_clocks ? gnc_the_model.wait_clocks : w->due_ns != NULL);
     return count;

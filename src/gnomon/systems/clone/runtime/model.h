@@ -55,8 +55,8 @@ typedef struct gnc_step {
 } gnc_step;
 
 /* What is done for one request, or at a timer, or for a new connection. Steps of phase 0 are carried out for a ready
- * connection at once; those of phase 1 after phase 0 of all that were ready, and so on. The first step of phase 0 of a
- * request script is the one that reads the request. */
+ * connection at once; those of phase 1 after phase 0 of all that were ready, and so on. A phase that begins with GNC_WAIT is
+ * of a later wake-up. The first step of phase 0 of a request script is the one that reads the request. */
 typedef struct gnc_script {
     double share;            /* among scripts of its kind */
     uint16_t phases;         /* 1 or more; 0: no such script */

@@ -5,6 +5,7 @@ static gnc_variant *variants;
 static uint32_t **kind_until; /* cumulated weights of reply sizes, of 2^32 */
 
 enum gnc_kind gnc_kind_of(const gnc_step *s) {
+    if (s->call == GNC_WAIT) return GNC_STEP_WAIT;
     if (s->target != GNC_CONNECTION) return GNC_STEP_PLAIN;
     if (s->call >= GNC_READ && s->call <= GNC_RECVMSG) return GNC_STEP_RECEIVE;
     if (s->call >= GNC_WRITE && s->call <= GNC_SENDFILE) return GNC_STEP_SEND;

@@ -33,6 +33,7 @@ enum gnc_kind {
     GNC_STEP_SEND_LAST, /* all that is left of the reply */
     GNC_STEP_CLOSE,
     GNC_STEP_SHUTDOWN,
+    GNC_STEP_WAIT, /* for what may not be waited for here: whether there is more to do */
 };
 
 /* A request script, with what would otherwise be looked up for every request. */
@@ -148,6 +149,7 @@ void gnc_hang_up(gnc_worker *w, gnc_connection *c);
 void gnc_watch(gnc_worker *w, int op, int fd, uint32_t events);
 void gnc_watch_connection(gnc_worker *w, gnc_connection *c, int op, uint32_t events);
 void gnc_loop(gnc_worker *w);
+void gnc_look(gnc_worker *w, const gnc_step *s);
 
 /* background.c: threads that work by the clock, and not for requests. */
 void gnc_begin_background(void);

@@ -150,6 +150,7 @@ static void run(gnc_worker *w, gnc_connection *c, uint32_t from, uint32_t to) {
                 else if (c->open && kinds[from] == GNC_STEP_CLOSE) end_connection(w, c, s);
                 else gnc_do(w, s, NULL, 0);
                 break;
+            case GNC_STEP_WAIT: break; /* once for all connections */
             default: gnc_do(w, s, w->scratch, s->bytes);
         }
     }
@@ -231,12 +232,17 @@ void gnc_ready(gnc_worker *w, gnc_connection *c) {
 
 void gnc_phases(gnc_worker *w) {
     for (uint32_t phase = 1, left = w->later_count; left; phase++) {
+        int has_looked = 0;
         left = 0;
         for (uint32_t i = 0; i < w->later_count; i++) {
             gnc_connection *c = w->later[i];
             if (!c->later || c->owner != w) continue; /* closed, and opened again, by this worker or another */
             const gnc_script *script = c->variant->script;
             w->fd[GNC_CONNECTION] = c->open ? c->fd : -1;
+            if (c->variant->kinds[c->next] == GNC_STEP_WAIT && !has_looked) {
+                gnc_look(w, script->steps + c->next);
+                has_looked = 1;
+            }
             if (script->counts[phase] == 1 && c->variant->kinds[c->next] == GNC_STEP_SEND_LAST)
                 send_step(w, c, script->steps + c->next, 1);
             else

@@ -1,10 +1,13 @@
 /* Making a worker: what it has of its own, and the descriptors that it watches. */
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "runtime.h"
@@ -71,10 +74,34 @@ gnc_worker *gnc_worker_new(uint32_t index, enum gnc_wait wait) {
     return w;
 }
 
+static int moves_data_elsewhere(const gnc_script *script) {
+    for (uint32_t i = 0, count = gnc_steps(script); i < count; i++)
+        if (script->steps[i].target == GNC_NONE && script->steps[i].call >= GNC_READ &&
+            script->steps[i].call <= GNC_SENDMSG)
+            return 1;
+    return 0;
+}
+
+/* Stands for services that the original asked: a socket that is connected to itself. -1 if it asked none. */
+static int itself(void) {
+    int is_used = 0;
+    for (uint32_t i = 0; i < gnc_the_model.request_scripts; i++)
+        is_used |= moves_data_elsewhere(&gnc_the_model.requests[i]);
+    if (!is_used) return -1;
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof name;
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&name, bytes) || getsockname(fd, (struct sockaddr *)&name, &bytes) ||
+        connect(fd, (struct sockaddr *)&name, bytes))
+        gnc_fail("no socket to stand for other services");
+    return fd;
+}
+
 void gnc_worker_begin(gnc_worker *w, int listener, int runs_timers) {
     const gnc_model *model = &gnc_the_model;
     w->standing_file = open(gnc_file_path, O_RDWR | O_CLOEXEC);
-    w->fd[GNC_NONE] = w->fd[GNC_CONNECTION] = -1;
+    w->fd[GNC_NONE] = itself();
+    w->fd[GNC_CONNECTION] = -1;
     w->fd[GNC_FILE] = w->standing_file;
     w->fd[GNC_LOG] = open(gnc_log_path, O_WRONLY | O_APPEND | O_CLOEXEC);
     w->listener = listener;
