@@ -1,9 +1,10 @@
 // Signal handlers are entered with the stack that the x86-64 ABI promises.
 //
 // QEMU 7.2 enters them with a stack pointer that is off by eight, and checks the alignment of vector instructions: a
-// handler that formats a number ends the program. haproxy and PostgreSQL have such handlers. So what a program sets as a
-// handler is replaced by a few instructions that align the stack and call it. They lie in the zeros between the end of
-// the C library's code and the end of its last page, because QEMU executes what the program has mapped and nothing else.
+// handler that formats a number ends the program. haproxy and PostgreSQL have such handlers. So what a program sets as
+// a handler is replaced by a few instructions that align the stack and call it. They lie in the zeros between the end
+// of the C library's code and the end of its last page, because QEMU executes what the program has mapped and nothing
+// else.
 #pragma once
 
 #include <elf.h>

@@ -87,7 +87,7 @@ struct Numbers {
     const char* target;
     std::uint8_t machine;  // in the header of a program
     std::int64_t executes;
-    std::int64_t sets_handler;  // of a signal; where handlers need help
+    std::int64_t sets_handler;         // of a signal; where handlers need help
     std::vector<std::int64_t> clocks;  // enter no kernel natively: no system calls to us
     std::vector<std::int64_t> accepts, opens, events, closes;
     std::vector<std::int64_t> of_descriptor;                   // their first argument is one
