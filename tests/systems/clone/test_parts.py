@@ -327,6 +327,19 @@ def test_an_event_loop_that_looks_for_more_before_it_answers_has_no_timer():
     assert (server.timers, server.wakeups) == ((), 1.0)
 
 
+def test_a_client_that_ends_as_soon_as_it_is_answered():
+    other, close = 233, 3
+    answered = [(WAIT, 5, 10, 1), (READ | CONNECTION, 7, 100, 20), (WAIT, 5, 10, 1),
+                (WRITE | CONNECTION, 7, 50, 50)]  # fmt: skip
+    ended = [(READ | CONNECTION, 7, 100, 0), (other, 5, 0, 0), (close | CONNECTION, 7, 0, 0)]
+    server = infer_server([recording(*(10 * (answered + ended)), (WAIT, 5, 10, 1))])
+    (script,) = server.scripts
+    assert [step.label for step in script.steps] == [
+        "read:connection", "epoll_wait", "write:connection"]  # fmt: skip
+    assert [step.label for step in server.on_close.steps] == [
+        "read:connection", "epoll_ctl", "close:connection"]  # fmt: skip
+
+
 def test_who_answers_elsewhere_is_a_clear_line():
     turn = [(0, WAIT, 5, 0, 10, 1), (0, READ | CONNECTION, 7, 0, 100, 20),
             (1, WRITE | CONNECTION, 7, 0, 50, 50)]  # fmt: skip

@@ -24,6 +24,8 @@ else:
 for i in range(300):
     one.sendall(b"question %04d" % i)
     assert one.recv(100) == b"hello there\\n" or sys.argv[2:]
+one.shutdown(socket.SHUT_WR)
+assert not one.recv(100), "more than was asked for"
 """
 
 
@@ -85,8 +87,8 @@ def test_a_server_that_waits_in_its_reads(server, how):
     """A protocol that nobody knows; the clone answers the same client with as many bytes."""
     bundle = profiled(server, how)
     assert (bundle.protocol, bundle.server.wait) == ("raw", "blocking")
-    assert [step.label for step in bundle.server.scripts[0].steps] == [
-        "read:connection", "write:connection"]  # fmt: skip
+    for script in bundle.server.scripts:
+        assert [step.label for step in script.steps] == ["read:connection", "write:connection"]
     assert 10 < bundle.instructions < (50_000 if how == "alarms" else 500)
     assert not is_left(server)
     check_that_its_clone_answers(bundle, server, how)
@@ -112,6 +114,40 @@ def test_a_server_that_asks_another_before_it_answers(server):
     assert bundle.server.requests == 300
     assert bundle.server.wakeups == pytest.approx(2, abs=0.1)
     check_that_its_clone_answers(bundle, server, "asks")
+
+
+PIPELINE = """import socket, sys
+one, got = socket.create_connection(("127.0.0.1", int(sys.argv[1]))), b""
+for i in range(200):
+    one.sendall(b"GET / HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n" * int(sys.argv[2]))
+    while got.count(b"HTTP/1.1 200 OK") < (i + 1) * int(sys.argv[2]):
+        got += one.recv(4096)
+"""
+
+
+def test_the_next_request_may_be_read_with_the_rest_of_one(server):
+    """The clone answers both, though only the first is what it was woken up for."""
+    (server / "pipeline.py").write_text(PIPELINE)
+    port = free_port()
+    bundle = profile(
+        [str(server / "server"), str(port), "http"],
+        f"{sys.executable} {server}/pipeline.py {port} 1",
+    )
+    assert (bundle.protocol, bundle.server.requests) == ("http", 200)
+    write_project(bundle, server / "clone-http")
+    with launched([str(build(server / "clone-http")), "--port", str(port)]) as clone:
+        clone.wait_until_listening(port)
+        words = [sys.executable, server / "pipeline.py", str(port), "2"]
+        subprocess.run(words, check=True, timeout=60)
+
+
+def test_a_server_that_reads_a_request_in_two_parts(server):
+    bundle = profiled(server, "parts")
+    (script,) = bundle.server.scripts
+    assert [(step.label, step.size) for step in script.steps] == [
+        ("recvfrom:connection", 4), ("recvfrom:connection", 4096), ("sendto:connection", 12)]  # fmt: skip
+    assert bundle.server.requests == 300
+    check_that_its_clone_answers(bundle, server, "parts")
 
 
 @pytest.mark.parametrize(

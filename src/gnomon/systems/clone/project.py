@@ -18,7 +18,7 @@ from gnomon.systems.clone.kinds import EVENT_KINDS, kinds_of, word_of
 from gnomon.systems.clone.morph import Morph, Parts, exchanged, morphed_traffic, parts_of
 from gnomon.systems.clone.recording import Floats
 from gnomon.systems.clone.scaling import packed, scaled
-from gnomon.systems.clone.server import Script, Step
+from gnomon.systems.clone.server import READS, Script, Step
 from gnomon.systems.clone.skeleton import Skeleton
 from gnomon.systems.clone.traffic import traffic_c
 
@@ -117,6 +117,13 @@ def _beside_the_runtime(bundle: Bundle, quota: Quota, parts: Parts) -> Parts:
     return msgspec.structs.replace(parts, data=max(left, _LEAST_DATA)) if runtime else parts
 
 
+def _after_the_read(closing: Script | None) -> Script | None:
+    """The runtime closes a connection once a read has found its end."""
+    if closing is None or closing.steps[0].call not in READS:
+        return closing
+    return Script(closing.share, (tuple(closing.steps[1:]),))
+
+
 class _Model:
     """The model in C."""
 
@@ -139,7 +146,7 @@ class _Model:
         server = self._server
         requests = [self._script(f"request{i}", one) for i, one in enumerate(server.scripts)]
         accept = self._script("accepting", server.on_accept)
-        close = self._script("closing", server.on_close)
+        close = self._script("closing", _after_the_read(server.on_close))
         timers = [
             f"{{{self._bundle.seconds / max(count, 1):.4f}, {self._script(f'timer{i}', one)}}}"
             for i, (one, count) in enumerate(server.timers)

@@ -15,7 +15,8 @@ from gnomon.systems.clone.recording import Ints, Key, Recording
 
 #: Numbers of x86-64, and what we call them.
 CALLS = {
-    0: "read", 1: "write", 3: "close", 5: "fstat", 7: "poll", 8: "lseek", 16: "ioctl",
+    0: "read", 1: "write", 3: "close", 5: "fstat", 7: "poll", 8: "lseek",
+    15: "rt_sigreturn", 16: "ioctl",
     17: "pread64", 18: "pwrite64", 20: "writev", 23: "select", 28: "madvise", 35: "nanosleep",
     39: "getpid",
     40: "sendfile", 41: "socket", 42: "connect", 43: "accept",
@@ -37,6 +38,13 @@ _RARE = 0.005
 _FEWEST = 5
 _LONGEST_SLEEP_NS = 3600e9
 _EAGAIN = -11
+#: What a call returns that a signal interrupts, to the program and within the kernel.
+_INTERRUPTED = (-4, -512, -513, -514, -516)
+#: How a handler of a signal ends.
+_RETURNS = "rt_sigreturn"
+#: What reads return once the client has ended its connection, in good order or not.
+_ENDED = (0, -104)
+_ENDS = frozenset(("close", "shutdown"))
 #: Ways of handling a request beyond which nothing is gained.
 _MOST_SCRIPTS = 8
 #: Calls whose first argument is a descriptor.
@@ -230,7 +238,10 @@ def serving_calls(recordings: Sequence[Recording]) -> set[str]:
 def _threads(rows: Ints) -> list[list[_Call]]:
     found: dict[int, list[_Call]] = defaultdict(list)
     for thread, call in zip(rows[:, 0].tolist(), _in_order(rows), strict=True):
-        found[thread].append(call)
+        # A signal comes when it comes. The call is made again, and counts then.
+        is_noise = call.target == "connection" and call.result in _INTERRUPTED
+        if not is_noise and call.call != _RETURNS:
+            found[thread].append(call)
     return list(found.values())
 
 
@@ -294,13 +305,30 @@ def _reads_on(calls: list[_Call]) -> bool:
     return in_vain > 0 and 2 * (again + in_vain) > answers
 
 
+def _until_the_client_ends(phases: list[list[_Call]]) -> tuple[list[list[_Call]], list[_Call]]:
+    """A request, and what is of its connection: its client ended it as soon as it was answered."""
+    is_answered = False
+    for at, phase in enumerate(phases):
+        for i, one in enumerate(phase):
+            if one.target != "connection":
+                continue
+            if one.call in _ENDS:
+                return phases, []
+            if is_answered and one.call in READS and one.result in _ENDED:
+                rest = [c for later in phases[at + 1 :] for c in later]
+                return [*phases[:at], *([phase[:i]] if i else [])], [*phase[i:], *rest]
+            is_answered |= one.call in SENDS and one.result > 0
+    return phases, []
+
+
 class _Found:
     """What is found while wake-ups are looked through."""
 
     def __init__(self) -> None:
         self.scripts: Counter[tuple[tuple[Step, ...], ...]] = Counter()
         self.replies: dict[tuple[tuple[Step, ...], ...], Counter[int]] = defaultdict(Counter)
-        self._sizes: dict[tuple[str, str], list[int]] = defaultdict(list)
+        # What was asked for or sent, of each step of all phases.
+        self._sizes: dict[tuple[Step, ...], list[list[int]]] = {}
         self.accepts: Counter[tuple[Step, ...]] = Counter()
         self.closes: Counter[tuple[Step, ...]] = Counter()
         self.timers: Counter[tuple[Step, ...]] = Counter()
@@ -396,6 +424,9 @@ class _Found:
             return
         if not _is_request(first):
             return
+        phases, ending = _until_the_client_ends(phases)
+        if ending:
+            self.closes[tuple(Step(c.call, c.target) for c in ending)] += 1
         key = tuple(tuple(Step(c.call, c.target) for c in phase) for phase in phases)
         sent = sum(c.result for phase in phases for c in phase
                    if c.target == "connection" and c.call in SENDS and c.result > 0)  # fmt: skip
@@ -408,10 +439,11 @@ class _Found:
             return
         self.scripts[key] += 1
         self.replies[key][sent] += 1
-        for one in (c for phase in phases for c in phase):
-            usual = one.asked if one.call in READS else max(one.result, 0)
-            if len(self._sizes[one.call, one.target]) < 10_000:
-                self._sizes[one.call, one.target].append(usual)
+        flat = tuple(one for phase in key for one in phase)
+        sizes = self._sizes.setdefault(flat, [[] for _ in flat])
+        if len(sizes[0]) < 10_000:
+            for seen, one in zip(sizes, (c for phase in phases for c in phase), strict=True):
+                seen.append(one.asked if one.call in READS else max(one.result, 0))
 
     def merge_phases(self) -> None:
         """Scripts whose phases look like one join those where they are apart.
@@ -432,12 +464,10 @@ class _Found:
     def sized(self, key: tuple[tuple[Step, ...], ...]) -> tuple[tuple[Step, ...], ...]:
         """With the usual sizes: the median of what was asked or sent."""
 
-        def size(one: Step) -> int:
-            seen = sorted(self._sizes[one.call, one.target])
-            return seen[len(seen) // 2] if seen else 0
-
+        flat = tuple(one for phase in key for one in phase)
+        sizes = iter([sorted(seen)[len(seen) // 2] for seen in self._sizes[flat]])
         return tuple(
-            tuple(Step(one.call, one.target, size(one)) for one in phase) for phase in key
+            tuple(Step(one.call, one.target, next(sizes)) for one in phase) for phase in key
         )
 
 

@@ -55,6 +55,26 @@ static void ask_others(int listener) {
     }
 }
 
+/* A request is read in two parts, which arrive together: the second after another wait, or at once. */
+static void read_twice(int listener, size_t first, int waits, const char *answer) {
+    struct epoll_event event;
+    char buffer[4096];
+    int epoll = epoll_create1(0);
+    watch(epoll, listener);
+    while (epoll_wait(epoll, &event, 1, -1) >= 0) {
+        int from = event.data.fd;
+        if (from == listener) {
+            watch(epoll, accept(listener, NULL, NULL));
+        } else if (recv(from, buffer, first, 0) <= 0) {
+            close(from);
+        } else {
+            if (waits) epoll_wait(epoll, &event, 1, 0);
+            if (recv(from, buffer, sizeof buffer, 0) < 0) return;
+            if (send(from, answer, strlen(answer), 0) < 0) return;
+        }
+    }
+}
+
 int main(int words, char **word) {
     const char *how = words > 2 ? word[2] : "";
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(word[1]))};
@@ -86,6 +106,8 @@ int main(int words, char **word) {
         setitimer(ITIMER_REAL, &often, NULL);
     }
     if (!strcmp(how, "asks")) ask_others(listener);
+    if (!strcmp(how, "parts")) read_twice(listener, 4, 0, "hello there\n");
+    if (!strcmp(how, "http")) read_twice(listener, 24, 1, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
     for (;;) {
         char buffer[4096];
         int connection = accept(listener, NULL, NULL);

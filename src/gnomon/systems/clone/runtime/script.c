@@ -141,7 +141,11 @@ static void run(gnc_worker *w, gnc_connection *c, uint32_t from, uint32_t to) {
     const gnc_step *s = c->variant->script->steps + from;
     for (const uint8_t *kinds = c->variant->kinds; from < to; from++, s++) {
         switch (kinds[from]) {
-            case GNC_STEP_RECEIVE: if (c->open) receive(w, c, s); break;
+            case GNC_STEP_RECEIVE:
+                if (!c->open) break;
+                receive(w, c, s);
+                if (c->owed && gnc_the_model.protocol == GNC_RAW) c->in_done = c->in_have; /* more of this request */
+                break;
             case GNC_STEP_SEND:
             case GNC_STEP_SEND_LAST: send_step(w, c, s, kinds[from] == GNC_STEP_SEND_LAST); break;
             case GNC_STEP_CLOSE:
@@ -230,7 +234,7 @@ void gnc_ready(gnc_worker *w, gnc_connection *c) {
     if (c->open && c->ends && !c->blocked && !c->later) gnc_hang_up(w, c);
 }
 
-void gnc_phases(gnc_worker *w) {
+static void run_phases(gnc_worker *w) {
     for (uint32_t phase = 1, left = w->later_count; left; phase++) {
         int has_looked = 0;
         left = 0;
@@ -258,7 +262,22 @@ void gnc_phases(gnc_worker *w) {
             if (c->open && c->ends && !c->blocked) gnc_hang_up(w, c);
         }
     }
-    w->later_count = 0;
+}
+
+void gnc_phases(gnc_worker *w) {
+    while (w->later_count) {
+        run_phases(w);
+        uint32_t count = w->later_count;
+        w->later_count = 0;
+        for (uint32_t i = 0; i < count; i++) { /* a later phase may have read the next request */
+            gnc_connection *c = w->later[i];
+            if (c->in_done == c->in_have || !c->open || c->later || c->blocked || c->owner != w) continue;
+            w->fd[GNC_CONNECTION] = c->fd;
+            c->variant = gnc_draw_variant(w);
+            serve(w, c);
+            if (c->open && c->ends && !c->blocked && !c->later) gnc_hang_up(w, c);
+        }
+    }
 }
 
 void gnc_hang_up(gnc_worker *w, gnc_connection *c) {
