@@ -340,11 +340,27 @@ def test_a_client_that_ends_as_soon_as_it_is_answered():
         "read:connection", "epoll_ctl", "close:connection"]  # fmt: skip
 
 
-def test_who_answers_elsewhere_is_a_clear_line():
-    turn = [(0, WAIT, 5, 0, 10, 1), (0, READ | CONNECTION, 7, 0, 100, 20),
-            (1, WRITE | CONNECTION, 7, 0, 50, 50)]  # fmt: skip
-    with pytest.raises(InputError, match="answered by the thread that read it"):
-        infer_server([recorded(np.array(10 * turn, np.int64))])
+def test_a_request_may_be_handed_to_another_thread():
+    """What the other one does from where it wakes up is done for the request, and counts once."""
+    sleep, wake = 202, 1
+    read = [(0, WAIT, 5, 0, 10, 2),
+            (0, READ | CONNECTION, 7, 0, 100, 20), (0, sleep, 1, 0, wake, 1),
+            (0, READ | CONNECTION, 8, 0, 100, 20), (0, sleep, 1, 0, wake, 1)]  # fmt: skip
+    answered = [one for client in (7, 8) for one in (
+        (1, sleep, 1, 0, 0, 0), (1, 5, 11, 0, 0, 0), (1, WRITE | CONNECTION, client, 0, 50, 50))]  # fmt: skip
+    for order in (read + answered, [*read[:3], *answered[:3], *read[3:], *answered[3:]]):
+        server = infer_server([recorded(np.array([*(10 * order), read[0]], np.int64))])
+        (script,) = server.scripts
+        assert [[step.label for step in phase] for phase in script.phases] == [
+            ["read:connection", "futex"], ["futex", "fstat", "write:connection"]]  # fmt: skip
+        assert (server.requests, server.threads, server.wakeups) == (20, 1, 0.5)
+        assert (script.reply_sizes, server.timers) == (((50, 20),), ())
+
+
+def test_answers_on_other_connections_are_a_clear_line():
+    turn = [(WAIT, 5, 10, 1), (READ | CONNECTION, 7, 100, 20), (WRITE | CONNECTION, 8, 50, 50)]
+    with pytest.raises(InputError, match="answered on the connection that it came from"):
+        infer_server([recording(*(10 * turn))])
 
 
 def test_nobody_served_is_a_clear_line():

@@ -35,7 +35,9 @@ def server(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("server")
     source = Path(__file__).parent / "models" / "services.c"
     linking = ["-static"] if request.param == "-static" else []
-    subprocess.run(["cc", "-O1", *linking, source, "-o", folder / "server"], check=True)
+    subprocess.run(
+        ["cc", "-O1", "-pthread", *linking, source, "-o", folder / "server"], check=True
+    )
     (folder / "client.py").write_text(CLIENT)
     return folder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import msgspec
@@ -18,6 +19,7 @@ from gnomon.systems.clone.recording import (
     Sample,
     bucket_of,
 )  # fmt: skip
+from gnomon.systems.clone.rejump import rejump
 from gnomon.systems.clone.skeleton import (
     AWAY,
     CLOSE,
@@ -360,3 +362,58 @@ def test_prop_what_is_trimmed_still_returns(seed, excess):
             after.returns,
         )
         assert not Counter(after.blocks) - Counter(before.blocks)
+
+
+def a_walk(data):
+    """Blocks that each go one way or, if they are branches, two; and a way through them."""
+    count = data.draw(st.integers(2, 20))
+    number = st.integers(0, count - 1)
+    blocks = [
+        Block(100 * i, data.draw(st.integers(4, 40)), [Op(data.draw(st.sampled_from([FILLER, LOAD])))],
+              data.draw(st.sampled_from(["branch", "jmp", "fall"])), -1, (i + 1) % count)
+        for i in range(count)
+    ]  # fmt: skip
+    for one in blocks:
+        if one.ends != "fall":
+            one.target = data.draw(number)
+    walk = [0]
+    for _ in range(data.draw(st.integers(1, 60))):
+        one = blocks[walk[-1]]
+        ways = {"fall": [one.next], "jmp": [one.target], "branch": [one.target, one.next]}
+        walk.append(data.draw(st.sampled_from(ways[one.ends])))
+    return Skeleton(blocks, [Path(0, 0, 1.0, 0, walk, [])], [])
+
+
+def branches_of(skeleton):
+    """Executions of branches that jump, and of those that do not."""
+    (path,) = skeleton.paths
+    steps = [(skeleton.blocks[a], b) for a, b in itertools.pairwise(path.blocks)]
+    jumped = [b == one.target != one.next for one, b in steps if one.ends == "branch"]
+    return sum(jumped), len(jumped) - sum(jumped)
+
+
+@given(data=st.data(), always=st.integers(-20, 20), never=st.integers(-20, 20))
+@settings(deadline=None)
+def test_branches_are_exchanged_and_the_way_stays(data, always, never):
+    before = a_walk(data)
+    after = rejump(before, always, never, np.random.default_rng(1))
+    assert after.paths == before.paths
+    for asked, old, new in zip(
+        (always, never), branches_of(before), branches_of(after), strict=True
+    ):
+        assert min(asked, 0) <= new - old <= max(asked, 0)
+    for a, b in itertools.pairwise(after.paths[0].blocks):
+        one = after.blocks[a]
+        ways = {"fall": [one.next], "jmp": [one.target], "branch": [one.target, one.next]}
+        assert b in ways[one.ends]
+
+
+def test_all_that_are_too_many_are_exchanged():
+    blocks = [Block(0, 40, [Op(FILLER)], "branch", 2, 1), Block(40, 9, [], "fall", -1, 2),
+              Block(80, 40, [Op(LOAD)], "branch", 0, 3), Block(120, 40, [], "jmp", 0, -1)]  # fmt: skip
+    path = Path(0, 0, 2.0, 0, [0, 2, 3, 0, 2, 3, 0], [])
+    found = rejump(Skeleton(blocks, [path], []), -4, -4, np.random.default_rng(1))
+    # The path ends with the first block: how that one goes on is not known.
+    assert [one.ends for one in found.blocks] == ["branch", "fall", "fall", "jmp"]
+    found = rejump(Skeleton(blocks, [path], []), 4, 0, np.random.default_rng(1))
+    assert [one.ends for one in found.blocks] == ["branch", "fall", "branch", "branch"]

@@ -17,16 +17,7 @@ from gnomon.systems.clone.judge import Caches, machine_caches
 from gnomon.systems.clone.kinds import events_kind, kinds_of, nearest_kind
 from gnomon.systems.clone.morph import Morph
 from gnomon.systems.clone.recording import Edge, Floats, Key, Recording, Sample
-from gnomon.systems.clone.server import (
-    CALLS,
-    READS,
-    SENDS,
-    TARGETS,
-    Server,
-    infer_server,
-    name_of,
-    serving_calls,
-)  # fmt: skip
+from gnomon.systems.clone.server import Server, infer_server, name_of, serving_calls
 from gnomon.systems.clone.skeleton import (
     FILES,
     Chosen,
@@ -35,6 +26,7 @@ from gnomon.systems.clone.skeleton import (
     read_skeleton,
     write_skeleton,
 )  # fmt: skip
+from gnomon.systems.clone.threads import CALLS, READS, SENDS, TARGETS
 from gnomon.systems.clone.traffic import OTHER, Traffic, infer_traffic, verb_of
 
 VERSION = 6

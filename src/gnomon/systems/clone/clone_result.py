@@ -13,7 +13,7 @@ from gnomon.systems.clone.kinds import kinds_of
 from gnomon.systems.clone.morph import Morph, exchanged, parts_of, weights_of
 from gnomon.systems.clone.project import as_it_is, morphed_code
 from gnomon.systems.clone.scaling import code_lines, scaled
-from gnomon.systems.clone.server import WAITS
+from gnomon.systems.clone.threads import WAITS
 from gnomon.systems.clone.traffic import Traffic
 from gnomon.systems.clone.tune import Compared, mix_distance
 from gnomon.table import Table
@@ -61,6 +61,13 @@ def profile_to_result(bundle: Bundle, *, command: str) -> Result:
         notes.append(
             f"{100 * later:.0f} % of requests are answered at a later wake-up than the one that "
             "read them. The clone looks for events in between, but waits for no other service."
+        )
+    handed = sum(one.share for one in server.scripts
+                 if any(phase[0].call == "futex" for phase in one.phases[1:]))  # fmt: skip
+    if handed > 0:
+        notes.append(
+            f"{100 * handed:.0f} % of requests are read by one thread and answered by another. "
+            "The clone does both on one thread."
         )
     if server.covered < 1:
         notes.append(

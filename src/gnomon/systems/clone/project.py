@@ -18,8 +18,9 @@ from gnomon.systems.clone.kinds import EVENT_KINDS, kinds_of, word_of
 from gnomon.systems.clone.morph import Morph, Parts, exchanged, morphed_traffic, parts_of
 from gnomon.systems.clone.recording import Floats
 from gnomon.systems.clone.scaling import packed, scaled
-from gnomon.systems.clone.server import READS, Script, Step
+from gnomon.systems.clone.server import Script, Step
 from gnomon.systems.clone.skeleton import Skeleton
+from gnomon.systems.clone.threads import READS
 from gnomon.systems.clone.traffic import traffic_c
 
 #: Names of the runtime for system calls that scripts are made of.

@@ -12,36 +12,26 @@ import msgspec
 
 from gnomon.errors import InputError
 from gnomon.systems.clone.recording import Ints, Key, Recording
+from gnomon.systems.clone.threads import (
+    CALLS,
+    READS,
+    SENDS,
+    SLEEPS,
+    TARGETS,
+    WAITS,
+    Call,
+    in_order,
+    is_request,
+    threads_of,
+)
 
-#: Numbers of x86-64, and what we call them.
-CALLS = {
-    0: "read", 1: "write", 3: "close", 5: "fstat", 7: "poll", 8: "lseek",
-    15: "rt_sigreturn", 16: "ioctl",
-    17: "pread64", 18: "pwrite64", 20: "writev", 23: "select", 28: "madvise", 35: "nanosleep",
-    39: "getpid",
-    40: "sendfile", 41: "socket", 42: "connect", 43: "accept",
-    44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg",
-    48: "shutdown", 51: "getsockname", 52: "getpeername", 54: "setsockopt", 72: "fcntl",
-    74: "fsync", 75: "fdatasync", 202: "futex", 230: "clock_nanosleep", 232: "epoll_wait",
-    233: "epoll_ctl", 257: "openat", 262: "newfstatat", 270: "pselect6", 271: "ppoll",
-    281: "epoll_pwait", 288: "accept4",
-}  # fmt: skip
-TARGETS = ("", "connection", "file", "log", "event")
-WAITS = frozenset(("epoll_wait", "epoll_pwait", "poll", "ppoll", "select", "pselect6"))
 _ACCEPTS = frozenset(("accept", "accept4"))
-READS = frozenset(("read", "recvfrom", "recvmsg"))
-SLEEPS = frozenset(("nanosleep", "clock_nanosleep"))
-SENDS = frozenset(("write", "writev", "sendto", "sendmsg", "sendfile"))
 #: Scripts of fewer requests than this share are left out.
 _RARE = 0.005
 #: Sizes that were seen less often are left out.
 _FEWEST = 5
 _LONGEST_SLEEP_NS = 3600e9
 _EAGAIN = -11
-#: What a call returns that a signal interrupts, to the program and within the kernel.
-_INTERRUPTED = (-4, -512, -513, -514, -516)
-#: How a handler of a signal ends.
-_RETURNS = "rt_sigreturn"
 #: What reads return once the client has ended its connection, in good order or not.
 _ENDED = (0, -104)
 _ENDS = frozenset(("close", "shutdown"))
@@ -126,14 +116,6 @@ class Server(msgspec.Struct, frozen=True):
     reads_on: bool = False
 
 
-class _Call(msgspec.Struct):
-    call: str
-    target: str
-    descriptor: int
-    asked: int
-    result: int
-
-
 def name_of(key: Key) -> str:
     """Such as `read:connection`; a call that came back empty-handed ends with a `!`."""
     call = CALLS.get(key.number, f"call{key.number}")
@@ -147,8 +129,8 @@ def infer_server(recordings: Sequence[Recording]) -> Server:
     Raises:
         InputError: No connection was served while it was recorded.
     """
-    threads = [mine for one in recordings for mine in _threads(one.calls)]
-    serving = [calls for calls in threads if any(_is_request(one) for one in calls)]
+    threads = [mine for one in recordings for mine in threads_of(one.calls)]
+    serving = [calls for calls in threads if any(is_request(one) for one in calls)]
     if not serving:
         raise InputError(
             "no request was served while it was recorded",
@@ -162,9 +144,8 @@ def infer_server(recordings: Sequence[Recording]) -> Server:
     requests = sum(found.scripts.values())
     if requests == 0:
         raise InputError(
-            "no request was answered by the thread that read it",
-            hint="services whose threads hand requests on are not cloned so far; "
-            "gnomon clone profile --pid looks at them as they run",
+            "no request was answered on the connection that it came from",
+            hint="gnomon clone profile --pid looks at services as they run, whatever they do",
         )
     kept = [
         (key, count)
@@ -186,7 +167,7 @@ def infer_server(recordings: Sequence[Recording]) -> Server:
         found.wakeups / requests, scripts, _usual(found.accepts), _usual(found.closes),
         tuple((Script(1.0, (key,)), count) for key, count in found.timers.most_common(1)),
         len(serving),
-        sum(any(_is_request(c) for m in _threads(one.calls) for c in m) for one in recordings),
+        sum(any(is_request(c) for m in threads_of(one.calls) for c in m) for one in recordings),
         bool(accepting) and not any(calls in serving for calls in accepting),
         tuple(found for one in recordings for found in _background(one.calls)),
         bool(waits) and any(_reads_on(calls) for calls in serving),
@@ -195,8 +176,8 @@ def infer_server(recordings: Sequence[Recording]) -> Server:
 
 def _background(rows: Ints) -> list[Background]:
     """Of one process."""
-    calls, threads = _in_order(rows), rows[:, 0].tolist()
-    reading = [i for i, one in enumerate(calls) if _is_request(one)]
+    calls, threads = in_order(rows), rows[:, 0].tolist()
+    reading = [i for i, one in enumerate(calls) if is_request(one)]
     serving = {threads[i] for i in reading}
     sleeps: dict[tuple[int, str], list[tuple[int, float]]] = defaultdict(list)
     for i, one in enumerate(calls):
@@ -230,36 +211,13 @@ def _often(sizes: Counter[int]) -> tuple[tuple[int, int], ...]:
 
 def serving_calls(recordings: Sequence[Recording]) -> set[str]:
     """Calls of threads that serve connections; others work by the clock, not by requests."""
-    threads = [mine for one in recordings for mine in _threads(one.calls)]
+    threads = [mine for one in recordings for mine in threads_of(one.calls)]
     return {f"{one.call}:{one.target}" if one.target else one.call
-            for calls in threads if any(map(_is_request, calls)) for one in calls}  # fmt: skip
+            for calls in threads if any(map(is_request, calls)) for one in calls
+            if one.call}  # fmt: skip
 
 
-def _threads(rows: Ints) -> list[list[_Call]]:
-    found: dict[int, list[_Call]] = defaultdict(list)
-    for thread, call in zip(rows[:, 0].tolist(), _in_order(rows), strict=True):
-        # A signal comes when it comes. The call is made again, and counts then.
-        is_noise = call.target == "connection" and call.result in _INTERRUPTED
-        if not is_noise and call.call != _RETURNS:
-            found[thread].append(call)
-    return list(found.values())
-
-
-def _in_order(rows: Ints) -> list[_Call]:
-    found = []
-    for _, packed, first, _, third, result in rows.tolist():
-        key = Key.of(packed)
-        target = TARGETS[key.target] if key.target < len(TARGETS) else ""
-        name = CALLS.get(key.number, f"call{key.number}")
-        found.append(_Call(name, target, first, third, result))
-    return found
-
-
-def _is_request(one: _Call) -> bool:
-    return one.target == "connection" and one.call in READS and one.result > 0
-
-
-def _waits_in_reads(calls: list[_Call]) -> bool:
+def _waits_in_reads(calls: list[Call]) -> bool:
     """Whether a thread waits for requests in the reads themselves.
 
     It may wait elsewhere now and then, as for a connection to close: then answers are followed by
@@ -271,7 +229,7 @@ def _waits_in_reads(calls: list[_Call]) -> bool:
     for one in calls:
         if one.call in WAITS:
             answered.clear()
-        elif _is_request(one):
+        elif is_request(one):
             requests += 1
             directly += one.descriptor in answered
             answered.discard(one.descriptor)
@@ -280,7 +238,7 @@ def _waits_in_reads(calls: list[_Call]) -> bool:
     return waits == 0 or (100 * waits < requests and 4 * directly > requests)
 
 
-def _reads_on(calls: list[_Call]) -> bool:
+def _reads_on(calls: list[Call]) -> bool:
     """Whether a thread that answers reads from that connection again, and finds more or nothing.
 
     Nothing is what those find that do not block; an answer that closes the connection does not
@@ -305,7 +263,7 @@ def _reads_on(calls: list[_Call]) -> bool:
     return in_vain > 0 and 2 * (again + in_vain) > answers
 
 
-def _until_the_client_ends(phases: list[list[_Call]]) -> tuple[list[list[_Call]], list[_Call]]:
+def _until_the_client_ends(phases: list[list[Call]]) -> tuple[list[list[Call]], list[Call]]:
     """A request, and what is of its connection: its client ended it as soon as it was answered."""
     is_answered = False
     for at, phase in enumerate(phases):
@@ -335,20 +293,20 @@ class _Found:
         self.wakeups = 0
         # Of the thread that is being looked through: requests that are not answered yet, by
         # connection, and whose request another descriptor was used for.
-        self._open: dict[int, list[list[_Call]]] = {}
+        self._open: dict[int, list[list[Call]]] = {}
         self._owner: dict[int, int] = {}
 
-    def add(self, calls: list[_Call]) -> None:
+    def add(self, calls: list[Call]) -> None:
         self._open, self._owner = {}, {}
-        turn: list[_Call] = []
-        wait: _Call | None = None
+        turn: list[Call] = []
+        wait: Call | None = None
         reads_on = _reads_on(calls)
         is_blocking = not reads_on and _waits_in_reads(calls)
         for one in calls:
             if reads_on and one.target == "connection" and one.result == _EAGAIN:
                 continue  # found nothing more
-            is_wait = one.call in WAITS
-            if is_wait or ((is_blocking or reads_on) and _is_request(one)):
+            is_wait = one.call in WAITS or one.begins
+            if is_wait or ((is_blocking or reads_on) and is_request(one)):
                 if wait is not None:
                     self._turn(wait, turn)
                     self.wakeups += wait.result > 0 and (is_blocking or wait.call in WAITS)
@@ -359,7 +317,7 @@ class _Found:
             self._turn(wait, turn)
             self.wakeups += wait.result > 0
 
-    def _owner_of(self, one: _Call) -> int | None:
+    def _owner_of(self, one: Call) -> int | None:
         """The connection whose request a call is for, where that is certain."""
         if one.target == "connection":
             return one.descriptor
@@ -367,16 +325,19 @@ class _Found:
             return self._owner.get(one.descriptor)
         return None
 
-    def _turn(self, wait: _Call, calls: list[_Call]) -> None:
+    def _turn(self, wait: Call, calls: list[Call]) -> None:
         """From one wait to the next: the calls of each connection, in phases."""
         timer = next(iter(self.timers), ())
         if wait.result <= 0 and not any(self._owner_of(one) in self._open for one in calls):
             key = tuple(Step(one.call, one.target) for one in calls)
-            if key:
+            if key and not wait.begins:
                 self.timers[key] += 1
             return
-        phases: dict[int, list[list[_Call]]] = {}
+        phases: dict[int, list[list[Call]]] = {}
         current: int | None = None
+        if wait.begins:  # another thread's turn is for what it answers, from its begin
+            current = next(filter(self._open.__contains__, map(self._owner_of, calls)), None)
+            phases |= {current: [[]]} if current is not None else {}
         at = 0
         while at < len(calls):
             one = calls[at]
@@ -393,7 +354,7 @@ class _Found:
                 while (
                     end < len(calls)
                     and calls[end].call not in _ACCEPTS
-                    and not _is_request(calls[end])
+                    and not is_request(calls[end])
                 ):
                     end += 1
                 if one.result >= 0:
@@ -414,15 +375,16 @@ class _Found:
         for descriptor, mine in phases.items():
             self._connection(descriptor, mine, wait)
 
-    def _connection(self, descriptor: int, phases: list[list[_Call]], wait: _Call) -> None:
+    def _connection(self, descriptor: int, phases: list[list[Call]], wait: Call) -> None:
         begun = self._open.pop(descriptor, None)
-        if begun is not None and not _is_request(phases[0][0]):
-            phases = [*begun, [_Call(wait.call, "", 0, 0, 0), *phases[0]], *phases[1:]]
+        if begun is not None and not is_request(phases[0][0]):
+            waited = [Call(wait.call, "", 0, 0, 0)] if wait.call else []
+            phases = [*begun, [*waited, *phases[0]], *phases[1:]]
         first = phases[0][0]
         if first.call in READS and first.result <= 0:
             self.closes[tuple(Step(c.call, c.target) for c in phases[0])] += 1
             return
-        if not _is_request(first):
+        if not is_request(first):
             return
         phases, ending = _until_the_client_ends(phases)
         if ending:

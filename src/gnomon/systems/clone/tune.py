@@ -19,6 +19,7 @@ from gnomon.systems.clone.profile import Progress, record
 from gnomon.systems.clone.project import Asked, as_it_is, total_variation, write_project
 from gnomon.systems.clone.recording import bucket_of
 from gnomon.systems.clone.refit import longer_by, refit
+from gnomon.systems.clone.rejump import rejump
 from gnomon.systems.clone.scaling import code_lines
 from gnomon.systems.clone.skeleton import LOAD, SAVE, Skeleton
 from gnomon.systems.clone.trim import Excess, Jumps, trim
@@ -221,7 +222,9 @@ def correct(
         asked.skeleton, {LOAD: over["load"], SAVE: over["store"]}, lines, rng, share,
         longer=longer_by(data[0], data[1]),
     )  # fmt: skip
-    return Asked(fitted, Quota(mix, less, runtime), _pack(fitted, asked, both, is_first=False))
+    jumps = _too_many(wanted, seen, both)
+    jumping = rejump(fitted, -share * jumps.taken, -share * (jumps.branches - jumps.taken), rng)
+    return Asked(jumping, Quota(mix, less, runtime), _pack(jumping, asked, both, is_first=False))
 
 
 def _too_many(

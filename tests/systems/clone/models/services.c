@@ -1,5 +1,6 @@
 /* A server that behaves as its second word says; it answers whatever it reads, one connection after the other. */
 #include <arpa/inet.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,6 +76,43 @@ static void read_twice(int listener, size_t first, int waits, const char *answer
     }
 }
 
+/* One thread reads requests and another answers them. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t is_more = PTHREAD_COND_INITIALIZER;
+static int to_answer[1024], put, taken;
+
+static void *answer(void *unused) {
+    for (;;) {
+        pthread_mutex_lock(&lock);
+        while (taken == put) pthread_cond_wait(&is_more, &lock);
+        int client = to_answer[taken++ % 1024];
+        pthread_mutex_unlock(&lock);
+        if (send(client, "hello there\n", 12, MSG_NOSIGNAL) != 12) return unused;
+    }
+}
+
+static void hand_on(int listener) {
+    struct epoll_event event;
+    char buffer[4096];
+    pthread_t thread;
+    int epoll = epoll_create1(0);
+    watch(epoll, listener);
+    if (pthread_create(&thread, NULL, answer, NULL)) return;
+    while (epoll_wait(epoll, &event, 1, -1) >= 0) {
+        int from = event.data.fd;
+        if (from == listener) {
+            watch(epoll, accept(listener, NULL, NULL));
+        } else if (recv(from, buffer, sizeof buffer, 0) <= 0) {
+            close(from);
+        } else {
+            pthread_mutex_lock(&lock);
+            to_answer[put++ % 1024] = from;
+            pthread_cond_signal(&is_more);
+            pthread_mutex_unlock(&lock);
+        }
+    }
+}
+
 int main(int words, char **word) {
     const char *how = words > 2 ? word[2] : "";
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(word[1]))};
@@ -106,6 +144,7 @@ int main(int words, char **word) {
         setitimer(ITIMER_REAL, &often, NULL);
     }
     if (!strcmp(how, "asks")) ask_others(listener);
+    if (!strcmp(how, "hands-on")) hand_on(listener);
     if (!strcmp(how, "parts")) read_twice(listener, 4, 0, "hello there\n");
     if (!strcmp(how, "http")) read_twice(listener, 24, 1, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
     for (;;) {

@@ -126,7 +126,7 @@ void gnc_loop(gnc_worker *w) {
     while (!gnc_stopping) {
         int count = wait_for_events(w);
         for (int i = 0; i < count; i++) dispatch(w, w->events[i].data.fd);
-        gnc_phases(w);
+        if (w->later_count) gnc_phases(w);
         if (w->due_ns && w->now_ns >= w->first_due_ns) run_timers(w);
         if (w->paused && (count == 0 || w->freed)) gnc_listen(w);
     }

@@ -84,6 +84,7 @@ struct gnc_worker {
     uint32_t file_at, logged;
     gnc_connection **later;      /* with steps in the next phase */
     uint32_t later_count;
+    uint8_t read_ahead;          /* a step other than the first of a script has read something */
     uint8_t wait;                /* as gnc_model.wait; a worker with one connection blocks */
     int epoll;
     uint32_t event_room;

@@ -143,7 +143,7 @@ static void run(gnc_worker *w, gnc_connection *c, uint32_t from, uint32_t to) {
         switch (kinds[from]) {
             case GNC_STEP_RECEIVE:
                 if (!c->open) break;
-                receive(w, c, s);
+                w->read_ahead |= receive(w, c, s) > 0;
                 if (c->owed && gnc_the_model.protocol == GNC_RAW) c->in_done = c->in_have; /* more of this request */
                 break;
             case GNC_STEP_SEND:
@@ -264,20 +264,27 @@ static void run_phases(gnc_worker *w) {
     }
 }
 
-void gnc_phases(gnc_worker *w) {
-    while (w->later_count) {
-        run_phases(w);
-        uint32_t count = w->later_count;
-        w->later_count = 0;
-        for (uint32_t i = 0; i < count; i++) { /* a later phase may have read the next request */
-            gnc_connection *c = w->later[i];
-            if (c->in_done == c->in_have || !c->open || c->later || c->blocked || c->owner != w) continue;
-            w->fd[GNC_CONNECTION] = c->fd;
-            c->variant = gnc_draw_variant(w);
-            serve(w, c);
-            if (c->open && c->ends && !c->blocked && !c->later) gnc_hang_up(w, c);
-        }
+/* A later phase may have read the next request. */
+static void serve_ahead(gnc_worker *w) {
+    uint32_t count = w->later_count;
+    w->later_count = w->read_ahead = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        gnc_connection *c = w->later[i];
+        if (c->in_done == c->in_have || !c->open || c->later || c->blocked || c->owner != w) continue;
+        w->fd[GNC_CONNECTION] = c->fd;
+        c->variant = gnc_draw_variant(w);
+        serve(w, c);
+        if (c->open && c->ends && !c->blocked && !c->later) gnc_hang_up(w, c);
     }
+}
+
+void gnc_phases(gnc_worker *w) {
+    run_phases(w);
+    while (w->read_ahead) {
+        serve_ahead(w);
+        run_phases(w);
+    }
+    w->later_count = 0;
 }
 
 void gnc_hang_up(gnc_worker *w, gnc_connection *c) {
