@@ -88,6 +88,7 @@ struct Numbers {
     std::uint8_t machine;  // in the header of a program
     std::int64_t executes;
     std::int64_t sets_handler;         // of a signal; where handlers need help
+    std::int64_t locks;                // whether it is called is a matter of time: it ends no edge
     std::vector<std::int64_t> clocks;  // enter no kernel natively: no system calls to us
     std::vector<std::int64_t> accepts, opens, events, closes;
     std::vector<std::int64_t> of_descriptor;                   // their first argument is one
@@ -100,6 +101,7 @@ const std::vector<Numbers> machines{
      62,
      59,
      Handlers::call,
+     202,
      {96, 201, 228, 309},
      {43, 288},
      {2, 85, 257},
@@ -115,6 +117,7 @@ const std::vector<Numbers> machines{
      183,
      221,
      -1,
+     98,
      {113, 169},
      {202, 242},
      {56},
@@ -392,6 +395,7 @@ void on_call(qemu_plugin_id_t, unsigned, std::int64_t number, std::uint64_t a, s
         ++log.pending.clocks;
         return;
     }
+    if (number == profile().numbers->locks) return;
     log.arguments[0] = static_cast<std::int64_t>(a);
     log.arguments[1] = static_cast<std::int64_t>(b);
     log.arguments[2] = static_cast<std::int64_t>(c);
@@ -424,12 +428,20 @@ void note_head(ThreadLog& log, std::int64_t number, std::int64_t result) {
         all.heads.push_back(head);
 }
 
+void note_call(const Call& call) {
+    Profile& all = profile();
+    if (!is_recording()) return;
+    if (all.calls.size() < most_calls) all.calls.push_back(call);
+    else ++all.calls_left_out;
+}
+
 void on_return(qemu_plugin_id_t, unsigned, std::int64_t number, std::int64_t result) {
     ThreadLog& log = mine();
     const Locked locked;
     Profile& all = profile();
     if (number == all.numbers->sets_handler) all.handlers.restore(log.handler, result);
     if (is_one_of(all.numbers->clocks, number)) return;
+    if (number == all.numbers->locks) return note_call({log.number, number, 0, 0, 0, result});
     log.entries.clear();
     log.last_block = UINT32_MAX;
     note_descriptor(number, log.arguments[0], result);
@@ -439,9 +451,7 @@ void on_return(qemu_plugin_id_t, unsigned, std::int64_t number, std::int64_t res
     if (!is_recording()) return;
     if (log.key >> kind_shift == connection) log.connection = opened(log.arguments[0]);
     note_head(log, number, result);
-    if (all.calls.size() < most_calls)
-        all.calls.push_back({log.number, log.key, log.arguments[0], log.arguments[1], log.arguments[2], result});
-    else ++all.calls_left_out;
+    note_call({log.number, log.key, log.arguments[0], log.arguments[1], log.arguments[2], result});
 }
 
 void on_translation(qemu_plugin_id_t, qemu_plugin_tb* tb) {

@@ -62,12 +62,10 @@ def profile_to_result(bundle: Bundle, *, command: str) -> Result:
             f"{100 * later:.0f} % of requests are answered at a later wake-up than the one that "
             "read them. The clone looks for events in between, but waits for no other service."
         )
-    handed = sum(one.share for one in server.scripts
-                 if any(phase[0].call == "futex" for phase in one.phases[1:]))  # fmt: skip
-    if handed > 0:
+    if server.handed_on > 0:
         notes.append(
-            f"{100 * handed:.0f} % of requests are read by one thread and answered by another. "
-            "The clone does both on one thread."
+            f"{100 * server.handed_on:.0f} % of requests are read by one thread and answered by "
+            "another. The clone does both on one thread."
         )
     if server.covered < 1:
         notes.append(

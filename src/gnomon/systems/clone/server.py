@@ -99,6 +99,7 @@ class Server(msgspec.Struct, frozen=True):
         background: Threads that work by the clock.
         reads_on: After an answer it reads from the same connection again, before it waits:
             who asks quickly is served without a wake-up.
+        handed_on: Share of requests that another thread answered than the one that read them.
     """
 
     wait: str
@@ -114,6 +115,7 @@ class Server(msgspec.Struct, frozen=True):
     accepts_in_main: bool
     background: tuple[Background, ...] = ()
     reads_on: bool = False
+    handed_on: float = 0.0
 
 
 def name_of(key: Key) -> str:
@@ -143,6 +145,12 @@ def infer_server(recordings: Sequence[Recording]) -> Server:
     found.merge_phases()
     requests = sum(found.scripts.values())
     if requests == 0:
+        if not any(one.target == "connection" and one.call in SENDS
+                   for calls in threads for one in calls):  # fmt: skip
+            raise InputError(
+                "no request was answered while the load ran",
+                hint="an emulator is some sixty times slower: let the load run longer",
+            )
         raise InputError(
             "no request was answered on the connection that it came from",
             hint="gnomon clone profile --pid looks at services as they run, whatever they do",
@@ -170,7 +178,7 @@ def infer_server(recordings: Sequence[Recording]) -> Server:
         sum(any(is_request(c) for m in threads_of(one.calls) for c in m) for one in recordings),
         bool(accepting) and not any(calls in serving for calls in accepting),
         tuple(found for one in recordings for found in _background(one.calls)),
-        bool(waits) and any(_reads_on(calls) for calls in serving),
+        bool(waits) and any(_reads_on(calls) for calls in serving), min(found.handed_on / requests, 1.0),
     )  # fmt: skip
 
 
@@ -290,7 +298,7 @@ class _Found:
         self.accepts: Counter[tuple[Step, ...]] = Counter()
         self.closes: Counter[tuple[Step, ...]] = Counter()
         self.timers: Counter[tuple[Step, ...]] = Counter()
-        self.wakeups = 0
+        self.wakeups = self.handed_on = 0
         # Of the thread that is being looked through: requests that are not answered yet, by
         # connection, and whose request another descriptor was used for.
         self._open: dict[int, list[list[Call]]] = {}
@@ -378,7 +386,8 @@ class _Found:
     def _connection(self, descriptor: int, phases: list[list[Call]], wait: Call) -> None:
         begun = self._open.pop(descriptor, None)
         if begun is not None and not is_request(phases[0][0]):
-            waited = [Call(wait.call, "", 0, 0, 0)] if wait.call else []
+            self.handed_on += wait.begins
+            waited = [] if wait.begins else [Call(wait.call, "", 0, 0, 0)]
             phases = [*begun, [*waited, *phases[0]], *phases[1:]]
         first = phases[0][0]
         if first.call in READS and first.result <= 0:

@@ -30,7 +30,8 @@ SENDS = frozenset(("write", "writev", "sendto", "sendmsg", "sendfile"))
 _INTERRUPTED = (-4, -512, -513, -514, -516)
 #: How a handler of a signal ends.
 _RETURNS = "rt_sigreturn"
-_BLOCKS = WAITS | SLEEPS | {"futex"}
+_LOCK = "futex"
+_BLOCKS = WAITS | SLEEPS
 
 
 class Call(msgspec.Struct):
@@ -68,6 +69,7 @@ def threads_of(rows: Ints) -> list[list[Call]]:
 
     A thread that reads requests may hand them on to others, which answer. What such a thread did
     from where it woke up until it sleeps again follows the turn of the thread that has read.
+    Locks are left out: whether they have to wait is a matter of time.
     """
     found: dict[int, list[Call | list[Call]]] = defaultdict(list)
     reader: dict[int, int] = {}  # of the request of a connection that is not answered yet
@@ -80,6 +82,10 @@ def threads_of(rows: Ints) -> list[list[Call]]:
         is_connection = call.target == "connection"
         # A signal comes when it comes. The call is made again, and counts then.
         if call.call == _RETURNS or (is_connection and call.result in _INTERRUPTED):
+            continue
+        if call.call == _LOCK:
+            if given.get(thread) is since[thread]:
+                del since[thread]
             continue
         if call.call in WAITS or (is_connection and call.call in READS):
             found[thread] += answers.pop(thread, [])
