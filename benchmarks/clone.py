@@ -1,9 +1,9 @@
 """A service beside its clone, on settings that the clone was tuned to and on others.
 
-    python benchmarks/clone.py [redis|memcached|nginx|lighttpd|python] [--runs 5] [--json FILE]
+    python benchmarks/clone.py [redis|memcached|nginx|lighttpd] [--runs 5] [--json FILE]
 
 A server of the distribution is profiled, its clone generated, tuned, validated and audited: natively in turns, under the
-profiler, and in simulated caches. lighttpd and Python's http.server were not used while the cloner was built. Needs
+profiler, and in simulated caches. lighttpd was not used while the cloner was built. Needs
 qemu-user, valgrind, strace, CMake, a C compiler, the server and its client (wrk for HTTP); takes some eight minutes. Exit
 code 3: a metric is beyond its limit.
 """
@@ -63,17 +63,6 @@ index-file.names = ("index.html")
 server.modules = ("mod_accesslog")
 accesslog.filename = "{folder}/access.log"
 """)  # fmt: skip
-
-
-def python(folder: Path) -> Service:
-    folder = _site(folder)
-    program = (
-        "import functools, http.server as s, sys; "
-        "s.SimpleHTTPRequestHandler.protocol_version = 'HTTP/1.1'; "
-        "s.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), functools.partial("
-        f"s.SimpleHTTPRequestHandler, directory='{folder}')).serve_forever()"
-    )
-    return Service(f'{sys.executable} -c "{program}" {{port}}', WRK, 0, sys.executable)
 
 
 def _site(folder: Path) -> Path:

@@ -178,7 +178,8 @@ def infer_server(recordings: Sequence[Recording]) -> Server:
         sum(any(is_request(c) for m in threads_of(one.calls) for c in m) for one in recordings),
         bool(accepting) and not any(calls in serving for calls in accepting),
         tuple(found for one in recordings for found in _background(one.calls)),
-        bool(waits) and any(_reads_on(calls) for calls in serving), min(found.handed_on / requests, 1.0),
+        bool(waits) and any(_reads_on(calls) for calls in serving),
+        min(found.handed_on / requests, 1.0),
     )  # fmt: skip
 
 
