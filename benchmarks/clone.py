@@ -3,9 +3,9 @@
     python benchmarks/clone.py [redis|memcached|nginx|lighttpd] [--runs 5] [--json FILE]
 
 A server of the distribution is profiled, its clone generated, tuned, validated and audited: natively in turns, under the
-profiler, and in simulated caches. lighttpd was not used while the cloner was built. Needs
-qemu-user, valgrind, strace, CMake, a C compiler, the server and its client (wrk for HTTP); takes some eight minutes. Exit
-code 3: a metric is beyond its limit.
+profiler, and in simulated caches. lighttpd was not used while the cloner was built. Needs qemu-user, valgrind, strace,
+CMake, a C compiler, the server and its client (wrk for HTTP); takes some eight minutes. Exit code 3: a metric is beyond
+its limit.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _http(folder: Path, program: str, start: str, settings: str) -> Service:
     return Service(f"sh {script} {{port}}", WRK, 0, program)
 
 
-SERVICES = {one.__name__: one for one in (redis, memcached, nginx, lighttpd, python)}
+SERVICES = {one.__name__: one for one in (redis, memcached, nginx, lighttpd)}
 
 
 def main() -> int:
