@@ -358,10 +358,27 @@ def test_a_request_may_be_handed_to_another_thread():
         assert (script.reply_sizes, server.timers) == (((50, 20),), ())
 
 
+def test_a_thread_may_do_other_things_before_it_answers():
+    close, sleep = 3, 202
+    turn = [(0, WAIT, 5, 0, 10, 1), (0, READ | CONNECTION, 7, 0, 100, 20),
+            (1, sleep, 1, 0, 0, 0), (1, close | CONNECTION, 9, 0, 0, 0),
+            (1, WRITE | CONNECTION, 7, 0, 50, 50)]  # fmt: skip
+    server = infer_server([recorded(np.array([*(10 * turn), turn[0]], np.int64))])
+    assert [step.label for step in server.scripts[0].steps] == [
+        "read:connection", "write:connection"]  # fmt: skip
+    assert (server.requests, server.handed_on) == (10, 1.0)
+
+
 def test_answers_on_other_connections_are_a_clear_line():
     turn = [(WAIT, 5, 10, 1), (READ | CONNECTION, 7, 100, 20), (WRITE | CONNECTION, 8, 50, 50)]
     with pytest.raises(InputError, match="answered on the connection that it came from"):
         infer_server([recording(*(10 * turn))])
+
+
+@pytest.mark.parametrize("calls", [[], [(READ | CONNECTION, 9, 100, 20)]])
+def test_a_load_that_is_too_short_is_a_clear_line(calls):
+    with pytest.raises(InputError, match="no request was answered while the load ran"):
+        infer_server([recording((WAIT, 5, 10, 1), (288, 3, 0, 9), *calls)])
 
 
 def test_nobody_served_is_a_clear_line():

@@ -133,6 +133,9 @@ def infer_server(recordings: Sequence[Recording]) -> Server:
     """
     threads = [mine for one in recordings for mine in threads_of(one.calls)]
     serving = [calls for calls in threads if any(is_request(one) for one in calls)]
+    if not serving and any(one.call in _ACCEPTS and one.result >= 0
+                           for calls in threads for one in calls):  # fmt: skip
+        raise _unanswered()
     if not serving:
         raise InputError(
             "no request was served while it was recorded",
@@ -147,10 +150,7 @@ def infer_server(recordings: Sequence[Recording]) -> Server:
     if requests == 0:
         if not any(one.target == "connection" and one.call in SENDS
                    for calls in threads for one in calls):  # fmt: skip
-            raise InputError(
-                "no request was answered while the load ran",
-                hint="an emulator is some sixty times slower: let the load run longer",
-            )
+            raise _unanswered()
         raise InputError(
             "no request was answered on the connection that it came from",
             hint="gnomon clone profile --pid looks at services as they run, whatever they do",
@@ -181,6 +181,13 @@ def infer_server(recordings: Sequence[Recording]) -> Server:
         bool(waits) and any(_reads_on(calls) for calls in serving),
         min(found.handed_on / requests, 1.0),
     )  # fmt: skip
+
+
+def _unanswered() -> InputError:
+    return InputError(
+        "no request was answered while the load ran",
+        hint="an emulator is some sixty times slower: let the load run longer",
+    )
 
 
 def _background(rows: Ints) -> list[Background]:
@@ -382,7 +389,8 @@ class _Found:
                     self._owner.pop(one.descriptor, None)
             at += 1
         for descriptor, mine in phases.items():
-            self._connection(descriptor, mine, wait)
+            if mine := [phase for phase in mine if phase]:
+                self._connection(descriptor, mine, wait)
 
     def _connection(self, descriptor: int, phases: list[list[Call]], wait: Call) -> None:
         begun = self._open.pop(descriptor, None)
