@@ -88,7 +88,7 @@ struct Numbers {
     std::uint8_t machine;  // in the header of a program
     std::int64_t executes;
     std::int64_t sets_handler;         // of a signal; where handlers need help
-    std::int64_t locks;                // whether it is called is a matter of time: it ends no edge
+    std::vector<std::int64_t> timely;  // locks, and returns from handlers: they come when they come, and end no edge
     std::vector<std::int64_t> clocks;  // enter no kernel natively: no system calls to us
     std::vector<std::int64_t> accepts, opens, events, closes;
     std::vector<std::int64_t> of_descriptor;                   // their first argument is one
@@ -101,7 +101,7 @@ const std::vector<Numbers> machines{
      62,
      59,
      Handlers::call,
-     202,
+     {202, 15},
      {96, 201, 228, 309},
      {43, 288},
      {2, 85, 257},
@@ -117,7 +117,7 @@ const std::vector<Numbers> machines{
      183,
      221,
      -1,
-     98,
+     {98, 139},
      {113, 169},
      {202, 242},
      {56},
@@ -395,7 +395,7 @@ void on_call(qemu_plugin_id_t, unsigned, std::int64_t number, std::uint64_t a, s
         ++log.pending.clocks;
         return;
     }
-    if (number == profile().numbers->locks) return;
+    if (is_one_of(profile().numbers->timely, number)) return;
     log.arguments[0] = static_cast<std::int64_t>(a);
     log.arguments[1] = static_cast<std::int64_t>(b);
     log.arguments[2] = static_cast<std::int64_t>(c);
@@ -441,7 +441,7 @@ void on_return(qemu_plugin_id_t, unsigned, std::int64_t number, std::int64_t res
     Profile& all = profile();
     if (number == all.numbers->sets_handler) all.handlers.restore(log.handler, result);
     if (is_one_of(all.numbers->clocks, number)) return;
-    if (number == all.numbers->locks) return note_call({log.number, number, 0, 0, 0, result});
+    if (is_one_of(all.numbers->timely, number)) return note_call({log.number, number, 0, 0, 0, result});
     log.entries.clear();
     log.last_block = UINT32_MAX;
     note_descriptor(number, log.arguments[0], result);

@@ -254,15 +254,30 @@ def test_a_path_that_only_returns_knows_its_stack_pointer():
     assert [(one.depth, one.returns) for one in made.paths] == [(0, []), (24, [(0, 2)])]
 
 
-def test_a_path_that_jumps_where_no_jump_goes_is_left_out():
+def with_a_signal():
     broken = execution(1, 4)
     at = broken.entries.index(BLOCK | list(CODE).index(LOOP))
-    signal = msgspec.structs.replace(
-        broken, entries=[*broken.entries[:at], BLOCK | 5, *broken.entries[at:]]
-    )
-    made = skeleton_of(execution(1, 4), signal)
+    entries = [*broken.entries[:at], BLOCK | 5, *broken.entries[at:]]
+    return msgspec.structs.replace(broken, entries=entries)
+
+
+def test_a_path_that_jumps_where_no_jump_goes_is_left_out():
+    made = skeleton_of(execution(1, 4), with_a_signal(), weights=[9.0, 1.0])
     assert len(made.paths) == 1
-    assert made.left_out == 0.5
+    assert 0.1 < made.left_out < 0.15
+
+
+def test_where_many_paths_cannot_be_followed_all_are_jumps():
+    made = skeleton_of(execution(1, 4), with_a_signal())
+    assert (len(made.paths), made.left_out) == (2, 0.0)
+    for path in made.paths:
+        for number, follows in itertools.pairwise(path.blocks):
+            block = made.blocks[number]
+            ways = {"jmp": {block.target}, "fall": {block.next},
+                    "branch": {block.target, block.next}}  # fmt: skip
+            assert block.ends == "jmp_indirect" or follows in ways[block.ends]
+    kinds = {op.does for block in made.blocks for op in block.ops}
+    assert not kinds & {PUSH, POP, MOVE}
 
 
 def test_an_instruction_across_two_pages_counts_once():

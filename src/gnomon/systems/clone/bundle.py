@@ -105,6 +105,13 @@ class Bundle(msgspec.Struct, frozen=True):
         """Per request."""
         return sum(one.per_request * one.instructions for one in self.edges)
 
+    @property
+    def on_paths(self) -> float:
+        """Of these, what paths lead through."""
+        length = [len(one.ops) + (one.ends != "fall") for one in self.skeleton.blocks]
+        return sum(path.weight * sum(length[number] for number in path.blocks)
+                   for path in self.skeleton.paths)  # fmt: skip
+
 
 def make_bundle(
     recordings: Sequence[Recording], *, protocol: str | None = None, seconds: float, seed: int = 0,
@@ -232,21 +239,23 @@ def _traffic(recordings: Sequence[Recording], protocol: str | None) -> Traffic:
     connections = 0
     for recording in recordings:
         heads = dict(recording.heads)
-        answered: dict[tuple[int, int], int] = {}  # by thread and descriptor: place in the lists
+        answered: dict[
+            int, int
+        ] = {}  # by descriptor, whichever thread answers: place in the lists
         descriptors = set()
-        for number, (thread, packed, first, _, _, result) in enumerate(recording.calls.tolist()):
+        for number, (_, packed, first, _, _, result) in enumerate(recording.calls.tolist()):
             key = Key.of(packed)
             if key.target != TARGETS.index("connection"):
                 continue
             if number in heads:
-                answered[thread, first] = len(reads)
+                answered[first] = len(reads)
                 descriptors.add(first)
                 reads.append((result, heads[number][:result]))
                 replies.append(0)
             elif CALLS.get(key.number) in READS:
-                answered.pop((thread, first), None)
-            elif CALLS.get(key.number) in SENDS and (thread, first) in answered and result > 0:
-                replies[answered[thread, first]] += result
+                answered.pop(first, None)
+            elif CALLS.get(key.number) in SENDS and first in answered and result > 0:
+                replies[answered[first]] += result
         connections += len(descriptors)
     return infer_traffic(reads, replies, connections=max(connections, 1), protocol=protocol)
 

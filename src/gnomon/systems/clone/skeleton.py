@@ -8,6 +8,7 @@ what was touched before, or as far away as it was.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path as FilePath
@@ -35,6 +36,7 @@ _DIFFER = 0.7
 #: Lines: nearer ones are in every cache.
 NEAR = 16
 _MOST_STACK = 1024  # lines below the highest stack pointer
+_MOST_LOST = 0.2  # of all work, on paths that cannot be followed call by call
 _CALLS = frozenset(("call", "call_indirect"))
 _JUMPS = frozenset(("branch", "jmp", "jmp_indirect", "ret", *_CALLS))
 
@@ -102,7 +104,7 @@ class Skeleton(msgspec.Struct):
 
     Attributes:
         lines: By number: where, in lines; below 0: so many below the highest stack pointer.
-        left_out: Share of samples that could not be followed.
+        left_out: Share of the work in samples that could not be followed.
         connection_lines: That each connection has of its own.
     """
 
@@ -159,17 +161,30 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 def make_skeleton(chosen: Sequence[Chosen]) -> Skeleton:
-    """From executions of edges."""
+    """From executions of edges.
+
+    Where many cannot be followed call by call, none is: signals, coroutines and other ways of
+    changing the stack leave functions otherwise than through their returns. Calls and returns are
+    then jumps to where they went.
+    """
     raws = _Blocks(chosen)
     walks = [raws.walk(one) for one in chosen]
     moves = _learn_moves(walks)
     kept: list[tuple[Chosen, list[_Visit], _Walked]] = []
+    work = lost = 0.0
     for one, visits in zip(chosen, walks, strict=True):
-        walked = None if visits is None else _follow(visits, moves)
-        if walked is not None:
-            assert visits is not None
+        is_legal = all(map(_is_legal, visits, visits[1:]))
+        walked = _follow(visits, moves) if is_legal else None
+        work += one.weight * len(visits)
+        if walked is None:
+            lost += one.weight * len(visits)
+        else:
             kept.append((one, visits, walked))
-    return _assemble(kept, moves, 1.0 - len(kept) / max(len(chosen), 1))
+    if lost <= _MOST_LOST * work:
+        return _assemble(kept, moves, lost / max(work, 1e-9))
+    free = [(one, visits, _Walked(0, 0, [], set()))
+            for one, visits in zip(chosen, walks, strict=True)]  # fmt: skip
+    return _assemble(free, {}, 0.0, is_free=True)
 
 
 class _Blocks:
@@ -219,8 +234,8 @@ class _Blocks:
                 begin, first = now, i + 1
         return parts
 
-    def walk(self, one: Chosen) -> list[_Visit] | None:
-        """A sample as visits of blocks; None if it leaves them in ways that code does not."""
+    def walk(self, one: Chosen) -> list[_Visit]:
+        """A sample as visits of blocks."""
         visits: list[_Visit] = []
         parts: list[tuple[_Raw, int]] = []
         opened: list[_Visit] = []
@@ -235,8 +250,7 @@ class _Blocks:
                 if number >= first:
                     visit.accesses.append((number - first, entry))
                     break
-        visits = _join(visits)
-        return visits if all(map(_is_legal, visits, visits[1:])) else None
+        return _join(visits)
 
 
 def _join(visits: list[_Visit]) -> list[_Visit]:
@@ -258,6 +272,7 @@ def _join(visits: list[_Visit]) -> list[_Visit]:
 
 
 def _is_legal(visit: _Visit, after: _Visit) -> bool:
+    """It is left in a way that its code leads to."""
     raw, falls = visit.raw, after.raw.at == visit.raw.at + visit.raw.bytes
     match raw.ends:
         case "fall":
@@ -269,13 +284,13 @@ def _is_legal(visit: _Visit, after: _Visit) -> bool:
     return True
 
 
-def _learn_moves(walks: Iterable[list[_Visit] | None]) -> dict[int, int]:
+def _learn_moves(walks: Iterable[list[_Visit]]) -> dict[int, int]:
     """By how much blocks move the stack pointer where their instructions do not say."""
     seen: dict[int, Counter[int]] = defaultdict(Counter)
     for visits in walks:
         unknown: list[int] = []
         pointer: int | None = None
-        for visit in visits or ():
+        for visit in visits:
             entry_of = dict(reversed(visit.accesses))
             for i, one in enumerate(visit.raw.code):
                 kind = CLASSES[one.kind]
@@ -344,8 +359,10 @@ def _follow(visits: list[_Visit], moves: dict[int, int]) -> _Walked | None:
 
 
 def _assemble(
-    kept: list[tuple[Chosen, list[_Visit], _Walked]], moves: dict[int, int], left_out: float
-) -> Skeleton:
+    kept: list[tuple[Chosen, list[_Visit], _Walked]], moves: dict[int, int], left_out: float,
+    *, is_free: bool = False,
+) -> Skeleton:  # fmt: skip
+    """With `is_free` calls and returns are jumps."""
     top, main = _tops(kept)
     lines: dict[Where, Weights] = defaultdict(_weights)
     buckets: dict[Where, Weights] = defaultdict(_weights)
@@ -387,23 +404,27 @@ def _assemble(
     own = sorted({_most(counts) for counts in lines.values() if _is_own(counts)})
     data_page = _colour(sorted({line * LINE // PAGE for line in own if line >= 0}))
     line_number = {line: i for i, line in enumerate(own)}
+    ends = _ends_of(kept) if is_free else {at: raw.ends for at, raw in raws.items()}
     blocks = []
     for at in order:
         raw, ops, pointer = raws[at], [], 0
-        body = raw.code if raw.ends == "fall" else raw.code[:-1]
+        body = raw.code if ends[at] == "fall" else raw.code[:-1]
         for i, code in enumerate(body):
             ops.append(
                 _op(code, pointer, (at, i), sides, lines, away, line_number, unsafe, repeats)
             )
             if (at, i) in of_connection and ops[-1].does in (LOAD, SAVE, MODIFY):
                 ops[-1] = Op(ops[-1].does, *of_connection[at, i])
+            if is_free:  # nothing would bring the stack pointer back
+                ops[-1] = {PUSH: Op(SAVE), POP: Op(LOAD)}.get(ops[-1].does, ops[-1])
+                continue
             step = moves.get(at, 0) if code.stack is None else code.stack
             if step and ops[-1].does not in (PUSH, POP):
                 ops[-1] = Op(MOVE, STACK, step)
             pointer += step
         target = raw.target
         blocks.append(Block(
-            place_of_page[at // PAGE] * PAGE + at % PAGE, raw.bytes, ops, raw.ends,
+            place_of_page[at // PAGE] * PAGE + at % PAGE, raw.bytes, ops, ends[at],
             -1 if target is None else number_of.get(target, -1), number_of.get(at + raw.bytes, -1),
         ))  # fmt: skip
     paths = [
@@ -458,6 +479,23 @@ def _find_connection_lines(
 
 def _thread(one: Chosen) -> tuple[int, int]:
     return id(one.recording), one.sample.thread
+
+
+def _ends_of(kept: list[tuple[Chosen, list[_Visit], _Walked]]) -> dict[int, str]:
+    """How blocks end that no function returns to: as they do, or with a jump to what follows."""
+    after: dict[int, set[int]] = defaultdict(set)
+    raws = {visit.raw.at: visit.raw for _, visits, _ in kept for visit in visits}
+    for _, visits, _ in kept:
+        for visit, follows in itertools.pairwise(visits):
+            after[visit.raw.at].add(follows.raw.at)
+    found = {}
+    for at, raw in raws.items():
+        falls = {at + raw.bytes}
+        to = set() if raw.target is None else {raw.target}
+        ways = {"fall": falls, "branch": to | falls}.get(raw.ends, to)
+        plain = {"call": "jmp"}.get(raw.ends, raw.ends)
+        found[at] = plain if after[at] <= ways else "jmp_indirect"
+    return found
 
 
 def _tops(
