@@ -423,10 +423,19 @@ def test_branches_are_exchanged_and_the_way_stays(data, always, never):
         assert b in ways[one.ends]
 
 
+def test_branches_of_loops_stay():
+    blocks = [Block(0, 40, [], "branch", 2, 1), Block(40, 9, [], "fall", -1, 2),
+              Block(80, 9, [], "jmp", 0, -1)]  # fmt: skip
+    for times, ends in ((9, "branch"), (2, "jmp")):
+        skeleton = Skeleton(blocks, [Path(0, 0, 1.0, 0, [0, 2] * times, [])], [])
+        found = rejump(skeleton, -9, 0, np.random.default_rng(1))
+        assert found.blocks[0].ends == ends
+
+
 def test_all_that_are_too_many_are_exchanged():
     blocks = [Block(0, 40, [Op(FILLER)], "branch", 2, 1), Block(40, 9, [], "fall", -1, 2),
               Block(80, 40, [Op(LOAD)], "branch", 0, 3), Block(120, 40, [], "jmp", 0, -1)]  # fmt: skip
-    path = Path(0, 0, 2.0, 0, [0, 2, 3, 0, 2, 3, 0], [])
+    path = Path(0, 0, 0.5, 0, [0, 2, 3, 0, 2, 3, 0], [])
     found = rejump(Skeleton(blocks, [path], []), -4, -4, np.random.default_rng(1))
     # The path ends with the first block: how that one goes on is not known.
     assert [one.ends for one in found.blocks] == ["branch", "fall", "fall", "jmp"]

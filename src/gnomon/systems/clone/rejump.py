@@ -15,6 +15,8 @@ from numpy.random import Generator
 
 from gnomon.systems.clone.skeleton import FILLER, Block, Op, Skeleton
 
+#: Executions a request of a branch that may be exchanged: those of loops are too many at once.
+_MOST = 2.0
 #: Bytes of a comparison and a branch, and of most other instructions.
 _BRANCH, _OTHER = 8, 3
 
@@ -40,7 +42,7 @@ def rejump(skeleton: Skeleton, always: float, never: float, rng: Generator) -> S
 
     def exchange(much: float, which: Iterable[int], by: Callable[[Block], Block]) -> None:
         for number in which:
-            if weights[number] <= much:
+            if weights[number] <= min(much, _MOST):
                 blocks[number] = by(blocks[number])
                 much -= weights[number]
 

@@ -351,6 +351,8 @@ def compare(
             for one in (original, clone)
         )
         rows.append(Compared(f"{name} misses here", wanted, seen_here, _SLIGHT * of))
+    branches = [float(per_request(one, "mix")[INDEX["branch"]]) for one in (original, clone)]
+    rows.append(Compared("conditional branches", *branches))
     rows.append(Compared("branches taken", 100 * original.taken, 100 * clone.taken))
     rows.append(Compared("branches changed", 100 * original.changed, 100 * clone.changed))
     rows.append(Compared("indirect jumps turned", 100 * original.turned, 100 * clone.turned))
