@@ -96,14 +96,14 @@ def test_a_server_that_waits_in_its_reads(server, how):
     check_that_its_clone_answers(bundle, server, how)
 
 
-def check_that_its_clone_answers(bundle, folder, how):
+def check_that_its_clone_answers(bundle, folder, how, *client):
     need("cmake")
     write_project(bundle, folder / f"clone-{how}")
     port = free_port()
     with launched([str(build(folder / f"clone-{how}")), "--port", str(port)]) as clone:
         clone.wait_until_listening(port)
-        client = [sys.executable, folder / "client.py", str(port), "other bytes"]
-        subprocess.run(client, check=True, timeout=60)
+        name, word = client or ("client.py", "other bytes")
+        subprocess.run([sys.executable, folder / name, str(port), word], check=True, timeout=60)
 
 
 def test_a_server_that_asks_another_before_it_answers(server):
@@ -136,11 +136,7 @@ def test_the_next_request_may_be_read_with_the_rest_of_one(server):
         f"{sys.executable} {server}/pipeline.py {port} 1",
     )
     assert (bundle.protocol, bundle.server.requests) == ("http", 200)
-    write_project(bundle, server / "clone-http")
-    with launched([str(build(server / "clone-http")), "--port", str(port)]) as clone:
-        clone.wait_until_listening(port)
-        words = [sys.executable, server / "pipeline.py", str(port), "2"]
-        subprocess.run(words, check=True, timeout=60)
+    check_that_its_clone_answers(bundle, server, "http", "pipeline.py", "2")
 
 
 def test_a_server_that_reads_a_request_in_two_parts(server):

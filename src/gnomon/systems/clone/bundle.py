@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import shutil
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -107,10 +108,14 @@ class Bundle(msgspec.Struct, frozen=True):
 
     @property
     def on_paths(self) -> float:
-        """Of these, what paths lead through."""
+        """Of these, what a clone executes: edges that have paths, as long as these are."""
         length = [len(one.ops) + (one.ends != "fall") for one in self.skeleton.blocks]
-        return sum(path.weight * sum(length[number] for number in path.blocks)
-                   for path in self.skeleton.paths)  # fmt: skip
+        work, weight = defaultdict[int, float](float), defaultdict[int, float](float)
+        for path in self.skeleton.paths:
+            work[path.edge] += path.weight * sum(length[number] for number in path.blocks)
+            weight[path.edge] += path.weight
+        return sum(self.edges[edge].per_request * much / weight[edge]
+                   for edge, much in work.items())  # fmt: skip
 
 
 def make_bundle(
@@ -239,9 +244,8 @@ def _traffic(recordings: Sequence[Recording], protocol: str | None) -> Traffic:
     connections = 0
     for recording in recordings:
         heads = dict(recording.heads)
-        answered: dict[
-            int, int
-        ] = {}  # by descriptor, whichever thread answers: place in the lists
+        # By descriptor, whichever thread answers: place in the lists.
+        answered: dict[int, int] = {}
         descriptors = set()
         for number, (_, packed, first, _, _, result) in enumerate(recording.calls.tolist()):
             key = Key.of(packed)

@@ -88,7 +88,7 @@ def profile_to_result(bundle: Bundle, *, command: str) -> Result:
     if missed > _MUCH_MISSED:
         notes.append(
             f"A clone will execute {100 * missed:.0f} % fewer instructions: the others are on "
-            "paths seen fewer than five times. A longer load helps."
+            "paths seen fewer than five times, or too long ones. A longer load helps."
         )
     return Result(
         "clone", "profile", f"a service that speaks {bundle.protocol}",

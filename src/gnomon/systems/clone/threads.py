@@ -10,13 +10,11 @@ from gnomon.systems.clone.recording import Ints, Key
 
 #: Numbers of x86-64, and what we call them.
 CALLS = {
-    0: "read", 1: "write", 3: "close", 5: "fstat", 7: "poll", 8: "lseek",
-    15: "rt_sigreturn", 16: "ioctl",
-    17: "pread64", 18: "pwrite64", 20: "writev", 23: "select", 28: "madvise", 35: "nanosleep",
-    39: "getpid",
-    40: "sendfile", 41: "socket", 42: "connect", 43: "accept",
-    44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg",
-    48: "shutdown", 51: "getsockname", 52: "getpeername", 54: "setsockopt", 72: "fcntl",
+    0: "read", 1: "write", 3: "close", 5: "fstat", 7: "poll", 8: "lseek", 15: "rt_sigreturn",
+    16: "ioctl", 17: "pread64", 18: "pwrite64", 20: "writev", 23: "select", 28: "madvise",
+    35: "nanosleep", 39: "getpid", 40: "sendfile", 41: "socket", 42: "connect", 43: "accept",
+    44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 48: "shutdown",
+    51: "getsockname", 52: "getpeername", 54: "setsockopt", 72: "fcntl",
     74: "fsync", 75: "fdatasync", 202: "futex", 230: "clock_nanosleep", 232: "epoll_wait",
     233: "epoll_ctl", 257: "openat", 262: "newfstatat", 270: "pselect6", 271: "ppoll",
     281: "epoll_pwait", 288: "accept4",
