@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gnomon.systems.clone.assembly import Less, Quota, generate
 from gnomon.systems.clone.instructions import CLASSES, INDEX
 from gnomon.systems.clone.recording import bucket_of
+from gnomon.systems.clone.rejump import rejump
 from gnomon.systems.clone.skeleton import (
     AWAY,
     CONSTANT,
@@ -51,7 +52,8 @@ def code_of(skeleton, seed=0, **what):
 @given(SEEDS, st.sampled_from([0.0, 3.0, 40.0]))
 def test_prop_paths_assemble_and_return(seed, less):
     need("cc")
-    skeleton = programs.make_program(np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    skeleton = rejump(programs.make_program(rng), 4, 4, rng, changing=2)
     programs.check_returns(skeleton)
     with tempfile.TemporaryDirectory() as name:
         code = code_of(skeleton, seed, less={0: Less(less, less / 4, -less / 4), 1: Less(less)})
@@ -63,7 +65,8 @@ def test_prop_paths_assemble_and_return(seed, less):
 @given(SEEDS, st.sampled_from([0.0, 10.0]))
 def test_prop_blocks_are_executed_in_the_order_of_a_path(seed, less):
     need("cc", "nm", "qemu-x86_64")
-    skeleton = programs.make_program(np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    skeleton = rejump(programs.make_program(rng), 2, 2, rng, changing=1)
     with tempfile.TemporaryDirectory() as name:
         code = code_of(skeleton, seed, less={0: Less(less)})
         program = programs.build(code, Path(name))
@@ -74,6 +77,28 @@ def test_prop_blocks_are_executed_in_the_order_of_a_path(seed, less):
         everything = [one for (e, _), mine in wanted.items() if e == edge for one in mine]
         allowed = wanted.get((edge, kind), everything)
         assert all(one in allowed for one in walks)
+
+
+def test_classes_come_out_as_the_quota_says_whatever_single_blocks_weigh():
+    """A loop that is executed 70 times would be all that there is of a rare class, and more."""
+    heavy = [Block(64 * i, 40, [Op(LOAD)] * 3, "fall", -1, i + 1) for i in range(4)]
+    light = [Block(512 + 64 * i, 60, [Op(LOAD)] * 9, "fall", -1, i + 1) for i in range(40)]
+    paths = [Walk(0, 0, 70.0, 0, [0, 1, 2, 3], []), Walk(1, 0, 1.0, 0, list(range(4, 44)), [])]
+    mix = np.zeros(len(CLASSES))
+    # Twice as much as there is to deal out: shares are what counts.
+    mix[[INDEX["load"], INDEX["alu_load"], INDEX["vector_load"]]] = 1600, 750, 50
+    for seed in range(9):
+        skeleton = Skeleton([*heavy, *light], paths, [])
+        code = generate(skeleton, Quota(tuple(mix.tolist())), DEPENDENCIES,
+                        np.random.default_rng(seed))  # fmt: skip
+        dealt = [code.mix[INDEX[one]] for one in ("load", "alu_load", "vector_load")]
+        assert np.allclose(dealt, [800, 375, 25], atol=2.0)
+
+
+def test_what_cannot_be_left_out_is_said():
+    skeleton = straight(Op(LOAD), Op(FILLER), Op(FILLER), ends="fall")
+    code = code_of(skeleton, less={0: Less(instructions=10.0)})
+    assert code.unpaid[0].instructions == pytest.approx(10.0 - 2.0 + 1.0)  # the return is one more
 
 
 def straight(*ops, ends="fall", **more):

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon.systems.clone.recording import BUCKETS, bucket_of
+from gnomon.systems.clone.rejump import rejump
 from gnomon.systems.clone.skeleton import (
     AWAY,
     CLOSE,
@@ -70,7 +71,7 @@ def walked(code, folder, machine, times, skeleton, edges=2, kinds=2):
 def make_program(seed):
     """With accesses to what connections have of their own."""
     rng = np.random.default_rng(seed)
-    skeleton = programs.make_program(rng)
+    skeleton = rejump(programs.make_program(rng), 4, 4, rng, changing=2)
     for block in skeleton.blocks:
         for op in block.ops:
             if op.place == CLOSE and op.does in (LOAD, SAVE, MODIFY) and rng.random() < 0.5:

@@ -13,13 +13,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.errors import InputError
-from gnomon.systems.clone.bundle import VERSION, Bundle, EdgeProfile, read_bundle, write_bundle
+from gnomon.systems.clone.bundle import (
+    SLOWER,
+    VERSION,
+    Bundle,
+    EdgeProfile,
+    as_long,
+    make_bundle,
+    read_bundle,
+    write_bundle,
+)
 from gnomon.systems.clone.instructions import CLASSES, INDEX, decode
 from gnomon.systems.clone.kinds import Kind, kinds_of, nearest_kind, word_of
 from gnomon.systems.clone.project import write_project
 from gnomon.systems.clone.recording import (
     BUCKETS,
     Branches,
+    Edge,
+    Key,
     Recording,
     bucket_of,
     distance_of,
@@ -217,9 +228,20 @@ def recording(*calls):
 
 def recorded(calls):
     none = np.zeros(0, np.int64)
-    no_branches = Branches(none, none, none)
+    no_branches = Branches(none, none, none, none)
     return Recording(
-        (), calls, 0, no_branches, no_branches, (), none.reshape(-1, 4), b"", none, (), ()
+        (),
+        calls,
+        0,
+        no_branches,
+        no_branches,
+        (),
+        none.reshape(-1, 4),
+        b"",
+        none,
+        none.reshape(-1, 3),
+        (),
+        (),
     )
 
 
@@ -419,6 +441,61 @@ def test_prop_a_bundle_is_read_as_it_was_written(tmp_path_factory, seed):
     write_bundle(whole, folder)
     assert read_bundle(folder) == whole
     assert not folder.with_name("x.bundle.part").exists()
+
+
+@given(st.lists(st.lists(st.integers(1, 5000), min_size=1, max_size=30), min_size=1, max_size=3),
+       st.floats(0, 1))  # fmt: skip
+def test_prop_kept_executions_are_as_long_as_all_and_kinds_keep_their_share(kinds, place):
+    lengths = {kind: np.array(mine, float) for kind, mine in enumerate(kinds)}
+    weights = {kind: np.ones(len(mine)) * (1 + kind) for kind, mine in lengths.items()}
+
+    def mean(found):
+        total = sum(one.sum() for one in found.values())
+        return sum(found[kind] @ lengths[kind] for kind in found) / total
+
+    shortest, longest = (
+        mean({kind: weights[kind].sum() * (one == pick(one)) / (one == pick(one)).sum()
+              for kind, one in lengths.items()}) for pick in (np.min, np.max)
+    )  # fmt: skip
+    wanted = shortest + place * (longest - shortest)
+    found = as_long(lengths, weights, wanted)
+    for kind, one in found.items():
+        assert one.sum() == pytest.approx(weights[kind].sum())
+        ratios = one / weights[kind]
+        assert ratios.max() <= 20.01 * ratios.min()
+    is_bounded = any(one.max() >= 19.9 * one.min() for one in found.values())
+    assert is_bounded or mean(found) == pytest.approx(wanted, rel=1e-3)
+    # Nearer than before, or as near.
+    assert abs(mean(found) - wanted) <= abs(mean(weights) - wanted) + 1e-6 * wanted
+
+
+def test_branches_of_threads_that_work_by_the_clock_count_as_their_edges_do():
+    """One branch is the service's, one the clock's; of a third block two thirds are the clock's."""
+    sleep = 230
+    turn = [(WAIT, 5, 10, 1), (READ | CONNECTION, 7, 100, 14), (WRITE | CONNECTION, 7, 50, 50)]
+    calls = [(thread, *one) for _ in range(9)
+             for thread, one in ((0, rows(turn[0])[0][1:]), (0, rows(turn[1])[0][1:]),
+                                 (1, rows((sleep, 2_000_000, 0, 0))[0][1:]),
+                                 (0, rows(turn[2])[0][1:]))]  # fmt: skip
+    mix = (9.0,) * len(CLASSES)
+    histogram = (0,) * BUCKETS
+    edges = tuple(
+        Edge(Key.of(a), Key.of(b), 9, mix, histogram, histogram, histogram)
+        for a, b in ((READ | CONNECTION, WRITE | CONNECTION), (sleep, sleep))
+    )
+    outcomes = Branches(np.arange(3), np.array([900, 900, 900]), np.array([900, 0, 300]),
+                        np.array([90, 0, 30]))  # fmt: skip
+    made = msgspec.structs.replace(
+        recorded(np.array(calls, np.int64)), edges=edges, branches=outcomes, indirect=outcomes,
+        dependencies=(1.0,), block=np.zeros((3, 4), np.int64), executed=np.array([900, 900, 900]),
+        by_edge=np.array([[0, 0, 900], [1, 1, 900], [0, 2, 300], [1, 2, 600]]),
+        heads=tuple((i, b"*1\r\n$4\r\nPING\r\n") for i in range(1, 36, 4)),
+    )  # fmt: skip
+    found = make_bundle([made], seconds=1.0, with_paths=False)
+    share = [1, 1 / SLOWER, 1 / 3 + 2 / 3 / SLOWER]
+    assert found.taken == pytest.approx((900 * share[0] + 300 * share[2]) / 900 / sum(share))
+    assert found.changed == pytest.approx((90 * share[0] + 30 * share[2]) / 900 / sum(share))
+    assert found.turned == pytest.approx(found.changed)
 
 
 def test_an_empty_skeleton_is_read_as_it_was_written(tmp_path):

@@ -69,10 +69,10 @@ def recording(blocks, samples):
         rows.append((at, len(mine), 1, len(code)))
         code += mine
     none = np.zeros(0, np.int64)
-    no_branches = Branches(none, none, none)
+    no_branches = Branches(none, none, none, none)
     return Recording(
         (), none.reshape(-1, 6), 0, no_branches, no_branches, (), np.array(rows, np.int64), code,
-        np.full(len(rows), 9), tuple(samples), (),
+        np.full(len(rows), 9), none.reshape(-1, 3), tuple(samples), (),
     )  # fmt: skip
 
 
@@ -400,27 +400,48 @@ def a_walk(data):
 
 
 def branches_of(skeleton):
-    """Executions of branches that jump, and of those that do not."""
+    """Executions of branches that jump, of those that do not, and of those that do at random."""
     (path,) = skeleton.paths
-    steps = [(skeleton.blocks[a], b) for a, b in itertools.pairwise(path.blocks)]
-    jumped = [b == one.target != one.next for one, b in steps if one.ends == "branch"]
-    return sum(jumped), len(jumped) - sum(jumped)
+    jumped = []
+    for a, b in itertools.pairwise(path.blocks):
+        one = skeleton.blocks[a]
+        if one.ends == "branch":
+            jumped.append(float(b == one.target != one.next) if one.chance is None else one.chance)
+    return jumped.count(1), jumped.count(0), jumped.count(0.5)
 
 
-@given(data=st.data(), always=st.integers(-20, 20), never=st.integers(-20, 20))
+@given(data=st.data(), always=st.integers(-20, 20), never=st.integers(-20, 20),
+       changing=st.integers(-9, 9))  # fmt: skip
 @settings(deadline=None)
-def test_branches_are_exchanged_and_the_way_stays(data, always, never):
+def test_branches_are_exchanged_and_the_way_stays(data, always, never, changing):
     before = a_walk(data)
-    after = rejump(before, always, never, np.random.default_rng(1))
-    assert after.paths == before.paths
-    for asked, old, new in zip(
-        (always, never), branches_of(before), branches_of(after), strict=True
+    asked = always + changing, never + changing
+    after = rejump(before, *asked, np.random.default_rng(1), changing=changing)
+    for wanted, old, new in zip(
+        (always, never, 2 * changing), branches_of(before), branches_of(after), strict=True
     ):
-        assert min(asked, 0) <= new - old <= max(asked, 0)
-    for a, b in itertools.pairwise(after.paths[0].blocks):
+        assert min(wanted, 0) <= new - old <= max(wanted, 0)
+    way = after.paths[0].blocks
+    assert [number for number in way if number < len(before.blocks)] == before.paths[0].blocks
+    for a, b in itertools.pairwise(way):
         one = after.blocks[a]
         ways = {"fall": [one.next], "jmp": [one.target], "branch": [one.target, one.next]}
         assert b in ways[one.ends]
+    assert sum(one.bytes for one in after.blocks) == sum(one.bytes for one in before.blocks)
+
+
+def test_blocks_in_two_access_the_same_places_of_the_stack():
+    ops = [Op(PUSH), Op(LOAD, STACK, 16), Op(FILLER), Op(SAVE, STACK, 24), Op(MOVE, value=-32),
+           Op(LOAD, STACK, 40)]  # fmt: skip
+    blocks = [Block(0, 60, ops, "fall", -1, 1), Block(60, 9, [], "ret")]
+    skeleton = Skeleton(blocks, [Path(0, 0, 1.0, 0, [0, 1], [])], [])
+    first, end, second = rejump(skeleton, 1, 0, np.random.default_rng(1)).blocks
+    assert (first.ops, end, second.ends) == (ops[:2], blocks[1], "fall")
+    assert (first.target, first.next, first.chance) == (2, 2, 1.0)
+    # The stack pointer is eight bytes lower than where the whole began.
+    assert second.ops == [Op(SAVE, STACK, 32), Op(MOVE, value=-32), Op(LOAD, STACK, 48)]
+    (path,) = rejump(skeleton, 1, 0, np.random.default_rng(1), edges=[3]).paths
+    assert path.blocks == [0, 1]
 
 
 def test_branches_of_loops_stay():

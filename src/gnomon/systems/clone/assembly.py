@@ -68,6 +68,14 @@ _MOVES = {"call": -8, "call_indirect": -8, "ret": 8}  # of the stack pointer, by
 EXCHANGEABLE = (_FILLERS, _LOADS, _STORES, _CHANGES)
 
 
+class Less(msgspec.Struct):
+    """Instructions, loads and stores to leave out."""
+
+    instructions: float = 0.0
+    loads: float = 0.0
+    stores: float = 0.0
+
+
 class Code(msgspec.Struct):
     """What is generated.
 
@@ -85,14 +93,8 @@ class Code(msgspec.Struct):
     data_bytes: int
     edges: list[int]  # that have paths: functions gnc_edge_0 and so on
     lines: dict[int, float]  # of these: lines of data that one execution touches
-
-
-class Less(msgspec.Struct):
-    """Instructions, loads and stores to leave out."""
-
-    instructions: float = 0.0
-    loads: float = 0.0
-    stores: float = 0.0
+    mix: Sequence[float]  # per request, of classes that were dealt out
+    unpaid: Mapping[int, Less]  # by edge: what could not be left out
 
 
 class Quota(msgspec.Struct):
@@ -164,7 +166,7 @@ class _Generator:
         return found
 
     def _varies(self, block: int) -> bool:
-        return (
+        return self._blocks[block].chance not in (None, 0, 1) or (
             self._blocks[block].ends in ("branch", "jmp_indirect", "call_indirect")
             and len(self._next[block]) > 1
         )
@@ -304,51 +306,68 @@ class _Generator:
 
     def _deal(self) -> dict[int, list[Item]]:
         """Classes for operations, so that the mix comes out; fewer for what the clone adds."""
-        left = dict(zip(CLASSES, self._quota.mix, strict=True))
-        debts = defaultdict(Less, {edge: msgspec.structs.replace(one)
-                                   for edge, one in self._quota.less.items()})  # fmt: skip
+        self._unpaid = defaultdict(Less, {edge: msgspec.structs.replace(one)
+                                          for edge, one in self._quota.less.items()})  # fmt: skip
+        self._dealt = dict.fromkeys(CLASSES, 0.0)
         edge_of = self._edges_of_blocks()
-        found: dict[int, list[Item]] = {}
-        for number in sorted(self._weights, key=lambda b: (-self._weights[b], b)):
-            block, weight = self._blocks[number], self._weights[number]
-            owed = debts[edge_of[number]]
-            items = []
-            extra = 2 if number in self._refills else 0
-            if block.ends == "branch":
-                extra += 1
-                left["alu"] -= weight
-            if self._varies(number) and block.ends != "branch":
-                extra += 1
-            if number in self._exits:
-                extra += 1  # the return in place of the system call
-            for op in block.ops:
-                item = Item("", op)
-                if op.place == CONSTANT:
-                    item.line = self._line_at[op.value]
-                elif op.place == AWAY and id(op) in self._mid:
-                    item.line = self._mid[id(op)]
-                elif op.place == AWAY:
-                    item.ring = self._ring_of[op.value]
-                    extra += 3
-                    owed.loads += 2 * weight
-                    owed.stores += weight
-                items.append(item)
-            owed.instructions += extra * weight
-            for item in self._rng.permutation(np.array([*items, None], object))[: len(items) + 1]:
-                if item is not None and item.op.place == CLOSE:
-                    self._settle(item, items, owed, weight)
-            for item in items:
-                choices = {FILLER: _FILLERS, LOAD: _LOADS, SAVE: _STORES, MODIFY: _CHANGES}.get(
-                    item.op.does
-                )
-                if item.op.place == STACK and item.op.does == SAVE:
-                    choices = _STORES[
-                        :1
-                    ]  # no wider than what was there: return addresses are near
-                if choices is not None:
-                    item.kind = self._draw(left, choices, weight)
-            found[number] = items
+        order = sorted(self._weights, key=lambda b: (-self._weights[b], b))
+        found = {number: self._do(number, self._unpaid[edge_of[number]]) for number in order}
+        drawn = [(item, self._weights[number]) for number in order for item in found[number]]
+        for classes in EXCHANGEABLE:
+            self._draw(classes, [(item, weight) for item, weight in drawn
+                                 if _classes_of(item) == classes])  # fmt: skip
         return found
+
+    def _do(self, number: int, owed: Less) -> list[Item]:
+        """Operations of a block, but for those that are owed."""
+        block, weight = self._blocks[number], self._weights[number]
+        items = []
+        extra = 2 if number in self._refills else 0
+        if block.ends == "branch":
+            extra += 1
+            self._dealt["alu"] += weight
+        if self._varies(number) and block.ends != "branch":
+            extra += 1
+        if number in self._exits:
+            extra += 1  # the return in place of the system call
+        for op in block.ops:
+            item = Item("", op)
+            if op.place == CONSTANT:
+                item.line = self._line_at[op.value]
+            elif op.place == AWAY and id(op) in self._mid:
+                item.line = self._mid[id(op)]
+            elif op.place == AWAY:
+                item.ring = self._ring_of[op.value]
+                extra += 3
+                owed.loads += 2 * weight
+                owed.stores += weight
+            items.append(item)
+        owed.instructions += extra * weight
+        for item in self._rng.permutation(np.array([*items, None], object))[: len(items) + 1]:
+            if item is not None and item.op.place == CLOSE:
+                self._settle(item, items, owed, weight)
+        return items
+
+    def _draw(self, classes: Sequence[str], items: Sequence[tuple[Item, float]]) -> None:
+        """Classes for operations of one sort, as often as the quota says: at random among those
+        that lack half of the weight or more, the heaviest operations first."""
+        mix = dict(zip(CLASSES, self._quota.mix, strict=True))
+        wanted = np.array([max(mix[one] - self._dealt[one], 0.0) for one in classes])
+        if wanted.sum() <= 0:
+            wanted[0] = 1.0
+        left = wanted * sum(weight for _, weight in items) / wanted.sum()
+        for item, weight in items:
+            chances = np.where(left >= weight / 2, left, 0.0)
+            if chances.sum() <= 0:
+                chances[left.argmax()] = 1.0
+            # no wider than what was there: return addresses are near
+            is_narrow = item.op.place == STACK and item.op.does == SAVE
+            at = 0 if is_narrow else int(
+                np.searchsorted(np.cumsum(chances), self._rng.random() * chances.sum())
+            )  # fmt: skip
+            item.kind = classes[at]
+            left[at] -= weight
+            self._dealt[item.kind] += weight
 
     @staticmethod
     def _settle(item: Item, items: list[Item], owed: Less, weight: float) -> None:
@@ -382,16 +401,6 @@ class _Generator:
             number: max(mine, key=lambda edge: mine[edge]) for number, mine in by_block.items()
         }
 
-    def _draw(self, left: dict[str, float], choices: Sequence[str], weight: float) -> str:
-        chances = np.array([max(left[one], 0.0) for one in choices])
-        if chances.sum() <= 0:
-            chances[0] = 1.0
-        kind = choices[
-            int(np.searchsorted(np.cumsum(chances), self._rng.random() * chances.sum()))
-        ]
-        left[kind] -= weight
-        return kind
-
     # --- the plan
     # -----------------------------------------------------------------------------------
 
@@ -401,7 +410,8 @@ class _Generator:
         # First x86-64: what it draws at random is then the same whatever others draw.
         assembly, arm, portable_c = (one.write(*given) for one in (x86_64, aarch64, portable))
         return Code(assembly, arm, portable_c, self._memory(plan), LINE * self._lines + 16 * PAGE,
-                    sorted({one.edge for one in self._paths}), self._lines_by_edge())  # fmt: skip
+                    sorted({one.edge for one in self._paths}), self._lines_by_edge(),
+                    [self._dealt[one] for one in CLASSES], dict(self._unpaid))  # fmt: skip
 
     def _plan(self) -> Plan:
         order = sorted(self._weights, key=lambda b: (self._blocks[b].at, b))
@@ -479,9 +489,12 @@ class _Generator:
                 words.append([])
                 turns.append(words[-1])
             if k + 1 < len(blocks) and self._varies(number):
-                ends = self._blocks[number].ends
-                if ends == "branch":
-                    words[-1].append(int(blocks[k + 1] == self._blocks[number].target))
+                block = self._blocks[number]
+                ends = block.ends
+                if block.chance is not None:
+                    words[-1].append(int(self._rng.random() < block.chance))
+                elif ends == "branch":
+                    words[-1].append(int(blocks[k + 1] == block.target))
                 else:
                     turns.append(Turn(to=blocks[k + 1], is_call=ends == "call_indirect"))
         return tuple(
@@ -536,6 +549,12 @@ void gnc_edges_begin(void *memory) {
     link_rings(base);
 }
 """
+
+
+def _classes_of(item: Item) -> Sequence[str]:
+    """That it can be of; none if the operation says which."""
+    by = {FILLER: _FILLERS, LOAD: _LOADS, SAVE: _STORES, MODIFY: _CHANGES}
+    return by.get(item.op.does, ())
 
 
 class _LineStack:

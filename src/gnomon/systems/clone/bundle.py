@@ -6,7 +6,7 @@ import hashlib
 import math
 import shutil
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -35,6 +35,8 @@ VERSION = 6
 FEWEST = 5
 #: Paths of an edge; of edges that hardly matter; and instructions of all paths of one.
 _MOST_PATHS, _FEW_PATHS, _MATTERS, _MOST_INSTRUCTIONS = 48, 6, 0.01, 400_000
+#: By how much the longest executions of an edge may count more than the shortest, over their own.
+_MOST_TILT = 20.0
 #: The emulator slows requests down, and not the clock: what a thread does by the clock is done so
 #: many times as often for a request.
 SLOWER = 60.0
@@ -99,7 +101,7 @@ class Bundle(msgspec.Struct, frozen=True):
     def is_background(self, edge: EdgeProfile) -> bool:
         """Of a thread that works by the clock: counted a sixtieth."""
         calls = {one.call for one in self.server.background}
-        return edge.before == edge.after and edge.before in calls
+        return _is_background(edge.before, edge.after, calls)
 
     @property
     def instructions(self) -> float:
@@ -144,7 +146,7 @@ def make_bundle(
     for (before, after), where in sorted(by_name.items()):
         same = [recording.edges[number] for recording, number in where]
         count = sum(one.count for one in same)
-        is_background = before == after and before in background
+        is_background = _is_background(before, after, background)
         if not (before in busy or is_background) or count < FEWEST:
             left_out += sum(one.instructions for one in same) / requests
             continue
@@ -162,21 +164,43 @@ def make_bundle(
             code_misses=sum(one.code_misses for one in same) / count,
             data_misses=sum(one.data_misses for one in same) / count,
         ))  # fmt: skip
-    executed, taken, changed = (
-        float(sum(getattr(one.branches, what).sum() for one in serving))
-        for what in ("executed", "taken", "changed")
-    )
-    indirect, turned = (float(sum(getattr(one.indirect, what).sum() for one in serving))
-                        for what in ("executed", "changed"))  # fmt: skip
+    taken, changed, turned = _outcomes(serving, background)
     weights = [one.instructions for one in serving]
     dependencies = np.average([one.dependencies for one in serving], axis=0, weights=weights)
     return Bundle(
         VERSION, traffic.protocol, server, traffic, tuple(edges),
-        taken / max(executed, 1), changed / max(executed, 1), tuple(dependencies.tolist()),
+        taken, changed, tuple(dependencies.tolist()),
         seconds,
         make_skeleton(found) if with_paths else Skeleton([], [], []), left_out,
-        caches=caches or machine_caches(), turned=turned / max(indirect, 1),
+        caches=caches or machine_caches(), turned=turned,
     )  # fmt: skip
+
+
+def _is_background(before: str, after: str, background: Collection[str]) -> bool:
+    return before == after and before in background
+
+
+def _outcomes(
+    serving: Sequence[Recording], background: Collection[str]
+) -> tuple[float, float, float]:
+    """Shares of conditional branches that are taken and that change, and of indirect jumps that
+    change; what is done by the clock counts less, as with edges."""
+    branches, jumps = np.zeros(3), np.zeros(3)
+    for one in serving:
+        slow = [
+            i for i, edge in enumerate(one.edges)
+            if _is_background(name_of(edge.before).rstrip("!"), name_of(edge.after), background)
+        ]  # fmt: skip
+        rows = one.by_edge[np.isin(one.by_edge[:, 0], slow)]
+        by_clock = np.bincount(rows[:, 1], rows[:, 2], len(one.executed))
+        counts = 1 - by_clock / np.maximum(one.executed, 1) * (1 - 1 / SLOWER)
+        for into, kind in ((branches, one.branches), (jumps, one.indirect)):
+            into += [
+                counts[kind.block] @ each for each in (kind.executed, kind.taken, kind.changed)
+            ]
+    executed, taken, changed = branches.tolist()
+    indirect, _, turned = jumps.tolist()
+    return taken / max(executed, 1), changed / max(executed, 1), turned / max(indirect, 1)
 
 
 def _choose(
@@ -188,39 +212,77 @@ def _choose(
     Args:
         is_wait: Its kinds are those of wake-ups.
     """
-    groups: dict[int, list[tuple[Recording, Sample, float]]] = {}
+    groups: dict[int, list[tuple[Recording, Sample]]] = {}
+    weights: dict[int, list[float]] = {}
     for recording, number in where:
         samples = [one for one in recording.samples if one.edge == number]
         usual = [one for one in samples if _is_usual(recording, one)]
         heads = dict(recording.heads)
         for one in usual:
             kind = events_kind(one.result) if is_wait else _kind_of(recording, one, heads, traffic)
-            weight = recording.edges[number].count / len(usual)
-            groups.setdefault(kind, []).append((recording, one, weight))
-    total = sum(weight for mine in groups.values() for *_, weight in mine)
+            groups.setdefault(kind, []).append((recording, one))
+            weights.setdefault(kind, []).append(recording.edges[number].count / len(usual))
+    edges = [recording.edges[number] for recording, number in where]
+    mean = sum(one.instructions for one in edges) / max(sum(one.count for one in edges), 1)
+    lengths = {kind: np.array([max(recording.length_of(one), 1.0) for recording, one in mine])
+               for kind, mine in groups.items()}  # fmt: skip
+    tilted = as_long(lengths, {kind: np.array(mine) for kind, mine in weights.items()}, mean)
+    total = sum(float(mine.sum()) for mine in tilted.values())
     return [
-        chosen for kind, mine in sorted(groups.items())
-        for chosen in _spread(edge, kind, mine, rate / max(total, 1e-9), total, rng)
-    ]  # fmt: skip
+        Chosen(edge, kind, *groups[kind][i], share)
+        for kind in sorted(groups)
+        for i, share in _spread(lengths[kind], tilted[kind], rate / total, total, rng)
+    ]
+
+
+def as_long(
+    lengths: Mapping[int, Floats], weights: Mapping[int, Floats], mean: float
+) -> dict[int, Floats]:
+    """Weights with which kept executions are as long, on average, as all of their edge are.
+
+    Those with code that was seldom seen are not kept, and these are the long ones. Weights change
+    by a power of the length, none by more than `_MOST_TILT`; the sum over a kind stays.
+
+    Args:
+        lengths, weights: Of each execution, by kind.
+    """
+    spread = max((float(one.max() / one.min()) for one in lengths.values()), default=1.0)
+    if spread <= 1.0:
+        return dict(weights)
+
+    def tilted(power: float) -> dict[int, Floats]:
+        raw = {kind: weights[kind] * (one / one.mean()) ** power for kind, one in lengths.items()}
+        return {kind: one * (weights[kind].sum() / one.sum()) for kind, one in raw.items()}
+
+    def is_short(power: float) -> bool:
+        found = tilted(power)
+        total = sum(float(one.sum()) for one in found.values())
+        return sum(float(one @ lengths[kind]) for kind, one in found.items()) < mean * total
+
+    low, high = (sign * math.log(_MOST_TILT) / math.log(spread) for sign in (-1, 1))
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_short(middle) else (low, middle)
+    return tilted((low + high) / 2)
 
 
 def _spread(
-    edge: int, kind: int, mine: list[tuple[Recording, Sample, float]], rate: float,
-    total: float, rng: Generator,
-) -> list[Chosen]:  # fmt: skip
-    """Of one kind; `rate` is that of a weight of one."""
-    weight = sum(one for *_, one in mine)
-    lengths = np.array([recording.length_of(sample) for recording, sample, _ in mine])
-    mean = max(float(lengths.mean()), 1.0)
+    lengths: Floats, weights: Floats, rate: float, total: float, rng: Generator
+) -> list[tuple[int, float]]:
+    """Of one kind, numbers of executions and how often each is to be.
+
+    Args:
+        rate: Of a weight of one.
+        total: The weight of all kinds.
+    """
+    weight, mean = float(weights.sum()), float(lengths.mean())
     most = _MOST_PATHS if rate * total * mean >= _MATTERS * 1000 else _FEW_PATHS
     most = min(most, math.ceil(most * weight / total) + 1)
     most = int(np.clip(_MOST_INSTRUCTIONS / mean, 2, most))
-    order = np.lexsort((rng.random(len(mine)), lengths))
-    ends = np.cumsum([mine[i][2] for i in order])
-    count = min(most, len(mine))
-    picked = np.searchsorted(ends, (np.arange(count) + 0.5) / count * weight)
-    share = rate * weight / count
-    return [Chosen(edge, kind, mine[order[i]][0], mine[order[i]][1], share) for i in picked]
+    order = np.lexsort((rng.random(len(lengths)), lengths))
+    count = min(most, len(lengths))
+    picked = np.searchsorted(np.cumsum(weights[order]), (np.arange(count) + 0.5) / count * weight)
+    return [(int(order[i]), rate * weight / count) for i in picked]
 
 
 def _kind_of(

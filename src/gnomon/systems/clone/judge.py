@@ -21,6 +21,9 @@ from gnomon.systems.clone.launch import Service
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 #: Under valgrind a limit of descriptors cannot be lowered, which memcached does to 1,024.
 _OPEN_FILES = 1024
+#: Each round of a repeated string instruction counts as an instruction here, and on no machine:
+#: string functions take their loops, as in the profiler's emulator.
+_LOOPS = "GLIBC_TUNABLES=glibc.cpu.hwcaps=-ERMS,-FSRM"
 _EVENTS = {
     "Ir": "instructions", "Dr": "loads", "Dw": "stores", "I1mr": "l1i_misses",
     "D1mr": "l1d_read_misses", "D1mw": "l1d_write_misses", "ILmr": "l2_code_misses",
@@ -163,7 +166,7 @@ def judge(
     found = count_per_request(
         command, load, connections=connections, requests=requests, open_files=_OPEN_FILES,
         prefix=lambda folder: [
-            "valgrind", "--tool=callgrind", "--trace-children=yes", "--vgdb=no",
+            "env", _LOOPS, "valgrind", "--tool=callgrind", "--trace-children=yes", "--vgdb=no",
             "--cache-sim=yes", "--branch-sim=yes", f"--I1={caches.code}", f"--D1={caches.data}",
             f"--LL={caches.second}", f"--callgrind-out-file={folder}/out.%p",
         ], finish=_finish,

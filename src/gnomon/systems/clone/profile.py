@@ -25,7 +25,7 @@ from gnomon.systems.clone.project import PROTOCOLS
 from gnomon.systems.clone.recording import Recording, read_recording
 
 _EMULATOR = "qemu-x86_64"
-#: As valgrind and most machines: fast repeated moves would hide the loops of string functions.
+#: As in the judge: fast repeated moves would hide the loops of string functions.
 _CPU = "max,-erms,-fsrm"
 _X86_64 = 62
 #: Seconds: until it listens, for a TCP port after another one, until it serves, for the load, for

@@ -90,6 +90,7 @@ class Edge(msgspec.Struct, frozen=True):
 class Branches(msgspec.Struct, frozen=True):
     """Conditional branches: executions of each, how often it was taken, how often that changed."""
 
+    block: Ints
     executed: Ints
     taken: Ints
     changed: Ints
@@ -129,7 +130,7 @@ class Recording(msgspec.Struct, frozen=True):
         indirect: Jumps and calls; changed is how often one went elsewhere than before.
         dependencies: Shares of register reads by distance from the write.
         block, code: Blocks as rows of address, bytes, instructions and place in the code.
-        executed: How often each block was.
+        executed: How often each block was; `by_edge` has rows of edge, block and how often.
         samples: Executions of edges, kept whole.
         heads: How requests began, each with the number of the call that read it.
     """
@@ -143,6 +144,7 @@ class Recording(msgspec.Struct, frozen=True):
     block: Ints
     code: bytes
     executed: Ints
+    by_edge: Ints
     samples: tuple[Sample, ...]
     heads: tuple[tuple[int, bytes], ...]
 
@@ -186,7 +188,7 @@ def read_recording(path: Path) -> Recording:
         int(arrays["left_out"][0]), _branches(outcome, decoded), _indirect(outcome, decoded),
         _dependencies([b for one in samples for b in one.blocks()][:_FOLLOWED], decoded),
         block, code, np.bincount(executed[:, 1], executed[:, 2], len(block)).astype(np.int64),
-        samples, _heads(arrays["head"]),
+        executed, samples, _heads(arrays["head"]),
     )  # fmt: skip
 
 
@@ -257,14 +259,14 @@ def _branches(outcome: Ints, decoded: list[tuple[Decoded, ...]]) -> Branches:
         outcome[:, 0] > 0
     )
     followed, fell, changed = outcome[mine, 0], outcome[mine, 1], outcome[mine, 2]
-    return Branches(followed, followed - fell, changed)
+    return Branches(np.flatnonzero(mine), followed, followed - fell, changed)
 
 
 def _indirect(outcome: Ints, decoded: list[tuple[Decoded, ...]]) -> Branches:
     kinds = {INDEX["jmp_indirect"], INDEX["call_indirect"]}
     mine = np.array([bool(one) and one[-1].kind in kinds for one in decoded])
     followed, turned = outcome[mine, 0], outcome[mine, 4]
-    return Branches(followed, followed, turned)
+    return Branches(np.flatnonzero(mine), followed, followed, turned)
 
 
 def _dependencies(sequence: list[int], decoded: list[tuple[Decoded, ...]]) -> tuple[float, ...]:

@@ -65,8 +65,9 @@ def refit(
               for one in skeleton.blocks]  # fmt: skip
     weights = defaultdict[int, float](float)
     for path in skeleton.paths:
-        for number in path.blocks:
-            weights[number] += path.weight
+        if path.edge in lines:  # others are not compared
+            for number in path.blocks:
+                weights[number] += path.weight
     ops = [(op, weights[n]) for n in weights for op in blocks[n].ops]
     order = [ops[i] for i in rng.permutation(len(ops))]
     gone = set[_Line]()

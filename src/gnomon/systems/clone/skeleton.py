@@ -68,6 +68,7 @@ class Block(msgspec.Struct):
         at: Where it begins, in bytes.
         ends: `fall`, or the class of its last instruction.
         target, next: Of a jump and of what comes after it in memory; -1: never executed.
+        chance: That it jumps, of a branch to what comes after it.
     """
 
     at: int
@@ -76,6 +77,7 @@ class Block(msgspec.Struct):
     ends: str
     target: int = -1
     next: int = -1
+    chance: float | None = None
 
 
 class Path(msgspec.Struct):

@@ -33,11 +33,13 @@ class Excess(msgspec.Struct, frozen=True):
 
 
 class Jumps(msgspec.Struct, frozen=True):
-    """What a request has too many of: conditional branches and those that are taken; and what goes
-    another way than before, as a share of the original's: of branches and of indirect jumps."""
+    """What a request has too many of: conditional branches, those that are taken, and those that
+    change, which is to go another way than before. The last two are shares of the original's:
+    branches that change, and indirect jumps that do."""
 
     branches: float = 0.0
     taken: float = 0.0
+    changed: float = 0.0
     turns: float = 0.0
     indirect: float = 0.0
 

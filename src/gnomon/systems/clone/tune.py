@@ -199,7 +199,8 @@ def correct(
         )
         for what in ("mix", "load", "store")
     }
-    mix = tuple(np.maximum(np.array(asked.quota.mix) - over["mix"], 0.0).tolist())
+    # What was dealt out, less what is too much: the rest is the runtime's and will be again.
+    mix = tuple(np.maximum(np.array(code.mix) - over["mix"], 0.0).tolist())
     runtime = {i: max(one.lines - code.lines.get(i, 0.0), 0.0) for i, (_, one) in both.items()}
     if is_first:
         excess = {
@@ -212,9 +213,7 @@ def correct(
             Quota(mix, runtime_lines=runtime),
             _pack(trimmed, asked, both, is_first=True),
         )
-    less = {
-        i: _more(asked.quota.less.get(i, Less()), want, one) for i, (want, one) in both.items()
-    }
+    less = _next_less(asked.quota.less, code.unpaid, both)
     lines = {i: one.lines - want.lines for i, (want, one) in both.items()}
     data = [sum((pair[side].per_request * np.add(pair[side].load, pair[side].store)
                  for pair in both.values()), np.zeros(1)) for side in (0, 1)]  # fmt: skip
@@ -223,7 +222,10 @@ def correct(
         longer=longer_by(data[0], data[1]),
     )  # fmt: skip
     jumps = _too_many(wanted, seen, both)
-    jumping = rejump(fitted, -share * jumps.taken, -share * (jumps.branches - jumps.taken), rng)
+    jumping = rejump(
+        fitted, -share * jumps.taken, -share * (jumps.branches - jumps.taken), rng,
+        changing=-share * jumps.changed, edges=both,
+    )  # fmt: skip
     return Asked(jumping, Quota(mix, less, runtime), _pack(jumping, asked, both, is_first=False))
 
 
@@ -241,6 +243,7 @@ def _too_many(
     return Jumps(
         have - want,
         have * seen.taken - want * wanted.taken,
+        have * seen.changed - want * wanted.changed,
         have * seen.changed / max(want * wanted.changed, 1e-9) - 1,
         again * seen.turned / max(indirect * wanted.turned, 1e-9) - 1,
     )
@@ -273,15 +276,28 @@ def _pack(
     return float(np.clip(share, _LEAST_CODE, 1.0))
 
 
-def _more(less: Less, want: EdgeProfile, one: EdgeProfile) -> Less:
-    """What to leave out of an edge next."""
-    loads, stores = (
-        sum(getattr(one, what)) - sum(getattr(want, what)) for what in ("load", "store")
-    )
-    return Less(
-        less.instructions + want.per_request * (one.instructions - want.instructions),
-        less.loads + want.per_request * loads, less.stores + want.per_request * stores,
-    )  # fmt: skip
+def _next_less(
+    asked: Mapping[int, Less], unpaid: Mapping[int, Less],
+    both: Mapping[int, tuple[EdgeProfile, EdgeProfile]],
+) -> dict[int, Less]:  # fmt: skip
+    """What to leave out of each edge next: what was, and what is still too much.
+
+    What could not be left out, as of edges that are shorter than the runtime's part of them, is
+    left out of the longest one.
+    """
+
+    def total(edge: EdgeProfile, what: str) -> float:
+        return float(sum(getattr(edge, what)))
+
+    found = {}
+    longest = max(both, key=lambda i: both[i][0].per_request * both[i][0].instructions)
+    for what, of in (("instructions", "mix"), ("loads", "load"), ("stores", "store")):
+        mine = {i: getattr(asked.get(i, Less()), what) - getattr(unpaid.get(i, Less()), what)
+                + want.per_request * (total(one, of) - total(want, of))
+                for i, (want, one) in both.items()}  # fmt: skip
+        mine[longest] += sum(getattr(one, what) for i, one in unpaid.items() if i != longest)
+        found[what] = mine
+    return {i: Less(*(mine[i] for mine in found.values())) for i in both}
 
 
 #: Calls that clones make in place of others.

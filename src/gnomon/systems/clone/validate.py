@@ -22,7 +22,9 @@ from gnomon.systems.clone.tune import build, mix_distance
 
 #: Calls that are made less often a request are left out.
 _RARE = 0.05
+#: In the simulator, too: with fewer requests some services have less data to look at.
 _PROFILED_REQUESTS = 8000
+_SIMULATED_RUNS = 3  # of the original
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -93,7 +95,7 @@ def validate(
     runs: int = 5,
     caches: Sequence[Caches] = HELD_OUT,
     other_connections: Sequence[int] = (1, 4, 64),
-    requests: int = 3000,
+    requests: int = _PROFILED_REQUESTS,
     progress: Progress = lambda _: None,
 ) -> list[Row]:
     """Measures a clone and its original in turns: natively, traced, simulated and profiled.
@@ -247,7 +249,7 @@ def _simulated(
         )
 
     with naming("original"):
-        originals = [counts(sides.original) for _ in range(2)]
+        originals = [counts(sides.original) for _ in range(_SIMULATED_RUNS)]
     with naming("clone"):
         clone = counts(sides.clone)
     return count_rows(originals, clone, setting, held_out)

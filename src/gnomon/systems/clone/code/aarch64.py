@@ -211,11 +211,16 @@ class _Writer:
         block, varies = self._blocks[number], number in self._plan.varying
         if number in self._plan.exits:
             return ["    b gnc_leave"]
+        over = ["    nop"] if self._plan.jumps_over(number) else []
         match block.ends:
             case "branch" if varies:
-                return ["    adds w21, w21, w21", *_branch("cs", "cc", block.target, is_long)]
+                return [
+                    "    adds w21, w21, w21",
+                    *_branch("cs", "cc", block.target, is_long),
+                    *over,
+                ]
             case "branch" if self._plan.is_taken(number):
-                return ["    cmp w19, w19", *_branch("eq", "ne", block.target, is_long)]
+                return ["    cmp w19, w19", *_branch("eq", "ne", block.target, is_long), *over]
             case "branch":
                 return ["1:", "    cmp w19, w19", "    b.ne 1b"]
             case "jmp":

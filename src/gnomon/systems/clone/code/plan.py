@@ -105,9 +105,13 @@ class Plan(msgspec.Struct):
     def is_taken(self, number: int) -> bool:
         """Its branch, at least at times."""
         block = self.blocks[number]
-        return (
+        return block.chance == 1 or (
             block.target >= 0 and block.target != block.next and block.target in self.next[number]
         )
+
+    def jumps_over(self, number: int) -> bool:
+        """Its branch goes where execution would fall: it has to jump over something."""
+        return self.blocks[number].chance not in (None, 0)
 
     def follows(self, number: int) -> int | None:
         """The block that execution falls into, if there is one."""

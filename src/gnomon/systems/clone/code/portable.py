@@ -171,6 +171,9 @@ class _Writer:
                 yield f"    KEEP(zero);\n    if (!zero) goto {target};"
             case "branch":
                 yield "    KEEP(zero);\n    if (zero) goto leave;"
+        if plan.jumps_over(number):
+            yield "    KEEP(zero);"
+        match ends:
             case "jmp":
                 yield f"    goto {target};"
                 return

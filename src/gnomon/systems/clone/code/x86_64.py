@@ -101,7 +101,8 @@ class _Writer:
             return 5
         match self._blocks[number].ends:
             case "branch":
-                return 2 + (6 if is_long and self._plan.is_taken(number) else 2)
+                jump = 6 if is_long and self._plan.is_taken(number) else 2
+                return 2 + jump + self._plan.jumps_over(number)
             case "jmp":
                 return 5 if is_long else 2
             case "call":
@@ -134,11 +135,12 @@ class _Writer:
         if number in self._plan.exits:
             return [f"    {_FORCED}jmp gnc_leave"]
         to = f"{_FORCED if is_long else ''}"
+        over = ["    nop"] if self._plan.jumps_over(number) else []
         match block.ends:
             case "branch" if varies:
-                return ["    add %edi, %edi", f"    {to}jc .Lb{block.target}"]
+                return ["    add %edi, %edi", f"    {to}jc .Lb{block.target}", *over]
             case "branch" if self._plan.is_taken(number):
-                return ["    cmp %ebx, %ebx", f"    {to}je .Lb{block.target}"]
+                return ["    cmp %ebx, %ebx", f"    {to}je .Lb{block.target}", *over]
             case "branch":
                 return ["1:", "    cmp %ebx, %ebx", "    jne 1b"]
             case "jmp":
