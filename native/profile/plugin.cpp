@@ -22,9 +22,11 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "profile/calls.hpp"
 #include "profile/follow.hpp"
 #include "profile/handlers.hpp"
 #include "profile/qemu.hpp"
+#include "profile/recorded.hpp"
 #include "profile/reuse.hpp"
 #include "profile/set_cache.hpp"
 
@@ -32,115 +34,13 @@ namespace gnomon::profile {
 namespace {
 
 constexpr std::size_t log_room = 1 << 14;
-constexpr std::size_t most_calls = 1 << 21, most_heads = 1 << 15, head_bytes = 64;
+constexpr std::size_t most_calls = 1 << 21, most_heads = 1 << 15;
 /// Executions of an edge that are kept: so many, fewer where they are long.
 constexpr std::size_t most_samples = 64, fewest_samples = 4, most_sampled = 1 << 21;
-
-// An entry of a log is a block, or an access: the address in words of eight bytes, the bucket of its distance, which
-// instruction of the block it is of, and whether it stores.
-constexpr std::uint64_t block_bit = std::uint64_t{1} << 63, store_bit = std::uint64_t{1} << 62;
-constexpr unsigned bucket_shift = 45, instruction_shift = 52;
-constexpr std::uint64_t word_mask = (std::uint64_t{1} << bucket_shift) - 1, instruction_mask = 0x3ff;
-constexpr std::uint64_t words_a_line = line_bytes / 8;
-
-/// Straight code that ends with a branch, or where QEMU cut it.
-struct Block {
-    std::uint64_t address = 0;
-    std::uint32_t bytes = 0, instructions = 0, code_at = 0;
-    bool is_repeat = false;  // one instruction with a repeat prefix: QEMU executes it once an iteration
-};
-
-struct Edge {
-    std::uint64_t count = 0, instructions = 0, loads = 0, stores = 0, repeats = 0, clocks = 0;
-    std::uint64_t code_misses = 0, data_misses = 0;             // of the first level
-    std::unordered_map<std::uint32_t, std::uint64_t> executed;  // by block
-    ReuseCounts code{}, load{}, store{};
-};
-
-/// An execution of an edge, entry by entry.
-struct Sample {
-    std::int32_t thread = 0;
-    std::int64_t read = -1;        // the call that read the request before it
-    std::int64_t connection = -1;  // of the last call on one
-    std::int64_t next = -1;        // that of the call after it, if it is on one
-    std::int64_t result = 0;       // of the call before it
-    std::vector<std::uint64_t> entries;
-};
-
-/// How a request begins. Only the protocol and its verbs are taken from it.
-struct Head {
-    std::int64_t call;
-    unsigned char bytes[head_bytes];
-};
-
-/// A system call. Its key is the number with what its descriptor is; of one that has ended also whether in vain.
-struct Call {
-    std::int64_t thread, key, first, second, third, result;
-};
 
 enum Kind : std::int64_t { other, connection, file, log, event };
 constexpr std::int64_t kind_shift = 12, vain_bit = 1 << 16;
 constexpr std::size_t most_descriptors = 1 << 16;
-
-/// System calls of the emulated machine that we have to know.
-struct Numbers {
-    const char* target;
-    std::uint8_t machine;  // in the header of a program
-    std::int64_t executes;
-    std::int64_t sets_handler;         // of a signal; where handlers need help
-    std::vector<std::int64_t> timely;  // locks, and returns from handlers: they come when they come, and end no edge
-    std::vector<std::int64_t> clocks;  // enter no kernel natively: no system calls to us
-    std::vector<std::int64_t> accepts, opens, events, closes;
-    std::vector<std::int64_t> of_descriptor;                   // their first argument is one
-    std::vector<std::int64_t> in_vain;                         // a result of 0 or an error means that there was nothing
-    std::vector<std::int64_t> reads, vectors, messages;        // into a buffer; through an iovec, also one in a msghdr
-    std::vector<std::pair<std::int64_t, std::size_t>> sleeps;  // and which argument points to how long
-};
-const std::vector<Numbers> machines{
-    {"x86_64",
-     62,
-     59,
-     Handlers::call,
-     {202, 15},
-     {96, 201, 228, 309},
-     {43, 288},
-     {2, 85, 257},
-     {22, 284, 290, 293},
-     {3},
-     {0, 1, 3, 5, 8, 16, 17, 18, 19, 20, 40, 44, 45, 46, 47, 48, 51, 52, 54, 55, 72, 74, 75, 262, 295, 296},
-     {0, 7, 19, 23, 43, 45, 47, 232, 270, 271, 281, 288},
-     {0, 19, 45, 47},
-     {19, 47},
-     {47},
-     {{35, 0}, {230, 2}}},
-    {"aarch64",
-     183,
-     221,
-     -1,
-     {98, 139},
-     {113, 169},
-     {202, 242},
-     {56},
-     {19, 59},
-     {57},
-     {63, 64, 57, 80, 62, 29, 67, 68, 65, 66, 71, 206, 207, 211, 212, 210, 204, 205, 208, 209, 25, 82, 83, 79},
-     {63, 73, 65, 202, 207, 212, 22, 72, 242},
-     {63, 65, 207, 212},
-     {65, 212},
-     {212},
-     {{101, 0}, {115, 2}}},
-};
-
-bool is_one_of(const std::vector<std::int64_t>& numbers, std::int64_t number) {
-    return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
-}
-
-/// Of a conditional branch at the end of a block.
-struct Outcomes {
-    std::uint64_t fell_through = 0, changed = 0, followed = 0, turned = 0;  // turned: to another block than before
-    std::uint32_t last_block = UINT32_MAX;
-    std::uint8_t last = 2;
-};
 
 struct ThreadLog {
     std::int32_t number = 0;
@@ -156,21 +56,12 @@ struct ThreadLog {
     Handlers::Pending handler;
 };
 
-struct Profile {
+struct Profile : Recorded {
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     std::string out;
     const std::atomic<std::uint32_t>* control = nullptr;
-    std::vector<Block> blocks;
-    std::string code;
     std::map<std::pair<std::uint64_t, std::string>, std::uint32_t> block_of;
-    std::map<std::pair<std::int64_t, std::int64_t>, Edge> edges;
-    std::vector<Outcomes> outcomes;
-    std::vector<Call> calls;
-    std::vector<Head> heads;
-    std::map<std::pair<std::int64_t, std::int64_t>, std::vector<Sample>> samples;
     std::mt19937_64 rng{7};
-    std::uint64_t calls_left_out = 0;
-    std::vector<std::uint64_t> repeats;  // of a block that is one repeated instruction
     ReuseStack code_lines{1 << 16}, data_lines;
     SetCache code_cache{512, 8}, data_cache{512, 8};
     std::int32_t threads = 0;
@@ -292,19 +183,27 @@ std::int64_t opened(std::int64_t descriptor) {
     return is_known ? profile().openings[static_cast<std::size_t>(descriptor)] << 16 | descriptor : -1;
 }
 
-/// Keeps the pending execution with the chance that leaves every one equally likely to be kept.
-void keep_sample(ThreadLog& log, std::uint64_t count) {
+/// Wake-ups with as many events, roughly, are alike: each power of two has two kinds. Others are of one kind.
+int stratum_of(const ThreadLog& log) {
+    const std::int64_t number = log.before & ((std::int64_t{1} << kind_shift) - 1), events = log.result;
+    if (events < 2 || !is_one_of(profile().numbers->waits, number)) return 0;
+    const int width = 63 - __builtin_clzll(static_cast<std::uint64_t>(events));
+    return 2 * width - 1 + static_cast<int>(events >> (width - 1) & 1);
+}
+
+/// Keeps the pending execution with the chance that leaves every one of its stratum equally likely to be kept.
+void keep_sample(ThreadLog& log) {
     Profile& all = profile();
-    auto& kept = all.samples[{log.before, log.key}];
+    Stratum& stratum = all.samples[{log.before, log.key}][stratum_of(log)];
+    auto& kept = stratum.kept;
+    ++stratum.count;
     const std::size_t room = std::clamp(most_sampled / (1 + log.sample.size()), fewest_samples, most_samples);
     if (log.sample.size() == most_sampled) return;  // cut short
     const std::int64_t next = log.key >> kind_shift == connection ? opened(log.arguments[0]) : -1;
-    if (kept.size() < room) {
-        kept.push_back({log.number, log.last_read, log.connection, next, log.result, log.sample});
-        return;
-    }
-    const std::uint64_t at = all.rng() % count;
-    if (at < kept.size()) kept[at] = {log.number, log.last_read, log.connection, next, log.result, log.sample};
+    const std::size_t at = kept.size() < room ? kept.size() : all.rng() % stratum.count;
+    if (at >= room) return;
+    if (at == kept.size()) kept.emplace_back();
+    kept[at] = {log.number, log.last_read, log.connection, next, log.result, log.sample};
 }
 
 void merge(Edge& into, const Edge& from) {
@@ -406,7 +305,7 @@ void on_call(qemu_plugin_id_t, unsigned, std::int64_t number, std::uint64_t a, s
     if (log.before >= 0 && is_recording()) {
         Edge& edge = profile().edges[{log.before, log.key}];
         merge(edge, log.pending);
-        keep_sample(log, edge.count);
+        keep_sample(log);
     }
     log.pending = Edge{};
     log.sample.clear();
@@ -480,57 +379,6 @@ void on_translation(qemu_plugin_id_t, qemu_plugin_tb* tb) {
 
 // --- the file --------------------------------------------------------------------------------------
 
-/// A name of 16 bytes, the size of an element, how many, and the elements.
-template <typename T>
-void write_array(std::FILE* file, std::string_view name, const T* values, std::uint64_t count) {
-    char header[16] = {};
-    std::memcpy(header, name.data(), std::min<std::size_t>(name.size(), 15));
-    const std::uint64_t sizes[2] = {sizeof(T), count};
-    std::fwrite(header, 1, sizeof header, file);
-    std::fwrite(sizes, 1, sizeof sizes, file);
-    std::fwrite(values, sizeof(T), count, file);
-}
-
-void write_edges(std::FILE* file, const Profile& all) {
-    std::vector<std::int64_t> keys, totals, code, load, store, executed;
-    std::int64_t number = 0;
-    for (const auto& [key, edge] : all.edges) {
-        keys.insert(keys.end(), {key.first, key.second});
-        for (const auto one : {edge.count, edge.instructions, edge.loads, edge.stores, edge.repeats, edge.clocks,
-                               edge.code_misses, edge.data_misses})
-            totals.push_back(static_cast<std::int64_t>(one));
-        code.insert(code.end(), edge.code.begin(), edge.code.end());
-        load.insert(load.end(), edge.load.begin(), edge.load.end());
-        store.insert(store.end(), edge.store.begin(), edge.store.end());
-        for (const auto& [id, times] : edge.executed)
-            executed.insert(executed.end(), {number, id, static_cast<std::int64_t>(times)});
-        ++number;
-    }
-    write_array(file, "edge_key", keys.data(), keys.size());
-    write_array(file, "edge_total", totals.data(), totals.size());
-    write_array(file, "edge_code", code.data(), code.size());
-    write_array(file, "edge_load", load.data(), load.size());
-    write_array(file, "edge_store", store.data(), store.size());
-    write_array(file, "edge_executed", executed.data(), executed.size());
-}
-
-void write_samples(std::FILE* file, const Profile& all) {
-    std::vector<std::int64_t> of;  // edge, thread, read, connection, next, result, entries
-    std::vector<std::uint64_t> entries;
-    std::int64_t number = 0;
-    for (const auto& [key, edge] : all.edges) {
-        const auto found = all.samples.find(key);
-        for (const auto& one : found == all.samples.end() ? std::vector<Sample>{} : found->second) {
-            of.insert(of.end(), {number, one.thread, one.read, one.connection, one.next, one.result,
-                                 static_cast<std::int64_t>(one.entries.size())});
-            entries.insert(entries.end(), one.entries.begin(), one.entries.end());
-        }
-        ++number;
-    }
-    write_array(file, "sample_of", of.data(), of.size());
-    write_array(file, "sample", entries.data(), entries.size());
-}
-
 void write_once() {
     const Locked locked;
     Profile& all = profile();
@@ -539,27 +387,7 @@ void write_once() {
     const std::string path = all.out + "." + std::to_string(getpid());
     std::FILE* file = std::fopen((path + ".part").c_str(), "wbe");
     if (file == nullptr) return;
-    std::vector<std::int64_t> blocks, outcomes;
-    all.outcomes.resize(all.blocks.size());
-    all.repeats.resize(all.blocks.size());
-    for (std::size_t i = 0; i < all.blocks.size(); ++i) {
-        const Block& one = all.blocks[i];
-        blocks.insert(blocks.end(), {static_cast<std::int64_t>(one.address), one.bytes, one.instructions, one.code_at});
-        const Outcomes& seen = all.outcomes[i];
-        for (const auto value : {seen.followed, seen.fell_through, seen.changed, all.repeats[i], seen.turned})
-            outcomes.push_back(static_cast<std::int64_t>(value));
-    }
-    std::fwrite("GNPROF01", 1, 8, file);
-    write_array(file, "block", blocks.data(), blocks.size());
-    write_array(file, "outcome", outcomes.data(), outcomes.size());
-    write_array(file, "code", all.code.data(), all.code.size());
-    write_edges(file, all);
-    write_array(file, "call", reinterpret_cast<const std::int64_t*>(all.calls.data()), 6 * all.calls.size());
-    write_array(file, "head", reinterpret_cast<const unsigned char*>(all.heads.data()),
-                sizeof(Head) * all.heads.size());
-    write_samples(file, all);
-    const std::int64_t left_out = static_cast<std::int64_t>(all.calls_left_out);
-    write_array(file, "left_out", &left_out, 1);
+    write_recording(file, all);
     const bool is_whole = std::fflush(file) == 0;
     std::fclose(file);
     if (is_whole) std::rename((path + ".part").c_str(), path.c_str());

@@ -20,6 +20,7 @@ from gnomon.systems.clone.recording import (
     bucket_of,
 )  # fmt: skip
 from gnomon.systems.clone.rejump import rejump
+from gnomon.systems.clone.shape import make_skeleton
 from gnomon.systems.clone.skeleton import (
     AWAY,
     CLOSE,
@@ -35,13 +36,12 @@ from gnomon.systems.clone.skeleton import (
     SAVE,
     STACK,
     Block,
-    Chosen,
     Op,
     Path,
     Skeleton,
-    make_skeleton,
 )  # fmt: skip
 from gnomon.systems.clone.trim import Excess, trim
+from gnomon.systems.clone.walks import Chosen
 from tests.systems.clone import programs
 
 #: Address and bytes. A calls B, loops, and returns to its caller, which clears memory and enters the kernel.

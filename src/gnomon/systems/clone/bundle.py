@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import shutil
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -19,16 +19,16 @@ from gnomon.systems.clone.kinds import events_kind, kinds_of, nearest_kind
 from gnomon.systems.clone.morph import Morph
 from gnomon.systems.clone.recording import Edge, Floats, Key, Recording, Sample
 from gnomon.systems.clone.server import Server, infer_server, name_of, serving_calls
+from gnomon.systems.clone.shape import make_skeleton
 from gnomon.systems.clone.skeleton import (
     FILES,
-    Chosen,
     Skeleton,
-    make_skeleton,
     read_skeleton,
     write_skeleton,
 )  # fmt: skip
 from gnomon.systems.clone.threads import CALLS, READS, SENDS, TARGETS
 from gnomon.systems.clone.traffic import OTHER, Traffic, infer_traffic, verb_of
+from gnomon.systems.clone.walks import Chosen
 
 VERSION = 6
 #: What was seen less often tells about single events, not about the service.
@@ -217,11 +217,12 @@ def _choose(
     for recording, number in where:
         samples = [one for one in recording.samples if one.edge == number]
         usual = [one for one in samples if _is_usual(recording, one)]
+        kept = Counter(one.stratum for one in usual)
         heads = dict(recording.heads)
         for one in usual:
             kind = events_kind(one.result) if is_wait else _kind_of(recording, one, heads, traffic)
             groups.setdefault(kind, []).append((recording, one))
-            weights.setdefault(kind, []).append(recording.edges[number].count / len(usual))
+            weights.setdefault(kind, []).append(one.like_it / kept[one.stratum])
     edges = [recording.edges[number] for recording, number in where]
     mean = sum(one.instructions for one in edges) / max(sum(one.count for one in edges), 1)
     lengths = {kind: np.array([max(recording.length_of(one), 1.0) for recording, one in mine])
@@ -332,10 +333,12 @@ def _mean(edges: Sequence[Edge], what: str, count: int) -> tuple[float, ...]:
 
 def _mean_lines(where: list[tuple[Recording, int]]) -> tuple[float, float]:
     """That one execution of an edge touches: of data, and of code."""
-    rows = [
-        (len(one.lines()), len(recording.code_lines_of(one)), recording.edges[number].count)
-        for recording, number in where for one in recording.samples if one.edge == number
-    ]  # fmt: skip
+    rows = []
+    for recording, number in where:
+        mine = [one for one in recording.samples if one.edge == number]
+        kept = Counter(one.stratum for one in mine)
+        rows += [(len(one.lines()), len(recording.code_lines_of(one)),
+                  one.like_it / kept[one.stratum]) for one in mine]  # fmt: skip
     if not rows:
         return 0.0, 0.0
     data, code, weights = zip(*rows, strict=True)

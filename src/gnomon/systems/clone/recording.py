@@ -104,6 +104,8 @@ class Sample(msgspec.Struct, frozen=True):
         connection: Of the last call on one; -1: there was none.
         next: That of the call after it; -1: it is on none.
         result: Of the call before it.
+        stratum, like_it: Samples of an edge are drawn in strata, and stand for so many executions
+            together; those after a wait by how many events there were.
     """
 
     edge: int
@@ -113,6 +115,8 @@ class Sample(msgspec.Struct, frozen=True):
     next: int
     result: int
     entries: list[int]
+    stratum: int = 0
+    like_it: int = 1
 
     def blocks(self) -> list[int]:
         return [one & 0xFFFFFFFF for one in self.entries if one & BLOCK]
@@ -193,12 +197,13 @@ def read_recording(path: Path) -> Recording:
 
 
 def _samples(arrays: dict[str, Ints]) -> tuple[Sample, ...]:
-    of = arrays["sample_of"].reshape(-1, 7)
+    of = arrays["sample_of"].reshape(-1, 9)
     entries = arrays["sample"].view(np.uint64)
     ends = np.cumsum(of[:, 6])
     return tuple(
-        Sample(edge, thread, read, connection, after, result, entries[end - count : end].tolist())
-        for (edge, thread, read, connection, after, result, count), end in zip(
+        Sample(edge, thread, read, connection, after, result,
+               entries[end - count : end].tolist(), stratum, like_it)
+        for (edge, thread, read, connection, after, result, count, stratum, like_it), end in zip(
             of.tolist(), ends.tolist(), strict=True)
     )  # fmt: skip
 
