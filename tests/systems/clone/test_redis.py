@@ -203,6 +203,23 @@ def test_twice_the_data_in_a_cache_twice_as_large(bundle, tmp_path, capsys):
             assert run_load(words).reply_bytes == pytest.approx(reply, rel=0.05)
 
 
+def test_wake_ups_by_how_many_events_they_bring(bundle):
+    """What is done first takes an instruction or two more for each; wake-ups of a few are rare."""
+    made = read_bundle(bundle)
+    (number,) = (i for i, edge in enumerate(made.edges)
+                 if (edge.before, edge.after) == ("epoll_wait", "read:connection"))  # fmt: skip
+    paths = [one for one in made.skeleton.paths if one.edge == number]
+    assert sum(one.weight for one in paths) == pytest.approx(made.edges[number].per_request)
+    blocks = made.skeleton.blocks
+    shortest = {}
+    for one in paths:
+        length = sum(len(blocks[b].ops) + (blocks[b].ends != "fall") for b in one.blocks)
+        shortest[one.kind] = min(length, shortest.get(one.kind, length))
+    several = [length for kind, length in sorted(shortest.items()) if kind]  # 0: one, or a timer
+    assert len(several) >= 2
+    assert several == sorted(set(several))
+
+
 def load_of(folder):
     return f"{folder}/build/load --port {{port}} --connections {{connections}} --json"
 

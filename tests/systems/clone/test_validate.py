@@ -66,6 +66,15 @@ def test_rows_of_calls_leave_out_rare_ones_and_waits():
                     "bytes received": True, "bytes sent": False}  # fmt: skip
 
 
+def test_errors_within_the_spread_of_the_original_are_counted():
+    rows = [Row("instructions", "here", (90.0, 100.0, 120.0), (118.0,), 2.0, True),
+            Row("branches", "here", (10.0, 12.0), (15.0,), 5.0),
+            Row("mix", "here", (1.0, 9.0), (8.0,), 5.0, is_distance=True)]  # fmt: skip
+    notes = to_result(rows, command="gnomon clone validate x").notes
+    assert any(one.startswith("Of these the clone's 1 ") for one in notes)
+    assert not any("Of these" in one for one in to_result(rows[1:], command="x").notes)
+
+
 def test_the_result_says_what_is_wrong_and_what_is_missing():
     rows = [Row("instructions", "here", (100.0, 101.0), (150.0,), 2.0, True),
             Row("branches", "here", (10.0, 12.0), (11.0,), 5.0),

@@ -87,8 +87,17 @@ def _notes(wrong: Sequence[Row], missing: Sequence[Row]) -> list[str]:
         worst = sorted(wrong, key=lambda one: -abs(one.error_pct or 0.0))[:3]
         names = "; ".join(f"{one.metric}, {one.setting}" for one in worst)
         notes.append(f"{len(wrong)} metrics are beyond their limit. Most of all: {names}.")
+        alike = sum(_is_as_the_original(one) for one in wrong)
+        if alike:
+            notes.append(f"Of these the clone's {alike} are among the original's own runs.")
     notes += [f"{one.metric}: {one.setting}" for one in missing]
     return notes
+
+
+def _is_as_the_original(row: Row) -> bool:
+    """One of its runs could have been so."""
+    low, high = _spread(row)
+    return row.clone is not None and not row.is_distance and low <= row.clone <= high
 
 
 def _chart(title: str, rows: Sequence[Row], held_out: bool) -> BarChart | None:
