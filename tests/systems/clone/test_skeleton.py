@@ -407,18 +407,18 @@ def branches_of(skeleton):
         one = skeleton.blocks[a]
         if one.ends == "branch":
             jumped.append(float(b == one.target != one.next) if one.chance is None else one.chance)
-    return jumped.count(1), jumped.count(0), jumped.count(0.5)
+    return jumped.count(1), jumped.count(0), jumped.count(0.25)
 
 
 @given(data=st.data(), always=st.integers(-20, 20), never=st.integers(-20, 20),
-       changing=st.integers(-9, 9))  # fmt: skip
+       at_random=st.integers(-9, 9))  # fmt: skip
 @settings(deadline=None)
-def test_branches_are_exchanged_and_the_way_stays(data, always, never, changing):
+def test_branches_are_exchanged_and_the_way_stays(data, always, never, at_random):
     before = a_walk(data)
-    asked = always + changing, never + changing
-    after = rejump(before, *asked, np.random.default_rng(1), changing=changing)
+    asked = always + 0.25 * at_random, never + 0.75 * at_random
+    after = rejump(before, *asked, np.random.default_rng(1), changing=0.375 * at_random)
     for wanted, old, new in zip(
-        (always, never, 2 * changing), branches_of(before), branches_of(after), strict=True
+        (always, never, at_random), branches_of(before), branches_of(after), strict=True
     ):
         assert min(wanted, 0) <= new - old <= max(wanted, 0)
     way = after.paths[0].blocks

@@ -30,8 +30,11 @@ from gnomon.systems.clone.skeleton import (
 _MOST = 2.0
 #: Bytes of a comparison and a branch, and of most other instructions.
 _BRANCH, _OTHER = 8, 3
-#: Of a branch that jumps at random.
-_EVEN = 0.5
+#: Of a branch that jumps at random: as often mispredicted for each change as others are, which
+#: an even one would be in each.
+_AT_RANDOM = 0.25
+#: Changes in an execution of such a branch.
+_CHANGES = 2 * _AT_RANDOM * (1 - _AT_RANDOM)
 
 
 def rejump(
@@ -41,13 +44,14 @@ def rejump(
     """With so many more branches a request that always, or never, jump; below 0: with fewer.
 
     Args:
-        changing: So many more go another way than the time before; of these half jump.
+        changing: So many more that go another way than the time before.
         edges: Whose blocks may be changed; all unless given.
     """
     one = _Exchange(skeleton, rng, edges)
-    one.change(changing)
-    one.jump_always(always - changing)
-    one.jump_never(never - changing)
+    at_random = changing / _CHANGES
+    one.jump_at_random(at_random)
+    one.jump_always(always - _AT_RANDOM * at_random)
+    one.jump_never(never - (1 - _AT_RANDOM) * at_random)
     return one.skeleton()
 
 
@@ -76,12 +80,11 @@ class _Exchange:
                                                                 self._skeleton.paths)),
         )  # fmt: skip
 
-    def change(self, much: float) -> None:
-        """Each execution of a branch that jumps at random is half a change."""
+    def jump_at_random(self, much: float) -> None:
         if much > 0:
-            self._split(2 * much, _EVEN)
+            self._split(much, _AT_RANDOM)
         else:
-            self._exchange(-2 * much, self._of_chance(_EVEN), _to_filler)
+            self._exchange(-much, self._of_chance(_AT_RANDOM), _to_filler)
 
     def jump_always(self, much: float) -> None:
         if much > 0:
