@@ -127,10 +127,9 @@ inline void write_samples(std::FILE* file, const Recorded& all) {
         if (const auto found = all.samples.find(key); found != all.samples.end())
             for (const auto& [which, stratum] : found->second)
                 for (const auto& one : stratum.kept) {
-                    of.insert(of.end(),
-                              {number, one.thread, one.read, one.connection, one.next, one.result,
-                               static_cast<std::int64_t>(one.entries.size()), which,
-                               static_cast<std::int64_t>(stratum.count)});
+                    of.insert(of.end(), {number, one.thread, one.read, one.connection, one.next, one.result,
+                                         static_cast<std::int64_t>(one.entries.size()), which,
+                                         static_cast<std::int64_t>(stratum.count)});
                     entries.insert(entries.end(), one.entries.begin(), one.entries.end());
                 }
         ++number;
