@@ -286,7 +286,9 @@ def test_a_clone_that_is_the_original(clone, server):
     rows = tiny(clone(2000), server, progress=said.append)
     counted = {(one.metric, one.setting): one for one in rows if one.limit_pct is not None}
     for (metric, setting), one in counted.items():
-        if not setting.startswith("native"):
+        if "mispredicted" in metric:  # of a few hundred jumps one or two may go wrong
+            assert one.clone == pytest.approx(one.original, abs=1.0)
+        elif not setting.startswith("native"):
             assert one.within, (metric, setting, one.originals, one.clones)
     assert {one.held_out for one in rows} == {True, False}
     held_out = next(one for one in rows if one.held_out and one.metric == "instructions")
