@@ -276,7 +276,7 @@ class _Generator:
                     yield op, (pointer - 8 if op.does == PUSH else pointer) // LINE
                 elif op.does in (LOAD, SAVE, MODIFY):
                     yield op, (begin + op.value) // LINE if op.place == STACK else 0
-                pointer += {PUSH: -8, POP: 8, MOVE: op.value}.get(op.does, 0)
+                pointer += op.moves
             pointer += _MOVES.get(self._blocks[number].ends, 0)
 
     def _lines_by_edge(self) -> dict[int, float]:
@@ -419,7 +419,7 @@ class _Generator:
             pointer = 0
             for item in self._items[number]:
                 item.offset = item.op.value - pointer
-                pointer += {PUSH: -8, POP: 8, MOVE: item.op.value}.get(item.op.does, 0)
+                pointer += item.op.moves
                 if item.op.does == REPEAT:
                     item.line = self._take(item.op.value // LINE + 1)
         groups = {edge: self._groups(edge) for edge in sorted({one.edge for one in self._paths})}
@@ -583,7 +583,7 @@ def _extent(block: Block, low: int, high: int, pointer: int) -> tuple[int, int, 
     for op in block.ops:
         if op.place == STACK and op.does not in (PUSH, POP, MOVE):
             low, high = min(low, begin + op.value), max(high, begin + op.value)
-        pointer += {PUSH: -8, POP: 8, MOVE: op.value}.get(op.does, 0)
+        pointer += op.moves
         low = min(low, pointer)
     pointer += _MOVES.get(block.ends, 0)
     return min(low, pointer), max(high, pointer), pointer

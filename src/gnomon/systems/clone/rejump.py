@@ -146,7 +146,7 @@ class _Exchange:
 
 def _halves(block: Block, at: int, new: int, chance: float) -> tuple[Block, Block]:
     """Operations before and after a filler, in whose place there is a branch to the second."""
-    pointer = sum({PUSH: -8, POP: 8, MOVE: op.value}.get(op.does, 0) for op in block.ops[:at])
+    pointer = sum(op.moves for op in block.ops[:at])
     after = [
         msgspec.structs.replace(op, value=op.value - pointer)
         if op.place == STACK and op.does not in (PUSH, POP, MOVE) else op

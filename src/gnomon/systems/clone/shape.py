@@ -1,7 +1,7 @@
 """From executions to their shape: they lose what they compute.
 
-Of each edge some executions are kept whole. Where their accesses go is told by comparing them: the
-same line each time, one for each connection, or as far away as they were.
+Of each edge some executions are kept whole. Where their accesses go is found by comparing them:
+the same line each time, one for each connection, or as far away as they were.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from gnomon.systems.clone.walks import (
 _LINES = PAGE // LINE
 #: Accesses of an instruction that go to one line, so that the line is its own.
 _SAME = 0.8
-#: Connections, and accesses a connection, from which on lines are told to belong to one.
+#: Connections, and accesses a connection, from which on lines are taken to belong to one.
 _FEWEST_CONNECTIONS, _OFTEN = 3, 1.7
 #: Of the connections, so many have a line of their own: what they take in turns is not theirs.
 _DIFFER = 0.7

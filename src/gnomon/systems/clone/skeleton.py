@@ -44,6 +44,11 @@ class Op(msgspec.Struct):
     place: int = CLOSE
     value: int = 0
 
+    @property
+    def moves(self) -> int:
+        """The stack pointer, by so many bytes."""
+        return {PUSH: -8, POP: 8, MOVE: self.value}.get(self.does, 0)
+
 
 class Block(msgspec.Struct):
     """Straight code.
